@@ -1,0 +1,323 @@
+//! Named typed arrays as they are handed over by a program: the type, the shape, the bytes, and
+//! where a rank's part lies in a global array.
+//!
+//! Nothing here copies or interprets values; a variable is a description and a view of bytes in
+//! the machine's (little-endian) order. Everything is checked once, by [`Description::check`],
+//! before any other module sees it.
+
+use crate::error::{Error, ErrorKind, Result};
+use serde::Serialize;
+use std::fmt;
+
+macro_rules! dtypes {
+    ($($variant:ident $name:literal $size:literal $code:literal),* $(,)?) => {
+        /// The type of one element.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        #[allow(missing_docs)]
+        pub enum DType { $($variant),* }
+
+        impl DType {
+            /// Every type there is.
+            pub const ALL: &'static [DType] = &[$(DType::$variant),*];
+
+            /// The size of one element in bytes.
+            pub fn size(self) -> u64 { match self { $(DType::$variant => $size),* } }
+
+            /// The name used in tables and JSON, such as `f64`.
+            pub fn name(self) -> &'static str { match self { $(DType::$variant => $name),* } }
+
+            pub(crate) fn code(self) -> u8 { match self { $(DType::$variant => $code),* } }
+
+            pub(crate) fn from_code(code: u8) -> Option<DType> {
+                match code { $($code => Some(DType::$variant),)* _ => None }
+            }
+        }
+    };
+}
+
+dtypes! {
+    U8 "u8" 1 1, I8 "i8" 1 2, U16 "u16" 2 3, I16 "i16" 2 4, U32 "u32" 4 5, I32 "i32" 4 6,
+    U64 "u64" 8 7, I64 "i64" 8 8, F16 "f16" 2 9, BF16 "bf16" 2 10, F32 "f32" 4 11, F64 "f64" 8 12,
+    C64 "c64" 8 13, C128 "c128" 16 14, Bool "bool" 1 15, Bytes "bytes" 1 16,
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for DType {
+    fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_str(self.name())
+    }
+}
+
+/// A Rust type that is an element of an array; a pair of floats is a complex number.
+pub trait Element: bytemuck::Pod {
+    /// The stored type.
+    const DTYPE: DType;
+}
+
+macro_rules! elements {
+    ($($t:ty => $d:ident),* $(,)?) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
+}
+elements! {
+    u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
+    f32 => F32, f64 => F64, [f32; 2] => C64, [f64; 2] => C128,
+}
+
+/// The most axes an array may have.
+pub const MAX_AXES: usize = 32;
+/// The longest name of a variable, in bytes.
+pub const MAX_NAME: usize = 1024;
+
+/// The extent of an array along each axis, slowest first; no axes is a scalar.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Shape(pub Vec<u64>);
+
+impl Shape {
+    /// The number of elements, or `None` beyond 2^64.
+    pub fn elements(&self) -> Option<u64> {
+        self.0.iter().try_fold(1u64, |n, &e| n.checked_mul(e))
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.is_empty() {
+            return f.write_str("scalar");
+        }
+        let extents: Vec<String> = self.0.iter().map(u64::to_string).collect();
+        f.write_str(&extents.join("×"))
+    }
+}
+
+/// Where a variable lies in a global array: the whole extent, and the index of its first element.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Part {
+    /// The extent of the global array.
+    pub global: Shape,
+    /// The index of this part's first element, along each axis.
+    pub offset: Vec<u64>,
+}
+
+/// Everything about a variable but its bytes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Description {
+    /// The name; unique within a checkpoint and rank.
+    pub name: String,
+    /// The element type.
+    pub dtype: DType,
+    /// The extent.
+    pub shape: Shape,
+    /// The place in a global array, if it is a part of one.
+    pub part: Option<Part>,
+}
+
+impl Description {
+    /// The length in bytes that type and shape ask for.
+    pub fn bytes(&self) -> Option<u64> {
+        self.shape.elements()?.checked_mul(self.dtype.size())
+    }
+
+    /// Refuses names, shapes and parts that make no sense.
+    pub fn check(&self) -> Result<u64> {
+        let wrong = |what: String| Err(Error::usage(what).at(format!("variable {:?}", self.name)));
+        if self.name.is_empty() || self.name.len() > MAX_NAME {
+            return wrong(format!("a name has 1 to {MAX_NAME} bytes"));
+        }
+        if self.name.chars().any(char::is_control) {
+            return wrong("a name has no control characters".into());
+        }
+        if self.shape.0.len() > MAX_AXES {
+            return wrong(format!("an array has at most {MAX_AXES} axes"));
+        }
+        if let Some(part) = &self.part {
+            let axes = self.shape.0.len();
+            if part.global.0.len() != axes || part.offset.len() != axes {
+                return wrong("a part and its global array have the same number of axes".into());
+            }
+            for axis in 0..axes {
+                let end = part.offset[axis].checked_add(self.shape.0[axis]);
+                if end.is_none_or(|e| e > part.global.0[axis]) {
+                    return wrong(format!("the part reaches beyond the global array on axis {axis}"));
+                }
+            }
+        }
+        match self.bytes() {
+            Some(bytes) => Ok(bytes),
+            None => wrong("the shape has more than 2^64 bytes".into()),
+        }
+    }
+
+    /// Refuses anything but the same type, shape and part, with a sentence that says what differs.
+    pub fn expect(&self, stored: &Description) -> Result<()> {
+        let differs = |what: &str, a: String, b: String| {
+            Err(Error::new(
+                ErrorKind::Mismatch,
+                format!("variable {:?} has {what} {a} here but {b} in the checkpoint", self.name),
+            )
+            .hint("restore into arrays of the stored type and shape; `treering show` lists them"))
+        };
+        if self.dtype != stored.dtype {
+            return differs("type", self.dtype.to_string(), stored.dtype.to_string());
+        }
+        if self.shape != stored.shape {
+            return differs("shape", self.shape.to_string(), stored.shape.to_string());
+        }
+        if self.part != stored.part {
+            return differs("part", format!("{:?}", self.part), format!("{:?}", stored.part));
+        }
+        Ok(())
+    }
+}
+
+/// An array to be saved: a description and a view of its bytes.
+#[derive(Clone, Debug)]
+pub struct Variable<'a> {
+    pub(crate) description: Description,
+    pub(crate) bytes: &'a [u8],
+}
+
+impl<'a> Variable<'a> {
+    /// A one-dimensional array.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let grid = vec![0.0f64; 12];
+    /// let variable = Variable::new("grid", &grid).shaped(&[3, 4]);
+    /// ```
+    pub fn new<T: Element>(name: &str, data: &'a [T]) -> Self {
+        Variable {
+            description: flat(name, T::DTYPE, data.len()),
+            bytes: bytemuck::cast_slice(data),
+        }
+    }
+
+    /// An array of any type, from its bytes; for types that Rust has no name for.
+    pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a [u8]) -> Self {
+        let mut description = flat(name, dtype, 0);
+        description.shape = Shape(shape.to_vec());
+        Variable { description, bytes }
+    }
+
+    /// The same data with another shape.
+    #[must_use]
+    pub fn shaped(mut self, shape: &[u64]) -> Self {
+        self.description.shape = Shape(shape.to_vec());
+        self
+    }
+
+    /// Says that this is a part of a global array, beginning at `offset`.
+    #[must_use]
+    pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
+        self.description.part = Some(part(global, offset));
+        self
+    }
+
+    /// Type, shape and name.
+    pub fn description(&self) -> &Description {
+        &self.description
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_length(&self.description, self.bytes.len())
+    }
+}
+
+/// An array to be filled by a restore.
+#[derive(Debug)]
+pub struct VariableMut<'a> {
+    pub(crate) description: Description,
+    pub(crate) bytes: &'a mut [u8],
+}
+
+impl<'a> VariableMut<'a> {
+    /// A one-dimensional array.
+    pub fn new<T: Element>(name: &str, data: &'a mut [T]) -> Self {
+        VariableMut {
+            description: flat(name, T::DTYPE, data.len()),
+            bytes: bytemuck::cast_slice_mut(data),
+        }
+    }
+
+    /// An array of any type, into its bytes.
+    pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a mut [u8]) -> Self {
+        let mut description = flat(name, dtype, 0);
+        description.shape = Shape(shape.to_vec());
+        VariableMut { description, bytes }
+    }
+
+    /// The same data with another shape.
+    #[must_use]
+    pub fn shaped(mut self, shape: &[u64]) -> Self {
+        self.description.shape = Shape(shape.to_vec());
+        self
+    }
+
+    /// Says that this is a part of a global array, beginning at `offset`.
+    #[must_use]
+    pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
+        self.description.part = Some(part(global, offset));
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_length(&self.description, self.bytes.len())
+    }
+}
+
+fn flat(name: &str, dtype: DType, len: usize) -> Description {
+    Description {
+        name: name.to_string(),
+        dtype,
+        shape: Shape(vec![len as u64]),
+        part: None,
+    }
+}
+
+fn part(global: &[u64], offset: &[u64]) -> Part {
+    Part {
+        global: Shape(global.to_vec()),
+        offset: offset.to_vec(),
+    }
+}
+
+fn check_length(description: &Description, len: usize) -> Result<()> {
+    let wanted = description.check()?;
+    if wanted != len as u64 {
+        return Err(Error::usage(format!(
+            "variable {:?} of type {} and shape {} needs {wanted} bytes, but {len} were handed over",
+            description.name, description.dtype, description.shape
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_are_unique_and_return() {
+        for &dtype in DType::ALL {
+            assert_eq!(DType::from_code(dtype.code()), Some(dtype));
+        }
+        assert_eq!(DType::from_code(0), None);
+    }
+
+    #[test]
+    fn shapes_that_do_not_fit_are_refused() {
+        let data = [0f32; 6];
+        assert!(Variable::new("x", &data).shaped(&[2, 3]).check().is_ok());
+        assert!(Variable::new("x", &data).shaped(&[2, 4]).check().is_err());
+        assert!(Variable::new("", &data).check().is_err());
+        assert!(Variable::new("a\nb", &data).check().is_err());
+        assert!(Variable::new("x", &data).shaped(&[u64::MAX, 2]).check().is_err());
+        assert!(Variable::new("x", &data).part_of(&[10], &[4]).check().is_ok());
+        assert!(Variable::new("x", &data).part_of(&[10], &[5]).check().is_err());
+        assert!(Variable::new("x", &data).part_of(&[10], &[u64::MAX]).check().is_err());
+    }
+}

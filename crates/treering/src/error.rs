@@ -1,0 +1,146 @@
+//! One error type: what happened, to what, and what to try.
+//!
+//! Every error that leaves the library is a sentence a person can act on. The kind lets a program
+//! decide (a damaged copy is served from elsewhere, a full disk is reported and the run goes on);
+//! the rest is for the person.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// The result of everything that can fail here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What sort of trouble an [`Error`] is; programs decide by this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller asked for something that makes no sense; asking again will not help.
+    Usage,
+    /// There is no such store, run, checkpoint or variable.
+    NotFound,
+    /// Names, types or shapes do not agree with what is stored.
+    Mismatch,
+    /// Bytes came back different from what was written.
+    Damaged,
+    /// The operating system refused or failed.
+    Io,
+    /// There is no space left where the data should go.
+    Full,
+    /// Somebody else holds or has taken over the run.
+    Busy,
+    /// An earlier save that this one builds on has failed.
+    Lost,
+    /// A limit of the format or of the options is exceeded.
+    Limit,
+}
+
+/// What happened, to what, and what to try.
+#[derive(Clone, Debug)]
+pub struct Error {
+    kind: ErrorKind,
+    what: String,
+    place: Option<String>,
+    hint: Option<String>,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+impl Error {
+    /// An error of `kind`; `what` is a sentence without its full stop.
+    pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
+        Error {
+            kind,
+            what: what.into(),
+            place: None,
+            hint: None,
+            source: None,
+        }
+    }
+
+    /// Shorthand for [`ErrorKind::Damaged`].
+    pub fn damaged(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Damaged, what)
+    }
+
+    /// Shorthand for [`ErrorKind::Usage`].
+    pub fn usage(what: impl Into<String>) -> Self {
+        Error::new(ErrorKind::Usage, what)
+    }
+
+    /// An operating-system error while doing `what`; a full disk and a missing file get their kind.
+    pub fn io(what: impl Into<String>, source: std::io::Error) -> Self {
+        use std::io::ErrorKind as Os;
+        let (kind, hint) = match source.kind() {
+            Os::StorageFull | Os::QuotaExceeded | Os::FileTooLarge => (
+                ErrorKind::Full,
+                Some("free some space, or remove old checkpoints with `treering prune`"),
+            ),
+            Os::NotFound => (ErrorKind::NotFound, None),
+            Os::PermissionDenied => (
+                ErrorKind::Io,
+                Some("check the owner and the permissions of the store's folder"),
+            ),
+            _ => (ErrorKind::Io, None),
+        };
+        let mut error = Error::new(kind, what);
+        error.hint = hint.map(String::from);
+        error.source = Some(Arc::new(source));
+        error
+    }
+
+    /// Says where: a key of a store, a path, or `run@step variable`. The innermost place stays.
+    #[must_use]
+    pub fn at(mut self, place: impl fmt::Display) -> Self {
+        self.place.get_or_insert_with(|| place.to_string());
+        self
+    }
+
+    /// Says what to try. The innermost advice stays.
+    #[must_use]
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint.get_or_insert_with(|| hint.into());
+        self
+    }
+
+    /// What sort of trouble this is.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(place) = &self.place {
+            write!(f, " ({place})")?;
+        }
+        if let Some(source) = &self.source {
+            write!(f, ": {source}")?;
+        }
+        if let Some(hint) = &self.hint {
+            write!(f, "; {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|e| e as _)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_one_sentence_with_place_cause_and_advice() {
+        let os = std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let error = Error::io("cannot write a pack", os).at("runs/a/packs/1-0-g0");
+        let text = error.to_string();
+        assert_eq!(error.kind(), ErrorKind::Full);
+        assert!(text.starts_with("cannot write a pack (runs/a/packs/1-0-g0): "));
+        assert!(text.contains("treering prune"));
+        assert!(!text.contains('\n'));
+    }
+}

@@ -1,0 +1,224 @@
+//! Little-endian numbers, varints and strings, written to and read from byte slices.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::merkle::{Digest, digest};
+
+/// Collects bytes.
+#[derive(Default)]
+pub(super) struct Writer(pub(super) Vec<u8>);
+
+impl Writer {
+    /// Begins a file: its magic number and the version.
+    pub(super) fn file(magic: &[u8; 8]) -> Self {
+        let mut writer = Writer::default();
+        writer.raw(magic);
+        writer.raw(&super::VERSION.to_le_bytes());
+        writer
+    }
+
+    /// Ends a file: the digest of all that went before.
+    pub(super) fn sealed(mut self) -> Vec<u8> {
+        let digest = digest(&self.0);
+        self.digest(digest);
+        self.0
+    }
+
+    pub(super) fn raw(&mut self, bytes: &[u8]) {
+        self.0.extend_from_slice(bytes);
+    }
+
+    pub(super) fn byte(&mut self, byte: u8) {
+        self.0.push(byte);
+    }
+
+    pub(super) fn u64(&mut self, value: u64) {
+        self.raw(&value.to_le_bytes());
+    }
+
+    pub(super) fn digest(&mut self, value: Digest) {
+        self.raw(&value.to_bytes());
+    }
+
+    /// Seven bits a byte, low bits first.
+    pub(super) fn int(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.byte(value as u8 | 0x80);
+            value >>= 7;
+        }
+        self.byte(value as u8);
+    }
+
+    /// A signed number: small magnitudes take few bytes.
+    pub(super) fn signed(&mut self, value: i64) {
+        self.int((value << 1 ^ value >> 63) as u64);
+    }
+
+    pub(super) fn ints(&mut self, values: &[u64]) {
+        self.int(values.len() as u64);
+        values.iter().for_each(|v| self.int(*v));
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+        self.int(bytes.len() as u64);
+        self.raw(bytes);
+    }
+
+    pub(super) fn string(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+    }
+}
+
+/// Reads bytes; every method fails instead of reading past the end.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(bytes: &'a [u8]) -> Self {
+        Reader { rest: bytes }
+    }
+
+    /// Checks magic number, version and closing digest, and reads what lies between.
+    pub(super) fn file(bytes: &'a [u8], magic: &[u8; 8], what: &str) -> Result<Self> {
+        if bytes.len() < 26 || &bytes[..8] != magic {
+            return Err(Error::damaged(format!("this is no {what}")));
+        }
+        check_version([bytes[8], bytes[9]])?;
+        let (body, seal) = bytes.split_at(bytes.len() - 16);
+        if digest(body).to_bytes() != *seal {
+            return Err(Error::damaged(format!("the digest of a {what} does not match")));
+        }
+        Ok(Reader::new(&body[10..]))
+    }
+
+    pub(super) fn raw(&mut self, len: usize) -> Result<&'a [u8]> {
+        match self.rest.split_at_checked(len) {
+            Some((head, tail)) => {
+                self.rest = tail;
+                Ok(head)
+            }
+            None => Err(Error::damaged("the data ends too early")),
+        }
+    }
+
+    fn array<const N: usize>(&mut self) -> Result<[u8; N]> {
+        let mut out = [0; N];
+        out.copy_from_slice(self.raw(N)?);
+        Ok(out)
+    }
+
+    pub(super) fn byte(&mut self) -> Result<u8> {
+        Ok(self.array::<1>()?[0])
+    }
+
+    pub(super) fn u64(&mut self) -> Result<u64> {
+        Ok(u64::from_le_bytes(self.array()?))
+    }
+
+    pub(super) fn digest(&mut self) -> Result<Digest> {
+        Ok(Digest([self.u64()?, self.u64()?]))
+    }
+
+    pub(super) fn int(&mut self) -> Result<u64> {
+        let mut value = 0u64;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Error::damaged("a number is too long"))
+    }
+
+    pub(super) fn signed(&mut self) -> Result<i64> {
+        let value = self.int()?;
+        Ok((value >> 1) as i64 ^ -((value & 1) as i64))
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        u32::try_from(self.int()?).map_err(|_| Error::damaged("a number is too large"))
+    }
+
+    /// A count of things that take at least one byte each, so it cannot exceed what is left.
+    pub(super) fn count(&mut self) -> Result<usize> {
+        match usize::try_from(self.int()?) {
+            Ok(count) if count <= self.rest.len() => Ok(count),
+            _ => Err(Error::damaged("a count is larger than the data")),
+        }
+    }
+
+    pub(super) fn ints(&mut self) -> Result<Vec<u64>> {
+        let count = self.count()?;
+        (0..count).map(|_| self.int()).collect()
+    }
+
+    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
+        let len = self.count()?;
+        self.raw(len)
+    }
+
+    pub(super) fn string(&mut self) -> Result<String> {
+        match std::str::from_utf8(self.bytes()?) {
+            Ok(text) => Ok(text.to_string()),
+            Err(_) => Err(Error::damaged("a name is not UTF-8")),
+        }
+    }
+
+    /// Everything must have been read.
+    pub(super) fn end(self) -> Result<()> {
+        match self.rest.is_empty() {
+            true => Ok(()),
+            false => Err(Error::damaged("there is more data than expected")),
+        }
+    }
+}
+
+/// Refuses versions that this release does not know.
+pub(super) fn check_version(bytes: [u8; 2]) -> Result<()> {
+    let version = u16::from_le_bytes(bytes);
+    match version {
+        0 => Err(Error::damaged("format version 0 does not exist")),
+        v if v > super::VERSION => Err(Error::new(
+            ErrorKind::Mismatch,
+            format!("this was written in format version {v}, and this release reads up to {}", super::VERSION),
+        )
+        .hint("use a newer release of treering")),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn numbers_return(values in proptest::collection::vec(any::<u64>(), 0..50), shift in 0u32..64) {
+            let mut writer = Writer::default();
+            for value in &values {
+                writer.int(value >> shift);
+                writer.signed((*value as i64) >> shift);
+            }
+            writer.ints(&values);
+            let mut reader = Reader::new(&writer.0);
+            for value in &values {
+                prop_assert_eq!(reader.int().unwrap(), value >> shift);
+                prop_assert_eq!(reader.signed().unwrap(), (*value as i64) >> shift);
+            }
+            prop_assert_eq!(reader.ints().unwrap(), values);
+            prop_assert!(reader.end().is_ok());
+        }
+    }
+
+    #[test]
+    fn a_number_of_eleven_bytes_is_refused() {
+        assert!(Reader::new(&[0xff; 11]).int().is_err());
+        assert_eq!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).int().unwrap(), u64::MAX);
+        assert!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).int().is_err());
+    }
+}

@@ -1,0 +1,338 @@
+//! Packs: a header, frames one after another, a footer that describes them, a trailer.
+//!
+//! The footer names every frame with its checksum and holds the deltas; the trailer holds the
+//! digest of header and footer. A [`Seal`] (size of the file, length and digest of its footer)
+//! therefore vouches for every byte of a pack. A manifest holds the seal of its newest pack, and
+//! each footer holds the seal of the pack before it in the epoch.
+
+use super::bytes::{Reader, Writer, check_version};
+use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions};
+use super::names::PackName;
+use crate::error::{Error, Result};
+use crate::lineage::{ChunkSize, Region};
+use crate::merkle::{Digest, digest};
+
+const MAGIC: &[u8; 8] = b"TREEPACK";
+const END: &[u8; 8] = b"PACKTREE";
+/// The bytes before the first frame.
+pub(crate) const HEADER_BYTES: u64 = 16;
+/// The bytes behind the footer.
+pub(crate) const TRAILER_BYTES: u64 = 32;
+/// The most bytes a frame may hold, before and after encoding.
+pub(crate) const MAX_FRAME: u64 = 1 << 26;
+
+/// What a pack file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// The data of a group of ranks.
+    Pack = 0,
+}
+
+/// Vouches for a pack: with these three, no other bytes pass for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seal {
+    /// The size of the file.
+    pub size: u64,
+    /// The length of the footer.
+    pub footer: u64,
+    /// The digest of header and footer.
+    pub digest: Digest,
+}
+
+/// One frame: so many bytes of the pack, encoded and checked as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame {
+    /// Where its bytes begin in the pack's (not encoded) bytes.
+    pub offset: u64,
+    /// How many bytes it holds.
+    pub len: u64,
+    /// Where it begins in the file.
+    pub position: u64,
+    /// How many bytes it takes in the file.
+    pub encoded: u64,
+    /// The number of its codec.
+    pub codec: u8,
+    /// The checksum of its bytes in the file.
+    pub checksum: u64,
+}
+
+/// What a checkpoint adds to one variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableDelta {
+    /// The rank.
+    pub rank: u32,
+    /// The variable's name.
+    pub name: String,
+    /// The chunk size.
+    pub chunk: ChunkSize,
+    /// The length of the variable in bytes.
+    pub bytes: u64,
+    /// Where its new bytes begin in the pack.
+    pub base: u64,
+    /// Whether the regions are written as a bitmap (the Basic method).
+    pub bitmap: bool,
+    /// New and moved regions; what none of them covers is the same as before.
+    pub regions: Vec<Region>,
+}
+
+/// Everything in a pack but the frames' bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footer {
+    /// The run that wrote it.
+    pub run: String,
+    /// Its name.
+    pub name: PackName,
+    /// Its position in the epoch; 0 holds everything.
+    pub ordinal: u32,
+    /// The seal of the pack before it in the epoch.
+    pub parent: Option<Seal>,
+    /// The frames, in order.
+    pub frames: Vec<Frame>,
+    /// The deltas of the variables.
+    pub deltas: Vec<VariableDelta>,
+}
+
+/// The first bytes of a pack.
+pub(crate) fn header(kind: Kind) -> [u8; HEADER_BYTES as usize] {
+    let mut bytes = [0; HEADER_BYTES as usize];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..10].copy_from_slice(&super::VERSION.to_le_bytes());
+    bytes[10] = kind as u8;
+    bytes
+}
+
+/// The length of the footer and its digest, from a pack's last bytes.
+pub(crate) fn parse_trailer(bytes: &[u8], size: u64) -> Result<Seal> {
+    let mut reader = Reader::new(bytes);
+    let footer = reader.u64()?;
+    let digest = reader.digest()?;
+    let room = size.checked_sub(HEADER_BYTES + TRAILER_BYTES);
+    if reader.raw(8)? != END || room.is_none_or(|room| footer > room) {
+        return Err(Error::damaged("this is no whole pack"));
+    }
+    Ok(Seal { size, footer, digest })
+}
+
+impl Footer {
+    /// Footer and trailer as they follow the frames, and the seal of the whole.
+    pub fn write(&self) -> (Vec<u8>, Seal) {
+        let mut out = Writer::default();
+        out.string(&self.run);
+        out.int(self.name.writer);
+        out.int(self.name.attempt);
+        out.int(u64::from(self.name.group));
+        out.int(u64::from(self.ordinal));
+        if let Some(parent) = &self.parent {
+            out.int(parent.size);
+            out.int(parent.footer);
+            out.digest(parent.digest);
+        }
+        self.write_frames(&mut out);
+        out.int(self.deltas.len() as u64);
+        self.deltas.iter().for_each(|d| d.write(self.ordinal, &mut out));
+        let end = self.frames.last().map_or(HEADER_BYTES, |f| f.position + f.encoded);
+        let seal = Seal {
+            size: end + out.0.len() as u64 + TRAILER_BYTES,
+            footer: out.0.len() as u64,
+            digest: sealed(&header(Kind::Pack), &out.0),
+        };
+        out.u64(seal.footer);
+        out.digest(seal.digest);
+        out.raw(END);
+        (out.0, seal)
+    }
+
+    fn write_frames(&self, out: &mut Writer) {
+        out.int(self.frames.len() as u64);
+        for frame in &self.frames {
+            out.byte(frame.codec);
+            out.int(frame.len);
+            out.int(frame.encoded);
+            out.u64(frame.checksum);
+        }
+    }
+
+    /// Reads a footer; `head` and `bytes` are the file's header and footer as they were read.
+    pub fn parse(head: &[u8], bytes: &[u8], seal: &Seal) -> Result<Footer> {
+        if head.len() as u64 != HEADER_BYTES || &head[..8] != MAGIC {
+            return Err(Error::damaged("this is no pack"));
+        }
+        check_version([head[8], head[9]])?;
+        if head != header(Kind::Pack) || sealed(head, bytes) != seal.digest {
+            return Err(Error::damaged("the digest of a pack's footer does not match"));
+        }
+        let mut reader = Reader::new(bytes);
+        let run = reader.string()?;
+        let name = PackName {
+            writer: reader.int()?,
+            attempt: reader.int()?,
+            group: reader.u32()?,
+        };
+        let ordinal = reader.u32()?;
+        let parent = match ordinal {
+            0 => None,
+            _ => Some(Seal {
+                size: reader.int()?,
+                footer: reader.int()?,
+                digest: reader.digest()?,
+            }),
+        };
+        let frames = parse_frames(&mut reader, seal)?;
+        let count = reader.count()?;
+        let deltas = (0..count)
+            .map(|_| VariableDelta::parse(ordinal, &mut reader))
+            .collect::<Result<_>>()?;
+        reader.end()?;
+        Ok(Footer { run, name, ordinal, parent, frames, deltas })
+    }
+
+    /// How many (not encoded) bytes the pack holds.
+    pub fn len(&self) -> u64 {
+        self.frames.last().map_or(0, |f| f.offset + f.len)
+    }
+
+    /// Whether it holds no bytes at all.
+    pub fn is_empty(&self) -> bool {
+        self.frames.is_empty()
+    }
+
+    /// The index of the frame that holds the byte at `offset`.
+    pub fn frame_at(&self, offset: u64) -> Option<usize> {
+        let at = self.frames.partition_point(|f| f.offset + f.len <= offset);
+        (at < self.frames.len()).then_some(at)
+    }
+}
+
+fn sealed(head: &[u8], footer: &[u8]) -> Digest {
+    let mut all = head.to_vec();
+    all.extend_from_slice(footer);
+    digest(&all)
+}
+
+fn parse_frames(reader: &mut Reader, seal: &Seal) -> Result<Vec<Frame>> {
+    let wrong = || Error::damaged("a pack's table of frames makes no sense");
+    let count = reader.count()?;
+    let mut frames = Vec::with_capacity(count);
+    let (mut offset, mut position) = (0u64, HEADER_BYTES);
+    for _ in 0..count {
+        let frame = Frame {
+            offset,
+            position,
+            codec: reader.byte()?,
+            len: reader.int()?,
+            encoded: reader.int()?,
+            checksum: reader.u64()?,
+        };
+        if frame.len == 0 || frame.len > MAX_FRAME || frame.encoded > MAX_FRAME {
+            return Err(wrong());
+        }
+        offset += frame.len;
+        position += frame.encoded;
+        frames.push(frame);
+    }
+    let behind = seal.footer.checked_add(TRAILER_BYTES);
+    if behind.and_then(|b| seal.size.checked_sub(b)) != Some(position) {
+        return Err(wrong());
+    }
+    Ok(frames)
+}
+
+impl VariableDelta {
+    fn frame(&self, ordinal: u32) -> delta::Frame {
+        delta::Frame {
+            ordinal,
+            chunk: self.chunk.bytes() as u64,
+            chunks: self.chunk.count(self.bytes),
+            base: self.base,
+        }
+    }
+
+    fn write(&self, ordinal: u32, out: &mut Writer) {
+        out.int(u64::from(self.rank));
+        out.string(&self.name);
+        out.int(self.chunk.bytes() as u64);
+        out.int(self.bytes);
+        out.int(self.base);
+        out.byte(u8::from(self.bitmap));
+        match self.bitmap {
+            true => write_bitmap(out, &self.regions, self.chunk.count(self.bytes)),
+            false => write_regions(out, &self.regions, self.frame(ordinal)),
+        }
+    }
+
+    fn parse(ordinal: u32, reader: &mut Reader) -> Result<Self> {
+        let mut delta = VariableDelta {
+            rank: reader.u32()?,
+            name: reader.string()?,
+            chunk: ChunkSize::new(reader.int()?)
+                .map_err(|_| Error::damaged("a delta has an impossible chunk size"))?,
+            bytes: reader.int()?,
+            base: reader.int()?,
+            bitmap: match reader.byte()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Error::damaged("a delta has an unknown form")),
+            },
+            regions: Vec::new(),
+        };
+        let frame = delta.frame(ordinal);
+        delta.regions = match delta.bitmap {
+            true => read_bitmap(reader, frame)?,
+            false => read_regions(reader, frame)?,
+        };
+        Ok(delta)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lineage::Place;
+
+    fn footer() -> Footer {
+        let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 1, checksum: 7 };
+        let place = Place { pack: 2, offset: 0 };
+        Footer {
+            run: "a".into(),
+            name: PackName { writer: 1, attempt: 4, group: 0 },
+            ordinal: 2,
+            parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
+            frames: vec![frame],
+            deltas: vec![VariableDelta {
+                rank: 0,
+                name: "x".into(),
+                chunk: ChunkSize::new(128).unwrap(),
+                bytes: 5000,
+                base: 0,
+                bitmap: false,
+                regions: vec![Region { start: 3, count: 1, place, period: 0, fresh: true }],
+            }],
+        }
+    }
+
+    #[test]
+    fn footers_return_and_every_flipped_byte_is_seen() {
+        let footer = footer();
+        let (bytes, seal) = footer.write();
+        let (body, trailer) = bytes.split_at(seal.footer as usize);
+        let head = header(Kind::Pack);
+        assert_eq!(parse_trailer(trailer, seal.size).unwrap(), seal);
+        assert_eq!(Footer::parse(&head, body, &seal).unwrap(), footer);
+        for at in 0..body.len() {
+            let mut bad = body.to_vec();
+            bad[at] ^= 1;
+            assert!(Footer::parse(&head, &bad, &seal).is_err());
+        }
+        for at in 0..head.len() {
+            let mut bad = head;
+            bad[at] ^= 1;
+            assert!(Footer::parse(&bad, body, &seal).is_err());
+        }
+        for at in 0..trailer.len() {
+            let mut bad = trailer.to_vec();
+            bad[at] ^= 1;
+            let read = parse_trailer(&bad, seal.size);
+            assert!(read.is_err() || read.unwrap() != seal);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Treering keeps the states that a simulation passes through, as a tree keeps its years.
+//!
+//! A program opens a [`Run`], hands named arrays to [`Run::checkpoint`], and on start asks
+//! [`Run::restore`] for the newest complete step. Only what is new is stored; the program waits for
+//! hashing and copying that, and nothing else. Tools look at a store through a [`Library`].
+//!
+//! ```
+//! use treering::{Options, Run, Variable, VariableMut};
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let store = folder.path().join("store");
+//! let mut heat = vec![0.0f64; 1000];
+//! let mut run = Run::open(Options::directory(&store, "rod"))?;
+//! let restored = run.restore(&mut [VariableMut::new("heat", &mut heat)])?;
+//! let first = restored.map_or(0, |r| r.step + 1);
+//! for step in first..10 {
+//!     heat[step as usize] += 1.0; // the simulation
+//!     run.checkpoint(step, &[Variable::new("heat", &heat)])?;
+//! }
+//! run.finish()?; // everything is durable now
+//! # Ok::<(), treering::Error>(())
+//! ```
+
+pub mod array;
+pub mod codec;
+pub mod error;
+pub mod format;
+pub mod library;
+pub mod lineage;
+pub mod merkle;
+mod pack;
+pub mod restore;
+pub mod run;
+pub mod store;
+
+pub use array::{DType, Description, Element, Shape, Variable, VariableMut};
+pub use codec::Encoding;
+pub use error::{Error, ErrorKind, Result};
+pub use library::Library;
+pub use lineage::{ChunkSize, Method};
+pub use restore::{Backwards, Checkpoint, State};
+pub use run::{Options, Overload, Run, Save};

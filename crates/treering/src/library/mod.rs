@@ -1,0 +1,161 @@
+//! The front door for tools: what a store holds, whether it is sound, and what may go.
+//!
+//! Everything here works on any store, beside running programs: reading needs no lock, and removing
+//! leaves alone whatever a living writer may still refer to.
+
+mod info;
+mod place;
+mod prune;
+mod verify;
+
+pub use info::{CheckpointInfo, RunInfo, VariableInfo};
+pub use place::Place;
+pub use prune::{Keep, PrunePlan};
+pub use verify::{Finding, VerifyReport};
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LogEntry, Manifest, Names, Opening, Origin, check_run_name};
+use crate::restore::{Backwards, Checkpoint, Log, runs};
+use crate::store::{DirectoryStore, Store};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Told how many bytes of how many are done.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// The lock that keeps those apart who remove packs and those who begin to share them.
+const LOCK: &str = "lock";
+
+/// A store, as tools see it.
+#[derive(Clone)]
+pub struct Library {
+    store: Arc<dyn Store>,
+}
+
+impl Library {
+    /// Opens a store that is a folder.
+    pub fn open(folder: impl AsRef<Path>) -> Result<Self> {
+        let folder = folder.as_ref();
+        let library = Library::of(Arc::new(DirectoryStore::new(folder)));
+        let items = library.store.list("")?;
+        if !items.iter().any(|item| item.folder && item.name == Names::RUNS) {
+            return Err(Error::new(ErrorKind::NotFound, format!("{} is no store", folder.display()))
+                .hint("give the folder that a run was opened in"));
+        }
+        Ok(library)
+    }
+
+    /// Any store.
+    pub fn of(store: Arc<dyn Store>) -> Self {
+        Library { store }
+    }
+
+    /// The names of all runs.
+    pub fn run_names(&self) -> Result<Vec<String>> {
+        runs(self.store.as_ref())
+    }
+
+    /// All runs, in short.
+    pub fn runs(&self) -> Result<Vec<RunInfo>> {
+        self.run_names()?.iter().map(|run| info::run(self, run)).collect()
+    }
+
+    /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.
+    pub fn checkpoints(&self, run: &str) -> Result<(Vec<CheckpointInfo>, Vec<Error>)> {
+        let (manifests, trouble) = self.log(run)?.manifests();
+        Ok((info::checkpoints(&manifests), trouble))
+    }
+
+    /// The newest checkpoint of a run, or the newest of a step.
+    pub fn checkpoint(&self, run: &str, step: Option<u64>) -> Result<Checkpoint> {
+        Checkpoint::load(self.store.clone(), self.manifest(run, step)?)
+    }
+
+    /// The variables of a checkpoint, with what it added to each.
+    pub fn variables(&self, checkpoint: &Checkpoint) -> Vec<VariableInfo> {
+        info::variables(checkpoint)
+    }
+
+    /// The states of a run from its newest checkpoint back to the first.
+    pub fn backwards(&self, run: &str) -> Result<Backwards> {
+        let newest = self.manifest(run, None)?;
+        Backwards::new(self.store.clone(), run, newest.sequence)
+    }
+
+    /// Begins a new run with a checkpoint of another one; no data is copied.
+    pub fn branch(&self, run: &str, step: Option<u64>, new: &str) -> Result<Manifest> {
+        check_run_name(new)?;
+        let _lock = self.store.lock(LOCK)?;
+        let source = self.manifest(run, step)?;
+        let names = Names::new(new);
+        let _writer = self.store.lock(&names.lock())?;
+        let taken = || {
+            Error::usage(format!("there is a run {new:?} already")).hint("choose another name for the branch")
+        };
+        if !Log::read(self.store.clone(), new)?.sequences.is_empty() {
+            return Err(taken());
+        }
+        let from = |sequence, of: &Option<String>| Origin {
+            run: Some(of.clone().unwrap_or_else(|| run.to_string())),
+            sequence,
+        };
+        let manifest = Manifest {
+            run: new.to_string(),
+            sequence: 1,
+            parent: Some(from(source.sequence, &None)),
+            epoch: from(source.epoch.sequence, &source.epoch.run),
+            ..source
+        };
+        match self.store.commit(&names.entry(1), &manifest.write())? {
+            true => Ok(manifest),
+            false => Err(taken()),
+        }
+    }
+
+    /// Who has opened a run for writing, newest last.
+    pub fn openings(&self, run: &str) -> Result<Vec<Opening>> {
+        let log = self.log(run)?;
+        let entries = log.sequences.iter().filter_map(|s| log.entry(*s).ok());
+        Ok(entries
+            .filter_map(|entry| match entry {
+                LogEntry::Opening(opening) => Some(opening),
+                LogEntry::Manifest(_) => None,
+            })
+            .collect())
+    }
+
+    fn log(&self, run: &str) -> Result<Log> {
+        check_run_name(run)?;
+        let log = Log::read(self.store.clone(), run)?;
+        if log.sequences.is_empty() {
+            let names = self.run_names()?.join(", ");
+            let hint = match names.is_empty() {
+                true => "the store is empty".to_string(),
+                false => format!("it has {names}"),
+            };
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no run {run:?}"))
+                .at(self.store.name())
+                .hint(hint));
+        }
+        Ok(log)
+    }
+
+    fn manifest(&self, run: &str, step: Option<u64>) -> Result<Manifest> {
+        let log = self.log(run)?;
+        let mut trouble = None;
+        for sequence in log.sequences.iter().rev() {
+            match log.manifest(*sequence) {
+                Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step) => return Ok(manifest),
+                Ok(_) => {}
+                Err(error) => trouble = Some(error),
+            }
+        }
+        Err(trouble.unwrap_or_else(|| {
+            let what = match step {
+                Some(step) => format!("run {run:?} has no checkpoint of step {step}"),
+                None => format!("run {run:?} has no checkpoint yet"),
+            };
+            Error::new(ErrorKind::NotFound, what).at(self.store.name()).hint("`treering ls` lists what there is")
+        }))
+    }
+}

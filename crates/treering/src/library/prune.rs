@@ -1,0 +1,185 @@
+//! Retention: what to keep is computed first, as a plan, and carried out afterwards.
+//!
+//! Always kept: the newest checkpoint, a checkpoint of a second epoch (one bad frame can spoil all
+//! checkpoints of an epoch), and, if the newest kept one cannot be restored, the newest that can.
+//! Manifests go first, durably; packs go when no manifest of any run names them. Whatever is
+//! interrupted leaves packs without a manifest, which the next time removes. A run that is being
+//! written keeps its open epoch: its writer may refer to any of it.
+
+use super::{LOCK, Library, Progress};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Manifest, Names, PackName};
+use crate::restore::{Log, named_packs, packs_of};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+/// What to keep of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct Keep {
+    /// The newest so many.
+    pub last: u64,
+    /// And every checkpoint whose step is a multiple of this.
+    pub every: Option<u64>,
+}
+
+/// What a pruning would remove, and why it keeps the rest.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PrunePlan {
+    /// The run.
+    pub run: String,
+    /// The steps that stay, with their sequence numbers.
+    pub kept: Vec<(u64, u64)>,
+    /// The steps that go, with their sequence numbers.
+    pub removed: Vec<(u64, u64)>,
+    /// The keys of packs that go.
+    pub packs: Vec<String>,
+    /// How many bytes that frees.
+    pub bytes: u64,
+    /// What is worth knowing.
+    pub notes: Vec<String>,
+}
+
+impl Library {
+    /// Computes what may go; reads the newest kept checkpoint to be sure that it can be restored.
+    pub fn plan_prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
+        let writer_is_gone = self.store.lock(&Names::new(run).lock());
+        self.plan(run, keep, writer_is_gone.is_ok(), progress)
+    }
+
+    /// Computes and carries out.
+    pub fn prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
+        self.log(run)?;
+        let _lock = self.store.lock(LOCK)?;
+        // Held to the end, so that no writer begins while its packs are being counted.
+        let writer = self.store.lock(&Names::new(run).lock());
+        let plan = self.plan(run, keep, writer.is_ok(), progress)?;
+        let names = Names::new(run);
+        let entries: Vec<String> = plan.removed.iter().map(|(_, sequence)| names.entry(*sequence)).collect();
+        self.store.delete(&entries)?;
+        self.store.delete(&plan.packs)?;
+        Ok(plan)
+    }
+
+    fn plan(&self, run: &str, keep: Keep, closed: bool, progress: Progress) -> Result<PrunePlan> {
+        if keep.last == 0 {
+            return Err(Error::usage("at least one checkpoint must be kept").hint("--keep-last 1 keeps the newest"));
+        }
+        if keep.every == Some(0) {
+            return Err(Error::usage("every 0th step makes no sense").hint("give --keep-every 1 or more"));
+        }
+        let log = self.log(run)?;
+        let (manifests, trouble) = log.manifests();
+        if let Some(error) = trouble.first() {
+            return Err(Error::new(ErrorKind::Damaged, format!("an entry of the log cannot be read: {error}"))
+                .hint("nothing is removed while it is unknown what is needed; see `treering verify`"));
+        }
+        let mut plan = PrunePlan { run: run.to_string(), ..PrunePlan::default() };
+        let mut kept = choose(&manifests, keep, closed, &mut plan.notes);
+        self.keep_a_sound_one(&manifests, &mut kept, &mut plan.notes, progress);
+        for manifest in &manifests {
+            let pair = (manifest.step, manifest.sequence);
+            match kept.contains(&manifest.sequence) {
+                true => plan.kept.push(pair),
+                false => plan.removed.push(pair),
+            }
+        }
+        self.add_packs(&log, &manifests, &kept, closed, &mut plan)?;
+        Ok(plan)
+    }
+
+    /// If the newest of those to be kept cannot be restored, the newest that can stays, too.
+    fn keep_a_sound_one(
+        &self,
+        manifests: &[Manifest],
+        kept: &mut BTreeSet<u64>,
+        notes: &mut Vec<String>,
+        progress: Progress,
+    ) {
+        let total = manifests.iter().map(Manifest::full_bytes).max().unwrap_or(0);
+        progress(0, total);
+        let newest_kept = kept.last().copied();
+        for manifest in manifests.iter().rev().filter(|m| Some(m.sequence) <= newest_kept) {
+            match self.check_checkpoint(manifest.clone(), true) {
+                Ok(()) => {
+                    kept.insert(manifest.sequence);
+                    break;
+                }
+                Err(error) => notes.push(format!("step {} cannot be restored: {error}", manifest.step)),
+            }
+        }
+        progress(total, total);
+    }
+
+    fn add_packs(
+        &self,
+        log: &Log,
+        manifests: &[Manifest],
+        kept: &BTreeSet<u64>,
+        closed: bool,
+        plan: &mut PrunePlan,
+    ) -> Result<()> {
+        let run = plan.run.clone();
+        let names = Names::new(&run);
+        let mut needed: HashSet<(String, PackName)> = HashSet::new();
+        for other in self.run_names()?.iter().filter(|other| **other != run) {
+            let (others, trouble) = Log::read(self.store.clone(), other)?.manifests();
+            if let Some(error) = trouble.first() {
+                return Err(Error::new(
+                    ErrorKind::Damaged,
+                    format!("an entry of the log of run {other:?} cannot be read: {error}"),
+                )
+                .hint("it may share packs with this run, so nothing is removed; see `treering verify`"));
+            }
+            needed.extend(others.iter().flat_map(packs_of).filter(|(of, _)| *of == run));
+        }
+        let stays = manifests.iter().filter(|m| kept.contains(&m.sequence));
+        needed.extend(stays.flat_map(packs_of));
+        // Packs newer than any manifest may belong to a save that is under way.
+        let living = (!closed).then(|| log.newest_writer()).flatten();
+        for item in self.store.list(&names.packs())? {
+            let Some(pack) = Names::parse_pack(&item.name) else {
+                continue;
+            };
+            if needed.contains(&(run.clone(), pack)) || living.is_some_and(|w| pack.writer >= w) {
+                continue;
+            }
+            plan.bytes += item.size;
+            plan.packs.push(names.pack(pack));
+        }
+        Ok(())
+    }
+
+    /// Whether any run still names a pack; for tests of retention.
+    pub fn named_packs(&self) -> Result<usize> {
+        named_packs(&self.store).map(|named| named.len())
+    }
+}
+
+/// The sequence numbers to keep.
+fn choose(manifests: &[Manifest], keep: Keep, closed: bool, notes: &mut Vec<String>) -> BTreeSet<u64> {
+    let newest_first = || manifests.iter().rev();
+    let mut kept: BTreeSet<u64> = newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
+    if let Some(every) = keep.every {
+        kept.extend(manifests.iter().filter(|m| m.step % every == 0).map(|m| m.sequence));
+    }
+    let Some(newest) = manifests.last() else {
+        return kept;
+    };
+    if !closed {
+        let open = manifests.iter().filter(|m| m.epoch == newest.epoch);
+        kept.extend(open.map(|m| m.sequence));
+        notes.push("the run is being written, so its open epoch stays".into());
+    }
+    let epochs: BTreeMap<_, _> = manifests
+        .iter()
+        .filter(|m| kept.contains(&m.sequence))
+        .map(|m| ((m.epoch.run.clone(), m.epoch.sequence), m.sequence))
+        .collect();
+    if epochs.len() < 2
+        && let Some(second) = newest_first().find(|m| m.epoch != newest.epoch)
+    {
+        kept.insert(second.sequence);
+        notes.push(format!("step {} stays as the newest of a second epoch", second.step));
+    }
+    kept
+}

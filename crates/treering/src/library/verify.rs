@@ -1,0 +1,164 @@
+//! Reading and checking every byte of a store, in every tier.
+//!
+//! Each file of the log is parsed; each pack that a manifest names is read once, whole: header,
+//! every frame, footer. Each checkpoint is loaded, so that the chain of seals and every reference
+//! is followed; the newest of each run (or every one, on request) is restored and held to its
+//! roots.
+
+use super::{Library, Progress};
+use crate::error::{Error, Result};
+use crate::format::{Manifest, Names};
+use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Something that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// Where: a key of the store, or `run@step`.
+    pub place: String,
+    /// What.
+    pub what: String,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct VerifyReport {
+    /// How many checkpoints were looked at.
+    pub checkpoints: u64,
+    /// How many of them can be restored.
+    pub sound: u64,
+    /// How many packs were read.
+    pub packs: u64,
+    /// How many bytes were read of them.
+    pub bytes: u64,
+    /// Everything that is wrong.
+    pub findings: Vec<Finding>,
+    /// Files that nothing refers to; the next opening or pruning of their run removes them.
+    pub unreferenced: Vec<String>,
+}
+
+impl VerifyReport {
+    /// Whether nothing is wrong.
+    pub fn is_sound(&self) -> bool {
+        self.findings.is_empty()
+    }
+
+    fn add(&mut self, place: impl Into<String>, what: impl ToString) {
+        self.findings.push(Finding { place: place.into(), what: what.to_string() });
+    }
+}
+
+impl Library {
+    /// Checks one run or all of them; with `deep` every checkpoint is restored, not only the newest.
+    pub fn verify(&self, run: Option<&str>, deep: bool, progress: Progress) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        let names = match run {
+            Some(run) => {
+                self.log(run)?;
+                vec![run.to_string()]
+            }
+            None => self.run_names()?,
+        };
+        let mut all = Vec::new();
+        for run in &names {
+            let (manifests, trouble) = Log::read(self.store.clone(), run)?.manifests();
+            trouble.iter().for_each(|error| report.add(format!("run {run}"), error));
+            self.find_unreferenced(run, &mut report)?;
+            all.extend(manifests);
+        }
+        self.check_log_copies(&all, &mut report);
+        self.check_packs(&all, progress, &mut report);
+        for (at, manifest) in all.iter().enumerate() {
+            let newest = all.get(at + 1).is_none_or(|next| next.run != manifest.run);
+            report.checkpoints += 1;
+            match self.check_checkpoint(manifest.clone(), deep || newest) {
+                Ok(()) => report.sound += 1,
+                Err(error) => report.add(format!("{}@{}", manifest.run, manifest.step), error),
+            }
+        }
+        Ok(report)
+    }
+
+    /// Restores a checkpoint in memory, variable by variable, and compares the roots.
+    pub(super) fn check_checkpoint(&self, manifest: Manifest, restore: bool) -> Result<()> {
+        let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
+        for entry in &checkpoint.manifest().variables {
+            checkpoint.check_references(entry)?;
+            if restore {
+                let bytes = entry.description.bytes().unwrap_or(0);
+                let mut out = Vec::new();
+                out.try_reserve_exact(bytes as usize).map_err(|_| {
+                    Error::new(crate::ErrorKind::Limit, format!("{bytes} bytes do not fit into memory"))
+                })?;
+                out.resize(bytes as usize, 0);
+                checkpoint.read_bytes(entry, 0..bytes, &mut out)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The log's readers stop at the first good copy of an entry; here each copy counts.
+    fn check_log_copies(&self, manifests: &[Manifest], report: &mut VerifyReport) {
+        for manifest in manifests {
+            let key = Names::new(&manifest.run).entry(manifest.sequence);
+            for copy in self.store.copies(&key) {
+                let same = crate::store::read_small(copy.as_ref()).is_ok_and(|b| b == manifest.write());
+                if !same {
+                    report.add(format!("{key} in {}", copy.store()), "this copy of a manifest is damaged");
+                }
+            }
+        }
+    }
+
+    fn check_packs(&self, manifests: &[Manifest], progress: Progress, report: &mut VerifyReport) {
+        let named: BTreeSet<_> = manifests.iter().flat_map(packs_of).collect();
+        for (run, name) in &named {
+            let key = Names::new(run).pack(*name);
+            let found = self.store.copies(&key);
+            report.bytes += found.iter().map(|copy| copy.size()).sum::<u64>();
+            if found.is_empty() {
+                report.add(key, "the pack is missing");
+            }
+        }
+        let total = report.bytes;
+        let done = AtomicU64::new(0);
+        for (run, name) in &named {
+            let key = Names::new(run).pack(*name);
+            for copy in self.store.copies(&key) {
+                report.packs += 1;
+                let place = format!("{key} in {}", copy.store());
+                match read_footer(copy.as_ref()) {
+                    Ok((_, footer)) => {
+                        let tell = |bytes| {
+                            let now = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+                            progress(now.min(total), total);
+                        };
+                        let bad = check_frames(copy.as_ref(), &footer, &tell);
+                        bad.iter().for_each(|error| report.add(&place, error));
+                    }
+                    Err(error) => report.add(&place, error),
+                }
+            }
+        }
+        progress(total, total);
+    }
+
+    /// Packs that no manifest names.
+    fn find_unreferenced(&self, run: &str, report: &mut VerifyReport) -> Result<()> {
+        let mut named = BTreeSet::new();
+        for other in runs(self.store.as_ref())? {
+            let manifests = Log::read(self.store.clone(), &other)?.manifests().0;
+            named.extend(manifests.iter().flat_map(packs_of));
+        }
+        let names = Names::new(run);
+        for item in self.store.list(&names.packs())? {
+            let known = Names::parse_pack(&item.name).is_some_and(|p| named.contains(&(run.to_string(), p)));
+            if !known {
+                report.unreferenced.push(format!("{}/{}", names.packs(), item.name));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+//! From the layers of an epoch to the place of every chunk.
+//!
+//! A checkpoint's map is not stored: it is its epoch's first map with the regions of each later
+//! delta laid over it. The newest layer that covers a chunk wins. Work is done in windows, so that
+//! memory stays small whatever the size of the variable, and windows are independent of each other.
+
+use super::region::{NOWHERE, Place, Region};
+use crate::error::{Error, Result};
+use std::ops::Range;
+
+/// The regions that one checkpoint of the epoch adds to a variable, in ascending order.
+pub(crate) type Layer<'a> = &'a [Region];
+
+/// The packed places of the chunks of `window`, by `layers` from the oldest to the newest.
+pub(crate) fn resolve(layers: &[Layer], chunk: u64, window: Range<u64>) -> Result<Vec<u64>> {
+    let mut places = vec![NOWHERE; (window.end - window.start) as usize];
+    for layer in layers {
+        let first = layer.partition_point(|r| r.end() <= window.start);
+        for region in &layer[first..] {
+            if region.start >= window.end {
+                break;
+            }
+            let from = region.start.max(window.start);
+            let to = region.end().min(window.end);
+            for at in from..to {
+                let place = region.place_of(at - region.start, chunk).packed();
+                places[(at - window.start) as usize] =
+                    place.ok_or_else(|| Error::damaged("a reference leads out of its pack"))?;
+            }
+        }
+    }
+    if places.contains(&NOWHERE) {
+        return Err(Error::damaged("a chunk is in no delta of its epoch"));
+    }
+    Ok(places)
+}
+
+/// Joins packed places of neighbouring chunks into runs: first chunk, count, place. Chunks without
+/// a place are left out.
+pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64, Place)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        at += places[at..].iter().take_while(|p| **p == NOWHERE).count();
+        let first = *places.get(at)?;
+        let start = at;
+        at += 1;
+        while places.get(at) == Some(&(first + (at - start) as u64 * chunk)) {
+            at += 1;
+        }
+        Some((start as u64, (at - start) as u64, Place::from_packed(first)))
+    })
+}
+
+/// Takes the place from every chunk that `layers` find at the same place.
+pub(crate) fn subtract(places: &mut [u64], layers: &[Layer], chunk: u64, window: Range<u64>) -> Result<()> {
+    let others = resolve(layers, chunk, window)?;
+    for (place, other) in places.iter_mut().zip(others) {
+        if *place == other {
+            *place = NOWHERE;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(start: u64, count: u64, pack: u32, offset: u64, period: u64) -> Region {
+        let place = Place { pack, offset };
+        Region { start, count, place, period, fresh: false }
+    }
+
+    #[test]
+    fn newer_layers_win_and_gaps_are_damage() {
+        let base = [region(0, 10, 0, 0, 0)];
+        let newer = [region(2, 3, 1, 100, 1), region(7, 1, 0, 0, 0)];
+        let places = resolve(&[&base, &newer], 10, 1..9).unwrap();
+        let expected: Vec<u64> = [(0, 10), (1, 100), (1, 100), (1, 100), (0, 50), (0, 60), (0, 0), (0, 80)]
+            .iter()
+            .map(|&(pack, offset)| Place { pack, offset }.packed().unwrap())
+            .collect();
+        assert_eq!(places, expected);
+        assert_eq!(runs(&places, 10).count(), 7);
+        assert!(resolve(&[&base], 10, 5..11).is_err());
+    }
+}

@@ -1,0 +1,172 @@
+//! The part of a checkpoint that the program waits for: hash, compare, copy what changed.
+
+use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
+
+/// How far ahead of the hash the data is asked for, in bytes; hardware prefetchers alone leave a
+/// third of the memory's speed unused with small chunks.
+const AHEAD: usize = 1024;
+
+/// What [`scan`] found in one strip.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Runs of changed chunks: first and count, relative to the strip.
+    pub runs: Vec<(u32, u32)>,
+    /// The boughs over changed chunks: their index relative to the strip, and their new digest.
+    pub boughs: Vec<(u32, Digest)>,
+    /// How many bytes were copied.
+    pub bytes: usize,
+}
+
+/// Compares the chunks of `data` with `prints`, brings these up to date, and copies the chunks that
+/// changed, one after another, to the front of `slot`.
+///
+/// The first `known` prints are valid; chunks beyond them count as changed. A strip starts at a
+/// bough, and `slot` is as long as `data`.
+pub fn scan(
+    data: &[u8],
+    chunk: usize,
+    known: usize,
+    prints: &mut [Print],
+    hasher: &Hasher,
+    slot: &mut [u8],
+) -> Changed {
+    let mut found = Changed::default();
+    let groups = data.chunks(chunk * BOUGH).zip(prints.chunks_mut(BOUGH));
+    for (group, (data, prints)) in groups.enumerate() {
+        let first = group * BOUGH;
+        let mask = compare(data, chunk, known.saturating_sub(first), prints, hasher);
+        if mask == 0 {
+            continue;
+        }
+        found.boughs.push((group as u32, bough(prints)));
+        if mask.count_ones() as usize == prints.len() {
+            copy_streaming(&mut slot[found.bytes..found.bytes + data.len()], data);
+            found.bytes += data.len();
+            push_run(&mut found.runs, first as u32, prints.len() as u32);
+            continue;
+        }
+        for at in (0..prints.len()).filter(|at| mask & 1 << at != 0) {
+            let piece = &data[at * chunk..data.len().min((at + 1) * chunk)];
+            slot[found.bytes..found.bytes + piece.len()].copy_from_slice(piece);
+            found.bytes += piece.len();
+            push_run(&mut found.runs, (first + at) as u32, 1);
+        }
+    }
+    found
+}
+
+/// The prints of up to [`BOUGH`] chunks; a bit is set for each that is new or differs.
+#[inline]
+fn compare(
+    data: &[u8],
+    chunk: usize,
+    known: usize,
+    prints: &mut [Print],
+    hasher: &Hasher,
+) -> u32 {
+    let mut mask = 0;
+    for (at, (piece, old)) in data.chunks(chunk).zip(prints).enumerate() {
+        for line in (0..chunk.min(AHEAD)).step_by(64) {
+            prefetch(piece.as_ptr().wrapping_add(AHEAD + line));
+        }
+        let print = hasher.print(piece);
+        if print != *old || at >= known {
+            *old = print;
+            mask |= 1 << at;
+        }
+    }
+    mask
+}
+
+fn push_run(runs: &mut Vec<(u32, u32)>, start: u32, count: u32) {
+    match runs.last_mut() {
+        Some((first, n)) if *first + *n == start => *n += count,
+        _ => runs.push((start, count)),
+    }
+}
+
+/// Copies past the cache: the copy is read much later, by another core, and an ordinary store
+/// would first fetch every line that it overwrites.
+pub(crate) fn copy_streaming(to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len());
+    #[cfg(target_arch = "x86_64")]
+    if to.as_ptr() as usize % 16 == 0 {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        let words = to.len() / 64 * 4;
+        // SAFETY: both slices hold `words` words of 16 bytes, and `to` is aligned to them.
+        unsafe {
+            let source = from.as_ptr().cast::<__m128i>();
+            let target = to.as_mut_ptr().cast::<__m128i>();
+            for word in (0..words).step_by(4) {
+                let a = _mm_loadu_si128(source.add(word));
+                let b = _mm_loadu_si128(source.add(word + 1));
+                let c = _mm_loadu_si128(source.add(word + 2));
+                let d = _mm_loadu_si128(source.add(word + 3));
+                _mm_stream_si128(target.add(word), a);
+                _mm_stream_si128(target.add(word + 1), b);
+                _mm_stream_si128(target.add(word + 2), c);
+                _mm_stream_si128(target.add(word + 3), d);
+            }
+            _mm_sfence();
+        }
+        to[words * 16..].copy_from_slice(&from[words * 16..]);
+        return;
+    }
+    to.copy_from_slice(from);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::merkle::{boughs, prints};
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn a_scan_finds_exactly_what_changed(
+            data in proptest::collection::vec(0u8..3, 0..4000),
+            flips in proptest::collection::vec(any::<prop::sample::Index>(), 0..30),
+            known_part in 0usize..=8,
+        ) {
+            let chunk = 32;
+            let hasher = Hasher::new(9);
+            let mut table = prints(&data, chunk, &hasher);
+            let known = table.len() * known_part / 8;
+            let mut next = data.clone();
+            if !next.is_empty() {
+                for flip in &flips {
+                    let at = flip.index(next.len());
+                    next[at] ^= 0x10;
+                }
+            }
+            let mut slot = vec![0; next.len()];
+            let found = scan(&next, chunk, known, &mut table, &hasher, &mut slot);
+            prop_assert_eq!(&table, &prints(&next, chunk, &hasher));
+            let all = boughs(&table);
+            for (at, digest) in &found.boughs {
+                prop_assert_eq!(&all[*at as usize], digest);
+            }
+            let mut copied = Vec::new();
+            let mut listed = vec![false; table.len()];
+            for &(start, count) in &found.runs {
+                for at in start as usize..(start + count) as usize {
+                    listed[at] = true;
+                    copied.extend_from_slice(&next[at * chunk..next.len().min((at + 1) * chunk)]);
+                }
+            }
+            prop_assert_eq!(&slot[..found.bytes], &copied[..]);
+            for (at, listed) in listed.iter().enumerate() {
+                let range = at * chunk..next.len().min((at + 1) * chunk);
+                prop_assert_eq!(*listed, at >= known || data[range.clone()] != next[range]);
+            }
+        }
+
+        #[test]
+        fn a_streaming_copy_is_a_copy(len in 0usize..3000, shift in 0usize..20) {
+            let from: Vec<u8> = (0..len + shift).map(|i| i as u8).collect();
+            let mut to = vec![0; len + shift];
+            copy_streaming(&mut to[shift..], &from[shift..]);
+            prop_assert_eq!(&to[shift..], &from[shift..]);
+        }
+    }
+}

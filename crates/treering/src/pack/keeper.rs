@@ -1,0 +1,48 @@
+//! What lasts from one checkpoint to the next behind the program.
+
+use crate::lineage::{Habit, Record};
+use crate::merkle::Tree;
+use std::collections::HashMap;
+
+/// The record of this epoch, the tree of each variable, and what was learned about each.
+pub(crate) struct Keeper {
+    pub(crate) record: Record,
+    pub(crate) trees: HashMap<String, Tree>,
+    repeats: HashMap<String, Habit>,
+}
+
+impl Keeper {
+    /// Starts with nothing; the record takes at most about `record_limit` bytes.
+    pub(crate) fn new(record_limit: u64) -> Self {
+        Keeper {
+            record: Record::new(record_limit),
+            trees: HashMap::new(),
+            repeats: HashMap::new(),
+        }
+    }
+
+    /// A new epoch begins: references must not lead out of it.
+    pub(crate) fn begin_epoch(&mut self) {
+        self.record.clear();
+    }
+
+    /// Whether to look for moved chunks of a variable this time.
+    pub(crate) fn look(&mut self, name: &str) -> bool {
+        self.repeats.entry(name.to_string()).or_default().look()
+    }
+
+    /// Learns from how many of the looked-up bytes were moved.
+    pub(crate) fn learn(&mut self, name: &str, moved: u64, looked_up: u64) {
+        if let Some(habit) = self.repeats.get_mut(name)
+            && looked_up >= 1 << 16
+        {
+            habit.observe(moved * 100 >= looked_up);
+        }
+    }
+
+    /// Forgets variables that are not in the checkpoint any more.
+    pub(crate) fn retain(&mut self, kept: impl Fn(&str) -> bool) {
+        self.trees.retain(|name, _| kept(name));
+        self.repeats.retain(|name, _| kept(name));
+    }
+}

@@ -1,0 +1,40 @@
+//! From changed chunks to a pack: which of them are new, where they go, and how they are encoded.
+//!
+//! Everything here is pure: bytes come in as strips of changed chunks, in ascending order, and go
+//! out through a function as encoded frames. A pack holds the new bytes of all its variables one
+//! after another, cut into frames of equal size that are encoded and checked one by one. What
+//! lasts from one checkpoint to the next (the record, the trees, what was learned) is in
+//! [`Keeper`]; what belongs to one pack is in [`Packer`].
+
+mod keeper;
+mod packer;
+
+pub(crate) use keeper::Keeper;
+pub(crate) use packer::{Packer, Plan};
+
+use crate::lineage::Changed;
+
+/// How many bytes a frame holds. A frame is read and checked as a whole, so a small sub-range costs
+/// this much; smaller frames compress worse.
+pub(crate) const FRAME: usize = 256 << 10;
+
+/// Changed chunks of a strip of one variable, copied from the program.
+pub(crate) struct Strip {
+    /// The variable's position in the checkpoint.
+    pub(crate) variable: usize,
+    /// The strip's first chunk; a multiple of a bough.
+    pub(crate) first: u64,
+    /// What changed. Its boughs are missing if the strip was copied without being hashed.
+    pub(crate) changed: Changed,
+    /// Whether prints and boughs were made while copying.
+    pub(crate) hashed: bool,
+    /// Where its bytes begin in the batch.
+    pub(crate) offset: usize,
+}
+
+/// A variable of the checkpoint that is being packed.
+#[derive(Clone, Debug)]
+pub(crate) struct Packed {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+}

@@ -1,0 +1,117 @@
+//! Going backwards through a lineage, as adjoint codes do: while the program works on one state, the
+//! one before it is made ready.
+//!
+//! Neighbouring checkpoints of an epoch share most chunks, and their places tell which: only the
+//! chunks whose place differs are fetched, into a copy of the newer state. Each state is verified
+//! by its roots before it is handed out.
+
+use super::checkpoint::Checkpoint;
+use super::log::Log;
+use crate::error::{Error, Result};
+use crate::store::Store;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::thread::JoinHandle;
+
+/// The whole state of one step.
+#[derive(Clone, Debug, Default)]
+pub struct State {
+    /// The step.
+    pub step: u64,
+    /// The bytes of each variable.
+    pub variables: HashMap<String, Vec<u8>>,
+}
+
+impl State {
+    /// A variable's elements.
+    pub fn get<T: crate::array::Element>(&self, name: &str) -> Result<Vec<T>> {
+        let bytes = self.variables.get(name);
+        let bytes = bytes.ok_or_else(|| Error::usage(format!("there is no variable {name:?}")))?;
+        if bytes.len() % size_of::<T>() != 0 {
+            return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
+        }
+        Ok(bytemuck::pod_collect_to_vec(bytes))
+    }
+}
+
+/// The states of a lineage, newest first; the next one is prefetched.
+pub struct Backwards {
+    states: Option<Receiver<Result<State>>>,
+    worker: Option<JoinHandle<()>>,
+}
+
+impl Backwards {
+    /// From the checkpoint with that sequence number back to the first.
+    pub(crate) fn new(store: Arc<dyn Store>, run: &str, from: u64) -> Result<Self> {
+        let log = Log::read(store.clone(), run)?;
+        // Without room in the channel, one state is made ready and then waits to be taken.
+        let (send, states) = sync_channel(0);
+        let spawned = std::thread::Builder::new().name("treering-prefetch".into()).spawn(move || {
+            let mut newer: Option<(Checkpoint, State)> = None;
+            let mut next = Some(from);
+            while let Some(sequence) = next {
+                let made = step_back(&store, &log, sequence, newer.take());
+                let (checkpoint, state) = match made {
+                    Ok(made) => made,
+                    Err(error) => {
+                        let _ = send.send(Err(error));
+                        return;
+                    }
+                };
+                next = checkpoint.manifest().parent.as_ref().and_then(|p| match p.run {
+                    None if log.sequences.contains(&p.sequence) => Some(p.sequence),
+                    _ => None,
+                });
+                if send.send(Ok(state.clone())).is_err() {
+                    return;
+                }
+                newer = Some((checkpoint, state));
+            }
+        });
+        let worker = spawned.map_err(|e| Error::io("cannot start a thread", e))?;
+        Ok(Backwards { states: Some(states), worker: Some(worker) })
+    }
+}
+
+impl Iterator for Backwards {
+    type Item = Result<State>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.states.as_ref()?.recv().ok()
+    }
+}
+
+impl Drop for Backwards {
+    fn drop(&mut self) {
+        // Without a receiver the worker ends at its next state.
+        self.states = None;
+        if let Some(worker) = self.worker.take() {
+            let _ = worker.join();
+        }
+    }
+}
+
+/// The state of one checkpoint, made from the newer one where they share an epoch.
+fn step_back(
+    store: &Arc<dyn Store>,
+    log: &Log,
+    sequence: u64,
+    newer: Option<(Checkpoint, State)>,
+) -> Result<(Checkpoint, State)> {
+    let manifest = log.manifest(sequence)?;
+    let manifest = manifest.ok_or_else(|| Error::damaged("a parent in the log is no checkpoint"))?;
+    let checkpoint = Checkpoint::load(store.clone(), manifest)?;
+    let mut state = State { step: checkpoint.step(), ..State::default() };
+    let mut newer = newer;
+    for entry in &checkpoint.manifest().variables {
+        let name = &entry.description.name;
+        let base = newer.as_mut().and_then(|(newer, state)| {
+            let bytes = state.variables.remove(name)?;
+            Some((&*newer, bytes))
+        });
+        let bytes = checkpoint.read_beside(entry, base)?;
+        state.variables.insert(name.clone(), bytes);
+    }
+    Ok((checkpoint, state))
+}

@@ -1,0 +1,275 @@
+//! A checkpoint that can be read: its manifest and the footers of its epoch.
+
+use super::fetch::{Notes, Pack, Target, fetch, note, read_footer};
+use super::plan::{Piece, Wanted, plan};
+use crate::array::{Description, Element, VariableMut};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Footer, Group, Manifest, Names, PackName, Seal, VariableEntry};
+use crate::lineage::Layer;
+use crate::merkle::{Hasher, Print, Tree, boughs, prints};
+use crate::store::Store;
+use rayon::prelude::*;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// A checkpoint, ready to be read.
+pub struct Checkpoint {
+    store: Arc<dyn Store>,
+    manifest: Manifest,
+    /// The packs of each group's epoch, oldest first.
+    pub(crate) packs: Vec<Vec<Pack>>,
+    notes: Notes,
+}
+
+/// What a restore of a whole variable leaves: enough to go on with its lineage.
+pub(crate) struct Restored {
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+    pub(crate) prints: Vec<Print>,
+    pub(crate) tree: Tree,
+}
+
+impl Checkpoint {
+    /// Reads and checks the footers of all packs that the manifest names.
+    pub(crate) fn load(store: Arc<dyn Store>, manifest: Manifest) -> Result<Self> {
+        let notes = Notes::default();
+        let here = format!("{}@{}", manifest.run, manifest.step);
+        if let Some(variable) = manifest.variables.iter().find(|v| v.base.is_some()) {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!("variable {:?} is stored as a difference", variable.description.name),
+            )
+            .at(here)
+            .hint("use a newer release of treering"));
+        }
+        let groups = manifest.groups.iter().enumerate();
+        let packs = groups
+            .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
+            .collect::<Result<_>>()
+            .map_err(|error| error.at(here))?;
+        Ok(Checkpoint { store, manifest, packs, notes })
+    }
+
+    /// Everything the manifest says.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The program's iteration number.
+    pub fn step(&self) -> u64 {
+        self.manifest.step
+    }
+
+    /// Its variables.
+    pub fn variables(&self) -> impl Iterator<Item = &Description> {
+        self.manifest.variables.iter().map(|v| &v.description)
+    }
+
+    /// What went wrong on the way without stopping it.
+    pub fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    /// Fills whole variables; type, shape and name must agree with what is stored.
+    ///
+    /// On an error the arrays' content is unspecified.
+    pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
+        self.fill(targets).map(|_| ())
+    }
+
+    /// A whole variable.
+    pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
+        let entry = self.manifest.variable(0, name)?;
+        let elements = entry.description.shape.elements().unwrap_or(0);
+        self.read_range(name, 0..elements)
+    }
+
+    /// The elements `range` of a variable, counted in the order of memory.
+    pub fn read_range<T: Element>(&self, name: &str, range: Range<u64>) -> Result<Vec<T>> {
+        let entry = self.manifest.variable(0, name)?;
+        if entry.description.dtype != T::DTYPE {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!("variable {name:?} has type {}, not {}", entry.description.dtype, T::DTYPE),
+            ));
+        }
+        let elements = entry.description.shape.elements().unwrap_or(0);
+        if range.start > range.end || range.end > elements {
+            return Err(Error::usage(format!(
+                "elements {}..{} are outside of variable {name:?}, which has {elements}",
+                range.start, range.end
+            )));
+        }
+        let mut out = vec![T::zeroed(); (range.end - range.start) as usize];
+        let size = T::DTYPE.size();
+        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
+        self.read_bytes(entry, range.start * size..range.end * size, bytes)?;
+        Ok(out)
+    }
+
+    /// Bytes `range` of a variable; a whole variable is checked by its root, too.
+    pub(crate) fn read_bytes(&self, entry: &VariableEntry, range: Range<u64>, out: &mut [u8]) -> Result<()> {
+        let whole = range == (0..entry.description.bytes().unwrap_or(0));
+        let wanted = self.wanted(entry, 0, range);
+        self.carry_out(entry.group, &[wanted], &[Target::new(out)])?;
+        if whole {
+            self.check_root(entry, out)?;
+        }
+        Ok(())
+    }
+
+    /// A whole variable, of which `base` holds what is the same in a newer checkpoint.
+    pub(crate) fn read_beside(&self, entry: &VariableEntry, base: Option<(&Checkpoint, Vec<u8>)>) -> Result<Vec<u8>> {
+        let bytes = entry.description.bytes().unwrap_or(0);
+        let mut wanted = self.wanted(entry, 0, 0..bytes);
+        let usable = base.filter(|(newer, old)| {
+            newer.manifest.epoch == self.manifest.epoch && old.len() as u64 == bytes
+        });
+        let newer_entry = usable.as_ref().and_then(|(newer, _)| {
+            let found = newer.manifest.variable(entry.rank, &entry.description.name).ok()?;
+            Some(newer.layers(found))
+        });
+        let mut out = match (usable.as_ref(), newer_entry) {
+            (Some((_, old)), Some(layers)) => {
+                wanted.at_hand = Some(layers);
+                old.clone()
+            }
+            _ => vec![0; bytes as usize],
+        };
+        self.carry_out(entry.group, &[wanted], &[Target::new(&mut out)])?;
+        self.check_root(entry, &out)?;
+        Ok(out)
+    }
+
+    /// Fills and verifies whole variables.
+    pub(crate) fn fill(&self, targets: &mut [VariableMut]) -> Result<Vec<Restored>> {
+        let mut entries = Vec::new();
+        for target in targets.iter() {
+            target.check()?;
+            let entry = self.manifest.variable(0, &target.description.name)?;
+            target.description.expect(&entry.description)?;
+            entries.push(entry);
+        }
+        for group in 0..self.packs.len() as u32 {
+            let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
+            let wanted: Vec<Wanted> = members
+                .map(|(at, entry)| self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0)))
+                .collect();
+            let places: Vec<Target> = targets.iter_mut().map(|t| Target::new(t.bytes)).collect();
+            self.carry_out(group, &wanted, &places)?;
+        }
+        let checked = entries.iter().zip(targets.iter()).map(|(entry, target)| self.check_root(entry, target.bytes));
+        checked.collect()
+    }
+
+    fn wanted(&self, entry: &VariableEntry, target: u32, range: Range<u64>) -> Wanted<'_> {
+        Wanted {
+            target,
+            chunk: entry.chunk.bytes() as u64,
+            bytes: entry.description.bytes().unwrap_or(0),
+            range,
+            layers: self.layers(entry),
+            at_hand: None,
+        }
+    }
+
+    /// What each checkpoint of the epoch added to a variable, oldest first.
+    ///
+    /// Layers from before the variable vanished and came back do not count, nor do those of another
+    /// chunk size: the later one that replaced them covers every chunk.
+    pub(crate) fn layers(&self, entry: &VariableEntry) -> Vec<Layer<'_>> {
+        let mut layers = Vec::new();
+        for pack in &self.packs[entry.group as usize] {
+            let mut deltas = pack.footer.deltas.iter();
+            match deltas.find(|d| d.rank == entry.rank && d.name == entry.description.name) {
+                Some(delta) if delta.chunk == entry.chunk => layers.push(&delta.regions[..]),
+                Some(_) => layers.clear(),
+                None => {}
+            }
+        }
+        layers
+    }
+
+    /// Follows every reference of a variable without reading what it leads to.
+    pub(crate) fn check_references(&self, entry: &VariableEntry) -> Result<()> {
+        let footers: Vec<&Footer> = self.packs[entry.group as usize].iter().map(|p| &p.footer).collect();
+        let bytes = entry.description.bytes().unwrap_or(0);
+        plan(&footers, &[self.wanted(entry, 0, 0..bytes)]).map(|_| ())
+    }
+
+    fn carry_out(&self, group: u32, wanted: &[Wanted], targets: &[Target]) -> Result<()> {
+        let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
+        let packs = &self.packs[group as usize];
+        let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
+        let plan: Vec<Piece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
+        fetch(self.store.as_ref(), packs, &plan, targets, &self.notes).map_err(|e| e.at(here()))
+    }
+
+    /// Builds the tree of a variable's bytes and compares its root with the manifest's.
+    pub(crate) fn check_root(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<Restored> {
+        let hasher = Hasher::new(self.manifest.seed);
+        let prints = prints(bytes, entry.chunk.bytes(), &hasher);
+        let tree = Tree::build(boughs(&prints));
+        if tree.root(bytes.len() as u64) != entry.root {
+            return Err(Error::damaged(format!(
+                "variable {:?} does not have the root that its manifest names",
+                entry.description.name
+            ))
+            .at(format!("{}@{}", self.manifest.run, self.manifest.step)));
+        }
+        Ok(Restored {
+            name: entry.description.name.clone(),
+            bytes: bytes.len() as u64,
+            prints,
+            tree,
+        })
+    }
+}
+
+fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> Result<Vec<Pack>> {
+    let names: Vec<(&str, PackName)> = group.names(number).collect();
+    // Footers are read in parallel, from whichever copy is readable, and then held to the chain.
+    let found: Vec<Option<(Seal, Footer)>> = names
+        .par_iter()
+        .map(|(run, name)| {
+            let copies = store.copies(&Names::new(run).pack(*name));
+            copies.iter().find_map(|copy| read_footer(copy.as_ref()).ok())
+        })
+        .collect();
+    let mut packs = Vec::with_capacity(names.len());
+    let mut expected = Some(group.seal);
+    for (ordinal, ((run, name), found)) in names.iter().zip(found).enumerate().rev() {
+        let key = Names::new(run).pack(*name);
+        let Some(seal) = expected else {
+            return Err(Error::damaged("an epoch begins in the middle").at(key));
+        };
+        let good = match found {
+            Some((found, footer)) if found == seal => Ok(footer),
+            _ => load_sealed(store, &key, seal, notes),
+        };
+        let footer = good.map_err(|e| e.at(&key))?;
+        if footer.ordinal as usize != ordinal || footer.name != *name || footer.run != *run {
+            return Err(Error::damaged("a pack is not the one that belongs here").at(key));
+        }
+        expected = footer.parent;
+        packs.push(Pack { key, footer });
+    }
+    packs.reverse();
+    Ok(packs)
+}
+
+/// Looks through all copies of a pack for the one that has the seal.
+fn load_sealed(store: &dyn Store, key: &str, seal: Seal, notes: &Notes) -> Result<Footer> {
+    let copies = store.copies(key);
+    for copy in &copies {
+        match read_footer(copy.as_ref()) {
+            Ok((found, footer)) if found == seal => return Ok(footer),
+            Ok(_) => note(notes, format!("{key} in {}: another pack is in its place", copy.store())),
+            Err(error) => note(notes, format!("{key} in {}: {error}", copy.store())),
+        }
+    }
+    Err(match copies.is_empty() {
+        true => Error::damaged("a pack is missing"),
+        false => Error::damaged("a pack's footer is damaged, or another pack is in its place"),
+    })
+}

@@ -1,0 +1,189 @@
+//! Carrying out a plan: read frames, check them, decode them, fill the targets.
+
+use super::plan::Piece;
+use crate::codec;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Footer, Frame, HEADER_BYTES, Seal, TRAILER_BYTES, parse_trailer};
+use crate::merkle::checksum;
+use crate::store::{Blob, Store};
+use rayon::prelude::*;
+use std::cell::RefCell;
+use std::sync::Mutex;
+
+/// How many frames of one pack one task reads; the file is opened once for them.
+const FRAMES: usize = 16;
+
+/// A pack of the checkpoint's epoch.
+pub(crate) struct Pack {
+    /// Its key in the store.
+    pub(crate) key: String,
+    /// What it holds.
+    pub(crate) footer: Footer,
+}
+
+/// What went wrong on the way without stopping it: bad copies that another tier made good.
+pub(crate) type Notes = Mutex<Vec<String>>;
+
+pub(crate) fn note(notes: &Notes, text: String) {
+    let mut notes = notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if notes.len() < 100 {
+        notes.push(text);
+    }
+}
+
+/// Memory that several threads fill at places that do not overlap.
+pub(crate) struct Target {
+    start: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the pieces of a plan write to disjoint ranges of a target, see `Target::slice`.
+unsafe impl Sync for Target {}
+unsafe impl Send for Target {}
+
+impl Target {
+    pub(crate) fn new(bytes: &mut [u8]) -> Self {
+        Target { start: bytes.as_mut_ptr(), len: bytes.len() }
+    }
+
+    /// The bytes that one piece fills.
+    ///
+    /// # Safety
+    /// No two pieces may overlap. A plan takes each chunk of a variable once and cuts it into
+    /// pieces that do not overlap, and targets are distinct slices.
+    #[allow(clippy::mut_from_ref)]
+    unsafe fn slice(&self, to: u64, len: usize) -> &mut [u8] {
+        assert!(to as usize + len <= self.len, "a piece lies outside of its target");
+        // SAFETY: in bounds by the assertion, disjoint by the caller.
+        unsafe { std::slice::from_raw_parts_mut(self.start.add(to as usize), len) }
+    }
+}
+
+thread_local! {
+    static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
+}
+
+/// Fills the targets by the plan.
+pub(crate) fn fetch(
+    store: &dyn Store,
+    packs: &[Pack],
+    plan: &[Piece],
+    targets: &[Target],
+    notes: &Notes,
+) -> Result<()> {
+    let by_frame: Vec<&[Piece]> =
+        plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
+    let tasks: Vec<&[&[Piece]]> = by_frame
+        .chunk_by(|a, b| a[0].pack == b[0].pack)
+        .flat_map(|same_pack| same_pack.chunks(FRAMES))
+        .collect();
+    tasks.into_par_iter().try_for_each(|task| {
+        let pack = &packs[task[0][0].pack as usize];
+        let copies = store.copies(&pack.key);
+        for pieces in task {
+            fill(pack, &copies, pieces, targets, notes)?;
+        }
+        Ok(())
+    })
+}
+
+/// Fills the pieces of one frame from the first copy that is good.
+fn fill(
+    pack: &Pack,
+    copies: &[Box<dyn Blob>],
+    pieces: &[Piece],
+    targets: &[Target],
+    notes: &Notes,
+) -> Result<()> {
+    let number = pieces[0].frame as usize;
+    let frame = &pack.footer.frames[number];
+    for copy in copies {
+        match fill_from(copy.as_ref(), frame, pieces, targets) {
+            Ok(()) => return Ok(()),
+            Err(error) => note(notes, format!("{} in {}, frame {number}: {error}", pack.key, copy.store())),
+        }
+    }
+    Err(Error::damaged(match copies.len() {
+        0 => "a pack is missing".to_string(),
+        1 => format!("frame {number} of a pack is damaged"),
+        n => format!("frame {number} of a pack is damaged in all {n} copies"),
+    })
+    .at(&pack.key))
+}
+
+fn fill_from(copy: &dyn Blob, frame: &Frame, pieces: &[Piece], targets: &[Target]) -> Result<()> {
+    if let [piece] = pieces
+        && frame.codec == codec::RAW
+        && u64::from(piece.len) == frame.len
+        && frame.encoded == frame.len
+    {
+        // A whole raw frame goes straight to its place.
+        // SAFETY: see `Target::slice`.
+        let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
+        copy.read_at(frame.position, slice)?;
+        return check(slice, frame);
+    }
+    BUFFERS.with_borrow_mut(|(encoded, raw)| {
+        encoded.resize(frame.encoded as usize, 0);
+        copy.read_at(frame.position, encoded)?;
+        let bytes = decoded(encoded, frame, raw)?;
+        for piece in pieces {
+            let from = piece.from as usize;
+            // SAFETY: see `Target::slice`.
+            let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
+            slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
+        }
+        Ok(())
+    })
+}
+
+fn check(encoded: &[u8], frame: &Frame) -> Result<()> {
+    match checksum(encoded) == frame.checksum {
+        true => Ok(()),
+        false => Err(Error::damaged("the checksum does not match")),
+    }
+}
+
+/// The frame's bytes, checked and decoded into `raw` unless they are raw already.
+fn decoded<'a>(encoded: &'a [u8], frame: &Frame, raw: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+    check(encoded, frame)?;
+    if frame.codec == codec::RAW && encoded.len() as u64 == frame.len {
+        return Ok(encoded);
+    }
+    let codec = codec::by_id(frame.codec).ok_or_else(|| {
+        Error::new(ErrorKind::Mismatch, format!("this release has no codec {}", frame.codec))
+            .hint("use a newer release of treering")
+    })?;
+    raw.resize(frame.len as usize, 0);
+    codec.decode(encoded, raw)?;
+    Ok(raw)
+}
+
+/// Reads header, footer and trailer of one copy of a pack.
+pub(crate) fn read_footer(copy: &dyn Blob) -> Result<(Seal, Footer)> {
+    let size = copy.size();
+    let short = || Error::damaged("a pack is cut off");
+    let at = size.checked_sub(TRAILER_BYTES).ok_or_else(short)?;
+    let mut trailer = [0; TRAILER_BYTES as usize];
+    copy.read_at(at, &mut trailer)?;
+    let seal = parse_trailer(&trailer, size)?;
+    let mut header = [0; HEADER_BYTES as usize];
+    copy.read_at(0, &mut header)?;
+    let mut footer = vec![0; seal.footer as usize];
+    copy.read_at(at - seal.footer, &mut footer)?;
+    Ok((seal, Footer::parse(&header, &footer, &seal)?))
+}
+
+/// Reads, checks and decodes every frame of one copy; calls `done` with the bytes of each.
+pub(crate) fn check_frames(copy: &dyn Blob, footer: &Footer, done: &(dyn Fn(u64) + Sync)) -> Vec<Error> {
+    let failures = footer.frames.par_iter().enumerate().filter_map(|(number, frame)| {
+        let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
+            encoded.resize(frame.encoded as usize, 0);
+            copy.read_at(frame.position, encoded)?;
+            decoded(encoded, frame, raw).map(|_| ())
+        });
+        done(frame.encoded);
+        outcome.err().map(|error| error.at(format!("frame {number}")))
+    });
+    failures.collect()
+}

@@ -1,0 +1,114 @@
+//! Reading the log of a run: which sequence numbers there are, and what stands behind them.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LogEntry, Manifest, Names, PackName, check_run_name};
+use crate::store::{Store, read_small};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The log of a run as it was when it was listed.
+pub(crate) struct Log {
+    store: Arc<dyn Store>,
+    run: String,
+    names: Names,
+    /// Ascending.
+    pub(crate) sequences: Vec<u64>,
+}
+
+impl Log {
+    pub(crate) fn read(store: Arc<dyn Store>, run: &str) -> Result<Log> {
+        let names = Names::new(run);
+        let items = store.list(&names.log())?;
+        let mut sequences: Vec<u64> =
+            items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
+        sequences.sort_unstable();
+        Ok(Log { store, run: run.to_string(), names, sequences })
+    }
+
+    /// What stands behind a sequence number; the last tier, which all writers share, is asked first.
+    pub(crate) fn entry(&self, sequence: u64) -> Result<LogEntry> {
+        let key = self.names.entry(sequence);
+        let mut trouble = Error::new(ErrorKind::NotFound, "there is no such entry in the log").at(&key);
+        for copy in self.store.copies(&key).iter().rev() {
+            let read = read_small(copy.as_ref()).and_then(|bytes| self.parse(sequence, &bytes));
+            match read {
+                Ok(entry) => return Ok(entry),
+                Err(error) => trouble = error.at(format!("{} in {}", key, copy.store())),
+            }
+        }
+        Err(trouble)
+    }
+
+    fn parse(&self, sequence: u64, bytes: &[u8]) -> Result<LogEntry> {
+        let entry = LogEntry::parse(bytes)?;
+        let (run, number) = match &entry {
+            LogEntry::Opening(opening) => (&opening.run, opening.sequence),
+            LogEntry::Manifest(manifest) => (&manifest.run, manifest.sequence),
+        };
+        match *run == self.run && number == sequence {
+            true => Ok(entry),
+            false => Err(Error::damaged(format!(
+                "this file belongs to {run} number {number}, not here"
+            ))),
+        }
+    }
+
+    /// The manifest of a sequence number, or `None` for an opening.
+    pub(crate) fn manifest(&self, sequence: u64) -> Result<Option<Manifest>> {
+        match self.entry(sequence)? {
+            LogEntry::Opening(_) => Ok(None),
+            LogEntry::Manifest(manifest) => Ok(Some(*manifest)),
+        }
+    }
+
+    /// All manifests that can be read, ascending, and what is wrong with the others.
+    pub(crate) fn manifests(&self) -> (Vec<Manifest>, Vec<Error>) {
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for &sequence in &self.sequences {
+            match self.manifest(sequence) {
+                Ok(manifest) => good.extend(manifest),
+                Err(error) => bad.push(error),
+            }
+        }
+        (good, bad)
+    }
+
+    /// The sequence number of the newest opening: the writer that may be at work.
+    pub(crate) fn newest_writer(&self) -> Option<u64> {
+        let is_opening = |s: &&u64| matches!(self.entry(**s), Ok(LogEntry::Opening(_)));
+        self.sequences.iter().rev().find(is_opening).copied()
+    }
+
+    /// The newest sequence number; 0 before the first.
+    pub(crate) fn newest(&self) -> u64 {
+        self.sequences.last().copied().unwrap_or(0)
+    }
+}
+
+/// The names of all runs in a store.
+pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
+    let items = store.list(Names::RUNS)?;
+    let folders = items.into_iter().filter(|item| item.folder).map(|item| item.name);
+    Ok(folders.filter(|name| check_run_name(name).is_ok()).collect())
+}
+
+/// Every pack that any manifest of any run names; an error if one cannot be read.
+pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, PackName)>> {
+    let mut named = HashSet::new();
+    for run in runs(store.as_ref())? {
+        let (manifests, trouble) = Log::read(store.clone(), &run)?.manifests();
+        if let Some(error) = trouble.into_iter().next() {
+            return Err(error);
+        }
+        manifests.iter().for_each(|manifest| named.extend(packs_of(manifest)));
+    }
+    Ok(named)
+}
+
+/// The packs that a manifest names.
+pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, PackName)> {
+    let groups = manifest.groups.iter().enumerate();
+    groups.flat_map(|(number, group)| {
+        group.names(number as u32).map(|(run, name)| (run.to_string(), name))
+    })
+}

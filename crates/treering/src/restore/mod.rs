@@ -1,0 +1,20 @@
+//! Giving states back: plan, fetch, verify, fill.
+//!
+//! A checkpoint is loaded by reading its manifest and the footers of its epoch's packs, each one
+//! vouched for by the seal in the next. A plan says which bytes of which frames go where; it is
+//! sorted by file and offset, read in parallel, and every frame is checked before a byte of it is
+//! used. A bad copy is reported and the next tier serves. After a whole variable is filled, its
+//! tree is built again and its root compared with the manifest's: that also catches mistakes in
+//! places and plans, not only in bytes.
+
+mod backwards;
+mod checkpoint;
+mod fetch;
+mod log;
+mod plan;
+
+pub use backwards::{Backwards, State};
+pub use checkpoint::Checkpoint;
+pub(crate) use checkpoint::Restored;
+pub(crate) use fetch::{check_frames, read_footer};
+pub(crate) use log::{Log, named_packs, packs_of, runs};

@@ -1,0 +1,309 @@
+//! The part of a checkpoint that the program waits for.
+//!
+//! All variables are cut into strips, strips are grouped into batches, and the strips of a batch
+//! are scanned in parallel: each copies what changed to the front of its own slot of a buffer. A
+//! batch in which most changed is handed to the worker as it is; of any other, the changed bytes
+//! are copied together, which costs little because they are few.
+
+use super::options::Options;
+use super::save::{Progress, Save};
+use super::staging::{Staged, Staging};
+use super::worker::{Begin, Message, Worker};
+use crate::array::Variable;
+use crate::error::{Error, Result};
+use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
+use crate::merkle::{BOUGH, Hasher, Print};
+use crate::pack::Strip;
+use crate::restore::Restored;
+use rayon::prelude::*;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How much one task scans: small enough to stay in the cache between hashing and copying.
+const STRIP: usize = 256 << 10;
+/// How much is handed to the worker at a time.
+const BATCH: usize = 64 << 20;
+/// Variables smaller than this are always watched: there is nothing to gain by not hashing them.
+const SMALL: usize = 64 << 10;
+
+/// Refuses variables that make no sense, before anything is touched.
+pub(super) fn check(variables: &[Variable]) -> Result<()> {
+    let mut names = HashSet::new();
+    for variable in variables {
+        variable.check()?;
+        if !names.insert(&variable.description.name) {
+            return Err(Error::usage(format!(
+                "variable {:?} was handed over twice in one checkpoint",
+                variable.description.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// What is known of a variable from the checkpoint before.
+#[derive(Default)]
+struct Tracker {
+    bytes: u64,
+    prints: Vec<Print>,
+    /// How many of the prints are valid.
+    known: u64,
+    stays: Habit,
+    mode: Mode,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Mode {
+    /// Hash, compare, copy what changed.
+    #[default]
+    Watch,
+    /// Copy everything; it has been changing everywhere all the time.
+    Copy,
+}
+
+impl Tracker {
+    /// Prepares for data of `bytes` bytes.
+    fn prepare(&mut self, bytes: u64, chunk: ChunkSize, whole: bool, method: Method) {
+        if bytes != self.bytes {
+            // The last chunk may have been short, and the last bough may get other members.
+            let full = self.bytes.min(bytes) / chunk.bytes() as u64;
+            self.known = self.known.min(full / BOUGH as u64 * BOUGH as u64);
+            self.bytes = bytes;
+        }
+        if whole {
+            self.known = 0;
+        }
+        let watched = bytes < SMALL as u64 || self.stays.look();
+        self.mode = match watched && method != Method::Full {
+            true => Mode::Watch,
+            false => Mode::Copy,
+        };
+        if self.mode == Mode::Copy {
+            self.known = 0;
+            self.prints = Vec::new();
+        } else {
+            self.prints.resize(chunk.count(bytes) as usize, 0);
+        }
+    }
+
+    /// Learns from what a scan found.
+    fn learn(&mut self, changed: u64, chunk: ChunkSize) {
+        let chunks = chunk.count(self.bytes);
+        if self.mode == Mode::Copy {
+            return;
+        }
+        if self.known == chunks && self.bytes >= SMALL as u64 {
+            self.stays.observe(changed * 10 <= self.bytes * 9);
+        }
+        self.known = chunks;
+    }
+}
+
+/// One strip of one variable, to be scanned.
+struct Job<'a> {
+    variable: usize,
+    first: u64,
+    data: &'a [u8],
+    /// Empty when the strip is only copied.
+    prints: &'a mut [Print],
+    known: usize,
+}
+
+impl Job<'_> {
+    fn run(&mut self, chunk: usize, hasher: &Hasher, slot: &mut [u8]) -> Changed {
+        if self.prints.is_empty() {
+            copy_streaming(&mut slot[..self.data.len()], self.data);
+            return Changed {
+                runs: vec![(0, self.data.len().div_ceil(chunk) as u32)],
+                boughs: Vec::new(),
+                bytes: self.data.len(),
+            };
+        }
+        scan(self.data, chunk, self.known, self.prints, hasher, slot)
+    }
+}
+
+/// The state of the capturing side.
+pub(super) struct Capture {
+    chunk: ChunkSize,
+    method: Method,
+    growth: f64,
+    hasher: Arc<Hasher>,
+    staging: Staging,
+    trackers: HashMap<String, Tracker>,
+    /// Whether there is a checkpoint to build on.
+    attached: bool,
+    last_changed: u64,
+    pub(super) blocked: Duration,
+}
+
+impl Capture {
+    pub(super) fn new(options: &Options, seed: u64, staging: Staging) -> Self {
+        Capture {
+            chunk: options.chunk,
+            method: options.method,
+            growth: options.growth,
+            hasher: Arc::new(Hasher::new(seed)),
+            staging,
+            trackers: HashMap::new(),
+            attached: false,
+            last_changed: 0,
+            blocked: Duration::ZERO,
+        }
+    }
+
+    /// The next checkpoint must not build on anything.
+    pub(super) fn forget(&mut self) {
+        self.attached = false;
+        self.trackers.values_mut().for_each(|t| t.known = 0);
+    }
+
+    /// Goes on from a restored state.
+    pub(super) fn resume(&mut self, seed: u64, restored: Vec<Restored>) {
+        self.hasher = Arc::new(Hasher::new(seed));
+        self.attached = true;
+        let tracked = restored.into_iter().map(|r| {
+            let known = r.prints.len() as u64;
+            (r.name, Tracker { bytes: r.bytes, prints: r.prints, known, ..Tracker::default() })
+        });
+        self.trackers = tracked.collect();
+    }
+
+    /// Whether this checkpoint would have to wait for memory.
+    pub(super) fn is_overloaded(&self, variables: &[Variable]) -> bool {
+        let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
+        let expected = if self.attached { self.last_changed.min(total) } else { total };
+        self.staging.is_full_for(expected.min(self.staging.limit()))
+    }
+
+    pub(super) fn capture(&mut self, step: u64, variables: &[Variable], worker: &mut Worker) -> Save {
+        let start = Instant::now();
+        self.staging.begin_save();
+        let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
+        let budget = (total as f64 * self.growth) as u64;
+        let whole = !self.attached
+            || self.method == Method::Full
+            || worker.epoch_cost() + self.last_changed.min(total) > budget;
+        let progress = Progress::new();
+        worker.begin(Begin {
+            step,
+            whole,
+            hasher: self.hasher.clone(),
+            variables: variables.iter().map(|v| v.description.clone()).collect(),
+            progress: progress.clone(),
+        });
+        let changed = self.scan_all(variables, whole, worker);
+        self.attached = true;
+        self.last_changed = if whole { 0 } else { changed };
+        let blocked = start.elapsed();
+        self.blocked += blocked;
+        worker.end(changed, blocked);
+        Save::new(step, progress, changed, blocked)
+    }
+
+    /// Scans all variables, batch by batch; how many bytes had changed.
+    fn scan_all(&mut self, variables: &[Variable], whole: bool, worker: &Worker) -> u64 {
+        // Trackers of variables that are not handed over any more are dropped with the old map.
+        let mut old = std::mem::take(&mut self.trackers);
+        let mut trackers: Vec<Tracker> = variables
+            .iter()
+            .map(|variable| {
+                let mut tracker = old.remove(&variable.description.name).unwrap_or_default();
+                tracker.prepare(variable.bytes.len() as u64, self.chunk, whole, self.method);
+                tracker
+            })
+            .collect();
+        drop(old);
+        let mut changed = vec![0u64; variables.len()];
+        let mut jobs = jobs(variables, &mut trackers, self.chunk).into_iter().peekable();
+        while jobs.peek().is_some() {
+            let mut batch = Vec::new();
+            let mut room = BATCH;
+            while let Some(job) = jobs.next_if(|job| batch.is_empty() || job.data.len() <= room) {
+                room = room.saturating_sub(job.data.len());
+                batch.push(job);
+            }
+            let (strips, staged) = self.scan_batch(batch);
+            strips.iter().for_each(|s| changed[s.variable] += s.changed.bytes as u64);
+            if !strips.is_empty() {
+                worker.send(Message::Batch { strips, staged });
+            }
+        }
+        drop(jobs);
+        for (tracker, changed) in trackers.iter_mut().zip(&changed) {
+            tracker.learn(*changed, self.chunk);
+        }
+        let names = variables.iter().map(|v| v.description.name.clone());
+        self.trackers = names.zip(trackers).collect();
+        changed.iter().sum()
+    }
+
+    fn scan_batch(&self, mut batch: Vec<Job>) -> (Vec<Strip>, Staged) {
+        // Slots begin at cache lines, so that they can be written past the cache.
+        let slot_len = |job: &Job| job.data.len().next_multiple_of(64);
+        let len: usize = batch.iter().map(slot_len).sum();
+        self.staging.reserve(len as u64);
+        let mut buffer = self.staging.buffer(len);
+        let mut slots = Vec::with_capacity(batch.len());
+        let mut rest = &mut buffer[..];
+        for job in &batch {
+            let (slot, tail) = rest.split_at_mut(slot_len(job));
+            slots.push(slot);
+            rest = tail;
+        }
+        let chunk = self.chunk.bytes();
+        let one = |(job, slot): (&mut Job, &mut [u8])| job.run(chunk, &self.hasher, slot);
+        let found: Vec<Changed> = match len > STRIP {
+            true => batch.par_iter_mut().zip(slots).map(one).collect(),
+            false => batch.iter_mut().zip(slots).map(one).collect(),
+        };
+        let mut strips = Vec::new();
+        let mut offset = 0;
+        for (job, changed) in batch.iter().zip(found) {
+            if changed.bytes > 0 {
+                let hashed = !job.prints.is_empty();
+                strips.push(Strip { variable: job.variable, first: job.first, changed, hashed, offset });
+            }
+            offset += slot_len(job);
+        }
+        let staged = self.stage(buffer, &mut strips, len);
+        (strips, staged)
+    }
+
+    /// Hands the buffer over as it is, or copies the few bytes that matter out of it.
+    fn stage(&self, buffer: memmap2::MmapMut, strips: &mut [Strip], len: usize) -> Staged {
+        let changed: usize = strips.iter().map(|s| s.changed.bytes).sum();
+        if changed * 2 >= len {
+            return self.staging.keep(buffer, len as u64);
+        }
+        let parts: Vec<(usize, usize)> = strips.iter().map(|s| (s.offset, s.changed.bytes)).collect();
+        let mut offset = 0;
+        for strip in strips {
+            strip.offset = offset;
+            offset += strip.changed.bytes;
+        }
+        self.staging.condense(buffer, &parts, len as u64)
+    }
+}
+
+/// All strips of all variables, in order.
+fn jobs<'a>(variables: &[Variable<'a>], trackers: &'a mut [Tracker], chunk: ChunkSize) -> Vec<Job<'a>> {
+    let bytes = chunk.bytes();
+    let chunks = (STRIP / bytes).next_multiple_of(BOUGH);
+    let mut jobs = Vec::new();
+    for (at, (variable, tracker)) in variables.iter().zip(trackers).enumerate() {
+        let known = tracker.known as usize;
+        let mut prints = tracker.prints.chunks_mut(chunks);
+        for (number, data) in variable.bytes.chunks(chunks * bytes).enumerate() {
+            jobs.push(Job {
+                variable: at,
+                first: (number * chunks) as u64,
+                data,
+                prints: prints.next().unwrap_or_default(),
+                known: known.saturating_sub(number * chunks),
+            });
+        }
+    }
+    jobs
+}

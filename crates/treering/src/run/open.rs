@@ -1,0 +1,77 @@
+//! Taking a run: lock it, use up a sequence number, put right what a crash left.
+
+use super::mover::roll_forward;
+use super::options::Options;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Names, Opening};
+use crate::restore::{Log, named_packs};
+use crate::store::{Lock, Store, TieredStore};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A run that this process has taken.
+pub(super) struct Opened {
+    /// All tiers as one.
+    pub(super) store: Arc<dyn Store>,
+    /// The sequence number of the opening, which names this writer.
+    pub(super) writer: u64,
+    pub(super) seed: u64,
+    pub(super) lock: Lock,
+}
+
+pub(super) fn open(options: &Options) -> Result<Opened> {
+    options.check()?;
+    let run = &options.run;
+    let names = Names::new(run);
+    let lock = options.shared.lock(&names.lock()).map_err(|error| error.at(format!("run {run:?}")))?;
+    let store: Arc<dyn Store> = match &options.node {
+        Some(node) => {
+            roll_forward(node, &options.shared, run)?;
+            Arc::new(TieredStore::new(node.clone(), options.shared.clone()))
+        }
+        None => options.shared.clone(),
+    };
+    let writer = take(&store, run)?;
+    clean(&store, run, writer)?;
+    // Seeded per run, so that nobody can prepare data whose prints collide.
+    let seed = RandomState::new().build_hasher().finish();
+    Ok(Opened { store, writer, seed, lock })
+}
+
+/// Uses up the next sequence number: whoever had the run before cannot commit any more.
+fn take(store: &Arc<dyn Store>, run: &str) -> Result<u64> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    for _ in 0..100 {
+        let sequence = Log::read(store.clone(), run)?.newest() + 1;
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let opening = Opening {
+            run: run.to_string(),
+            sequence,
+            time: time.as_millis() as u64,
+            writer: format!("process {} on {host}", std::process::id()),
+        };
+        if store.commit(&Names::new(run).entry(sequence), &opening.write())? {
+            return Ok(sequence);
+        }
+    }
+    Err(Error::new(ErrorKind::Busy, "other processes keep taking this run").at(format!("run {run:?}")))
+}
+
+/// Removes what unfinished saves of earlier writers left behind.
+fn clean(store: &Arc<dyn Store>, run: &str, writer: u64) -> Result<()> {
+    let names = Names::new(run);
+    store.sweep(&names.log())?;
+    let packs = store.list(&names.packs())?;
+    let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
+    let earlier: Vec<_> = packs.filter(|pack| pack.writer < writer).collect();
+    if earlier.is_empty() {
+        return Ok(());
+    }
+    // A manifest that cannot be read may name any of them: then nothing is removed.
+    let Ok(named) = named_packs(store) else {
+        return Ok(());
+    };
+    let unnamed = earlier.into_iter().filter(|pack| !named.contains(&(run.to_string(), *pack)));
+    store.delete(&unnamed.map(|pack| names.pack(pack)).collect::<Vec<_>>())
+}

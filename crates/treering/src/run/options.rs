@@ -1,0 +1,131 @@
+//! Everything that can be chosen about a run, checked once.
+
+use crate::codec::Encoding;
+use crate::error::{Error, Result};
+use crate::format::check_run_name;
+use crate::lineage::{ChunkSize, Method};
+use crate::store::{DirectoryStore, Store};
+use std::path::Path;
+use std::sync::Arc;
+
+/// What to do when the memory for staged data is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overload {
+    /// Hold the program up until there is room.
+    #[default]
+    Wait,
+    /// Leave this checkpoint out.
+    Skip,
+}
+
+/// How a run is kept.
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) shared: Arc<dyn Store>,
+    pub(crate) node: Option<Arc<dyn Store>>,
+    pub(crate) run: String,
+    pub(crate) chunk: ChunkSize,
+    pub(crate) method: Method,
+    pub(crate) encoding: Encoding,
+    pub(crate) staging: u64,
+    pub(crate) record: u64,
+    pub(crate) overload: Overload,
+    pub(crate) growth: f64,
+}
+
+impl Options {
+    /// A run in a store that is a folder.
+    pub fn directory(folder: impl AsRef<Path>, run: &str) -> Self {
+        Self::in_store(Arc::new(DirectoryStore::new(folder.as_ref())), run)
+    }
+
+    /// A run in any store.
+    pub fn in_store(store: Arc<dyn Store>, run: &str) -> Self {
+        Options {
+            shared: store,
+            node: None,
+            run: run.to_string(),
+            chunk: ChunkSize::default(),
+            method: Method::Tree,
+            encoding: Encoding::default(),
+            staging: 1 << 30,
+            record: 1 << 30,
+            overload: Overload::Wait,
+            growth: 0.5,
+        }
+    }
+
+    /// Puts a node's own store in front: checkpoints are staged there before they move on.
+    #[must_use]
+    pub fn node(mut self, store: Arc<dyn Store>) -> Self {
+        self.node = Some(store);
+        self
+    }
+
+    /// The size of the chunks by which changes are found; 512 bytes unless told.
+    #[must_use]
+    pub fn chunk(mut self, chunk: ChunkSize) -> Self {
+        self.chunk = chunk;
+        self
+    }
+
+    /// How checkpoints are reduced to what is new; [`Method::Tree`] unless told.
+    #[must_use]
+    pub fn method(mut self, method: Method) -> Self {
+        self.method = method;
+        self
+    }
+
+    /// How new bytes are encoded; fast zstd unless told.
+    #[must_use]
+    pub fn encoding(mut self, encoding: Encoding) -> Self {
+        self.encoding = encoding;
+        self
+    }
+
+    /// How much memory copies may take while they wait to be written; 1 GiB unless told.
+    ///
+    /// A checkpoint that is larger than this streams through it.
+    #[must_use]
+    pub fn staging(mut self, bytes: u64) -> Self {
+        self.staging = bytes;
+        self
+    }
+
+    /// How much memory the record of stored chunks may take (29 to 57 bytes for each); 1 GiB unless
+    /// told. When it is full, repeated content is found only where it is in the record already.
+    #[must_use]
+    pub fn record(mut self, bytes: u64) -> Self {
+        self.record = bytes;
+        self
+    }
+
+    /// What to do when the staging memory is full; wait unless told.
+    #[must_use]
+    pub fn overload(mut self, overload: Overload) -> Self {
+        self.overload = overload;
+        self
+    }
+
+    /// How much more than the state itself a restore may have to read, as a part of it; 0.5 unless
+    /// told. When the deltas of an epoch come to that, a whole checkpoint begins the next.
+    #[must_use]
+    pub fn growth(mut self, part: f64) -> Self {
+        self.growth = part;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        check_run_name(&self.run)?;
+        self.encoding.check()?;
+        if self.staging < 1 << 20 {
+            return Err(Error::usage(format!("{} bytes of staging memory are too few", self.staging))
+                .hint("give it 1 MiB at least"));
+        }
+        if self.growth.is_nan() || self.growth < 0.0 {
+            return Err(Error::usage(format!("a growth of {} makes no sense", self.growth))
+                .hint("give a part of the state, such as 0.5"));
+        }
+        Ok(())
+    }
+}

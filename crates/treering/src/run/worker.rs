@@ -1,0 +1,435 @@
+//! Behind the program: decide what is new, encode it, write the pack, commit the manifest.
+
+use super::mover::Mover;
+use super::open::Opened;
+use super::options::Options;
+use super::save::{Failures, Progress};
+use super::staging::{Staged, Staging};
+use crate::array::Description;
+use crate::codec::Codec;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    Footer, Group, Kind, LogEntry, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry, header,
+};
+use crate::lineage::{ChunkSize, MAX_PACKS, Method};
+use crate::merkle::{Digest, Hasher, Tree};
+use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
+use crate::restore::{Log, Restored};
+use crate::store::{Put, Store};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// What another pack costs a restore besides its bytes: opening a file, counted in bytes.
+const PACK_COST: u64 = 64 << 10;
+/// What a region costs a restore besides its bytes, counted in bytes.
+const REGION_COST: u64 = 64;
+
+/// The beginning of a save.
+pub(super) struct Begin {
+    pub(super) step: u64,
+    pub(super) whole: bool,
+    pub(super) hasher: Arc<Hasher>,
+    pub(super) variables: Vec<Description>,
+    pub(super) progress: Progress,
+}
+
+/// What the worker is told, in order.
+pub(super) enum Message {
+    Begin(Begin),
+    Batch { strips: Vec<Strip>, staged: Staged },
+    End { changed: u64, blocked: Duration },
+    Resume { base: Option<Base>, parent: Origin, trees: Vec<(String, Tree)> },
+    Drain(Sender<()>),
+}
+
+/// The checkpoint that the next delta builds on.
+#[derive(Clone)]
+pub(super) struct Base {
+    group: Group,
+    epoch: Origin,
+    variables: Vec<VariableEntry>,
+}
+
+/// What both sides look at.
+#[derive(Default)]
+struct Shared {
+    /// The cost of the open epoch's deltas, as a restore sees it.
+    cost: AtomicU64,
+    /// The bytes of deltas that are under way.
+    pending: AtomicU64,
+    lost: AtomicBool,
+}
+
+/// The program's end of the worker.
+pub(super) struct Worker {
+    sender: Option<Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    pub(super) staging: Staging,
+}
+
+impl Worker {
+    pub(super) fn start(options: &Options, opened: &Opened, failures: Failures) -> Result<Self> {
+        let shared = Arc::new(Shared::default());
+        let staging = Staging::new(options.staging);
+        let (sender, receiver) = channel();
+        let failed = |e| Error::io("cannot start the threads of a run", e);
+        let pool = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("treering-{n}")).build();
+        let pool = pool.map_err(|e| failed(std::io::Error::other(e)))?;
+        let mover = match &options.node {
+            Some(node) => Some(Mover::start(node.clone(), options, failures.clone())?),
+            None => None,
+        };
+        let mut saver = Saver {
+            store: opened.store.clone(),
+            first: options.node.clone().unwrap_or_else(|| options.shared.clone()),
+            run: options.run.clone(),
+            chunk: options.chunk,
+            method: options.method,
+            codec: options.encoding.codec(),
+            keeper: Keeper::new(options.record),
+            base: None,
+            parent: None,
+            writer: opened.writer,
+            sequence: opened.writer,
+            attempt: 0,
+            shared: shared.clone(),
+            staging: staging.clone(),
+            failures,
+            mover,
+            pool,
+        };
+        let thread = std::thread::Builder::new().name("treering-saver".into());
+        let thread = thread.spawn(move || saver.work(&receiver)).map_err(failed)?;
+        Ok(Worker { sender: Some(sender), thread: Some(thread), shared, staging })
+    }
+
+    pub(super) fn send(&self, message: Message) {
+        if let Some(sender) = &self.sender {
+            // The worker outlives the sender; it ends only when this is dropped.
+            let _ = sender.send(message);
+        }
+    }
+
+    pub(super) fn begin(&mut self, begin: Begin) {
+        if begin.whole {
+            self.shared.cost.store(0, Ordering::SeqCst);
+            self.shared.pending.store(0, Ordering::SeqCst);
+        }
+        self.send(Message::Begin(begin));
+    }
+
+    pub(super) fn end(&self, changed: u64, blocked: Duration) {
+        self.shared.pending.fetch_add(changed, Ordering::SeqCst);
+        self.send(Message::End { changed, blocked });
+    }
+
+    /// What the deltas of the open epoch cost a restore, those under way included.
+    pub(super) fn epoch_cost(&self) -> u64 {
+        self.shared.cost.load(Ordering::SeqCst) + self.shared.pending.load(Ordering::SeqCst)
+    }
+
+    /// Whether a save has failed since the last call, so that the next one cannot build on it.
+    pub(super) fn lineage_lost(&self) -> bool {
+        self.shared.lost.swap(false, Ordering::SeqCst)
+    }
+
+    /// Waits until everything is durable or has failed.
+    pub(super) fn drain(&self) {
+        let (done, wait) = channel();
+        self.send(Message::Drain(done));
+        let _ = wait.recv();
+    }
+
+    /// Goes on from a restored checkpoint.
+    pub(super) fn resume(&self, manifest: &Manifest, goes_on: bool, restored: &[Restored]) {
+        let base = goes_on.then(|| Base {
+            group: manifest.groups[0].clone(),
+            epoch: manifest.epoch.clone(),
+            variables: manifest.variables.clone(),
+        });
+        self.send(Message::Resume {
+            base,
+            parent: Origin { run: None, sequence: manifest.sequence },
+            trees: restored.iter().map(|r| (r.name.clone(), r.tree.clone())).collect(),
+        });
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.sender = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The worker's end.
+struct Saver {
+    /// All tiers, for reading.
+    store: Arc<dyn Store>,
+    /// The tier that saves go to first.
+    first: Arc<dyn Store>,
+    run: String,
+    chunk: ChunkSize,
+    method: Method,
+    codec: Box<dyn Codec>,
+    keeper: Keeper,
+    base: Option<Base>,
+    parent: Option<Origin>,
+    writer: u64,
+    /// The newest sequence number that is in use.
+    sequence: u64,
+    attempt: u64,
+    shared: Arc<Shared>,
+    staging: Staging,
+    failures: Failures,
+    mover: Option<Mover>,
+    /// Its own threads, so that the program's capture never queues behind a save.
+    pool: rayon::ThreadPool,
+}
+
+impl Saver {
+    fn work(&mut self, messages: &Receiver<Message>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Begin(begin) => self.save(begin, messages),
+                Message::Resume { base, parent, trees } => {
+                    self.keeper.begin_epoch();
+                    self.keeper.trees = trees.into_iter().collect();
+                    self.base = base;
+                    self.parent = Some(parent);
+                    self.count_base_cost();
+                }
+                Message::Drain(done) => {
+                    if let Some(mover) = &self.mover {
+                        mover.drain();
+                    }
+                    let _ = done.send(());
+                }
+                // The rest of a save that has failed is taken in by `save`.
+                Message::Batch { .. } | Message::End { .. } => {}
+            }
+        }
+    }
+
+    /// The restored epoch has a cost already; its exact value is not known, so each of its packs
+    /// counts as one state in a hundred.
+    fn count_base_cost(&mut self) {
+        let cost = self.base.as_ref().map_or(0, |base| {
+            let bytes: u64 = base.variables.iter().filter_map(|v| v.description.bytes()).sum();
+            (base.group.count() - 1).saturating_mul(PACK_COST + bytes / 100)
+        });
+        self.shared.cost.store(cost, Ordering::SeqCst);
+    }
+
+    fn save(&mut self, begin: Begin, messages: &Receiver<Message>) {
+        let mut ended = None;
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.write(&begin, messages, &mut ended)));
+        let outcome = outcome.unwrap_or_else(|_| {
+            Err(Error::new(ErrorKind::Io, "a save ended in an internal error; please report it"))
+        });
+        while ended.is_none() {
+            match messages.recv() {
+                Ok(Message::End { changed, blocked }) => ended = Some((changed, blocked)),
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+        let changed = ended.map_or(0, |(changed, _)| changed);
+        let took = |p: u64| Some(p.saturating_sub(changed));
+        let _ = self.shared.pending.fetch_update(Ordering::SeqCst, Ordering::SeqCst, took);
+        self.staging.end_save();
+        match outcome {
+            Ok(manifest) => self.hand_on(begin, manifest),
+            Err(error) => {
+                let error = error.at(format!("{}@{}", self.run, begin.step));
+                self.base = None;
+                self.keeper.begin_epoch();
+                self.shared.lost.store(true, Ordering::SeqCst);
+                self.failures.add(begin.step, error.clone());
+                begin.progress.failed(error);
+            }
+        }
+    }
+
+    fn hand_on(&mut self, begin: Begin, manifest: Manifest) {
+        match &self.mover {
+            Some(mover) => {
+                begin.progress.staged();
+                mover.send(manifest, begin.progress);
+            }
+            None => begin.progress.durable(),
+        }
+    }
+
+    /// Writes the pack and commits the manifest.
+    fn write(
+        &mut self,
+        begin: &Begin,
+        messages: &Receiver<Message>,
+        ended: &mut Option<(u64, Duration)>,
+    ) -> Result<Manifest> {
+        let base = match begin.whole {
+            true => None,
+            false => Some(self.base.clone().ok_or_else(|| {
+                Error::new(ErrorKind::Lost, "the save before it, on which this one builds, has failed")
+            })?),
+        };
+        if base.is_none() {
+            self.keeper.begin_epoch();
+            self.keeper.trees.clear();
+        }
+        let name = PackName { writer: self.writer, attempt: self.attempt, group: 0 };
+        self.attempt += 1;
+        let mut put = self.first.put(&Names::new(&self.run).pack(name))?;
+        put.append(&header(Kind::Pack))?;
+        let plan = self.plan(begin, name, base.as_ref())?;
+        let packed = self.pack(plan, begin, messages, ended, put.as_mut())?;
+        let (footer, mut stats) = packed;
+        let (bytes, seal) = footer.write();
+        put.append(&bytes)?;
+        put.finish()?;
+        stats.blocked_ns = ended.map_or(0, |(_, blocked)| blocked.as_nanos() as u64);
+        let manifest = self.manifest(begin, base, name, seal, stats);
+        let manifest = self.commit(manifest)?;
+        self.count_cost(&manifest, &footer);
+        self.base = Some(Base {
+            group: manifest.groups[0].clone(),
+            epoch: manifest.epoch.clone(),
+            variables: manifest.variables.clone(),
+        });
+        self.parent = Some(Origin { run: None, sequence: manifest.sequence });
+        Ok(manifest)
+    }
+
+    fn plan(&self, begin: &Begin, name: PackName, base: Option<&Base>) -> Result<Plan> {
+        let ordinal = base.map_or(0, |b| b.group.count());
+        if ordinal >= u64::from(MAX_PACKS) - 1 {
+            return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
+        }
+        let variables = begin.variables.iter().map(|d| Packed {
+            name: d.name.clone(),
+            bytes: d.bytes().unwrap_or(0),
+        });
+        Ok(Plan {
+            run: self.run.clone(),
+            name,
+            rank: 0,
+            ordinal: ordinal as u32,
+            parent: base.map(|b| b.group.seal),
+            chunk: self.chunk,
+            method: self.method,
+            variables: variables.collect(),
+        })
+    }
+
+    fn pack(
+        &mut self,
+        plan: Plan,
+        begin: &Begin,
+        messages: &Receiver<Message>,
+        ended: &mut Option<(u64, Duration)>,
+        put: &mut dyn Put,
+    ) -> Result<(Footer, Stats)> {
+        let mut packer = Packer::new(plan, self.codec.as_ref(), &begin.hasher);
+        let mut sink = |bytes: &[u8]| put.append(bytes);
+        loop {
+            match messages.recv() {
+                Ok(Message::Batch { strips, staged }) => {
+                    let keeper = &mut self.keeper;
+                    self.pool.install(|| packer.take(keeper, &strips, staged.bytes(), &mut sink))?;
+                }
+                Ok(Message::End { changed, blocked }) => {
+                    *ended = Some((changed, blocked));
+                    let keeper = &mut self.keeper;
+                    return self.pool.install(|| packer.finish(keeper, &mut sink));
+                }
+                _ => return Err(Error::new(ErrorKind::Lost, "the program ended during a checkpoint")),
+            }
+        }
+    }
+
+    fn manifest(&mut self, begin: &Begin, base: Option<Base>, name: PackName, seal: Seal, stats: Stats) -> Manifest {
+        let described: Vec<&str> = begin.variables.iter().map(|d| d.name.as_str()).collect();
+        self.keeper.retain(|name| described.contains(&name));
+        let sequence = self.sequence + 1;
+        let (mut group, epoch) = match base {
+            Some(base) => (base.group, base.epoch),
+            None => (Group { packs: Vec::new(), seal }, Origin { run: None, sequence }),
+        };
+        group.push(&self.run, name, seal);
+        let variables = begin.variables.iter().map(|description| VariableEntry {
+            rank: 0,
+            group: 0,
+            description: description.clone(),
+            chunk: self.chunk,
+            root: self.root(description),
+            base: None,
+            trees: Vec::new(),
+        });
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Manifest {
+            run: self.run.clone(),
+            sequence,
+            step: begin.step,
+            time: time.as_millis() as u64,
+            parent: self.parent.clone(),
+            epoch,
+            seed: begin.hasher.seed(),
+            ranks: 1,
+            groups: vec![group],
+            variables: variables.collect(),
+            stats,
+        }
+    }
+
+    fn root(&self, description: &Description) -> Digest {
+        let bytes = description.bytes().unwrap_or(0);
+        let tree = self.keeper.trees.get(&description.name);
+        tree.map_or_else(|| Tree::default().root(bytes), |tree| tree.root(bytes))
+    }
+
+    /// Commits under the next sequence number. If that is taken, either somebody else has the run
+    /// now, or an earlier commit of ours came through although it was reported as failed.
+    fn commit(&mut self, mut manifest: Manifest) -> Result<Manifest> {
+        let names = Names::new(&self.run);
+        loop {
+            if self.first.commit(&names.entry(manifest.sequence), &manifest.write())? {
+                self.sequence = manifest.sequence;
+                return Ok(manifest);
+            }
+            let log = Log::read(self.store.clone(), &self.run)?;
+            let ours = match log.entry(manifest.sequence)? {
+                LogEntry::Manifest(other) => {
+                    let last = other.groups.iter().flat_map(|g| g.packs.last()).next();
+                    last.is_some_and(|range| range.writer == self.writer && range.run == self.run)
+                }
+                LogEntry::Opening(_) => false,
+            };
+            if !ours {
+                return Err(Error::new(ErrorKind::Busy, "another process has taken this run over")
+                    .hint("end this one; it must not write any more"));
+            }
+            let begins_epoch = manifest.epoch == Origin { run: None, sequence: manifest.sequence };
+            manifest.sequence += 1;
+            if begins_epoch {
+                manifest.epoch.sequence = manifest.sequence;
+            }
+        }
+    }
+
+    fn count_cost(&self, manifest: &Manifest, footer: &Footer) {
+        if footer.ordinal == 0 {
+            return;
+        }
+        let regions: usize = footer.deltas.iter().map(|d| d.regions.len()).sum();
+        let cost = manifest.groups[0].seal.size + PACK_COST + REGION_COST * regions as u64;
+        self.shared.cost.fetch_add(cost, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,281 @@
+//! A store in a folder of a file system.
+//!
+//! Put: write, fsync the file, fsync the folder. Commit: write a temporary file, fsync it, rename
+//! it without replacing, fsync the folder. A failed fsync is never tried again on the same file,
+//! because the kernel may have dropped what it could not write: the file is given up.
+
+use super::disk::{Disk, DiskFile, OsDisk};
+use super::{Blob, Item, Lock, Put, Store};
+use crate::error::{Error, ErrorKind, Result};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What temporary files begin with; they are not listed.
+const TEMPORARY: &str = ".new-";
+
+/// A store in a folder.
+pub struct DirectoryStore {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    name: String,
+}
+
+impl DirectoryStore {
+    /// A store in `root`, which is made when the first object is put.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self::on(Arc::new(OsDisk), root)
+    }
+
+    /// A store on another disk than the real one.
+    pub fn on(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
+        let root = root.into();
+        let name = root.display().to_string();
+        DirectoryStore { disk, root, name }
+    }
+
+    fn path(&self, key: &str) -> Result<PathBuf> {
+        let bad = |part: &str| part.is_empty() || part == "." || part == "..";
+        if key.split('/').any(bad) || key.contains('\0') {
+            return Err(Error::usage(format!("{key:?} is no key of a store")));
+        }
+        Ok(self.root.join(key))
+    }
+
+    /// Makes the folders above `path`, each one durable before the next.
+    fn make_parents(&self, path: &Path) -> io::Result<()> {
+        let Some(parent) = path.parent() else {
+            return Ok(());
+        };
+        match self.disk.list(parent) {
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        self.make_parents(parent)?;
+        match self.disk.make_folder(parent) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        match parent.parent() {
+            Some(above) if above.as_os_str().is_empty() => self.disk.sync_folder(Path::new(".")),
+            Some(above) => self.disk.sync_folder(above),
+            None => Ok(()),
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        match self.disk.create(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.make_parents(path)?;
+                self.disk.create(path)
+            }
+            done => done,
+        }
+    }
+
+    fn write_temporary(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut file = self.create(path)?;
+        file.append(bytes)?;
+        file.sync()
+    }
+
+    fn failed(&self, what: &str, key: &str, error: io::Error) -> Error {
+        Error::io(format!("cannot {what} a file of the store"), error).at(self.root.join(key).display())
+    }
+}
+
+/// A name that no other process or thread uses.
+fn temporary(path: &Path) -> PathBuf {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let count = NEXT.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    path.with_file_name(format!("{TEMPORARY}{name}-{host}-{}-{count}", std::process::id()))
+}
+
+fn parent(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+impl Store for DirectoryStore {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn put(&self, key: &str) -> Result<Box<dyn Put>> {
+        let path = self.path(key)?;
+        let file = self.create(&path).map_err(|e| self.failed("create", key, e))?;
+        Ok(Box::new(DirectoryPut {
+            disk: self.disk.clone(),
+            file: Some(file),
+            path,
+        }))
+    }
+
+    fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
+        let path = self.path(key)?;
+        let temporary = temporary(&path);
+        let written = self.write_temporary(&temporary, bytes);
+        let renamed = written.and_then(|()| self.disk.rename_new(&temporary, &path));
+        if let Err(error) = renamed {
+            // What is left of it is never listed, and the next opening of the run removes it.
+            let _ = self.disk.remove(&temporary);
+            return match error.kind() {
+                io::ErrorKind::AlreadyExists => Ok(false),
+                _ => Err(self.failed("commit", key, error)),
+            };
+        }
+        let synced = self.disk.sync_folder(parent(&path));
+        synced.map_err(|e| self.failed("commit", key, e))?;
+        Ok(true)
+    }
+
+    fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
+        let opened = self.disk.open(&self.path(key)?);
+        let file = opened.map_err(|e| self.failed("open", key, e))?;
+        let size = file.size().map_err(|e| self.failed("open", key, e))?;
+        Ok(Box::new(DirectoryBlob {
+            file,
+            size,
+            key: self.root.join(key).display().to_string(),
+            store: self.name.clone(),
+        }))
+    }
+
+    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+        let listed = match folder {
+            "" => self.disk.list(&self.root),
+            _ => self.disk.list(&self.path(folder)?),
+        };
+        let items = match listed {
+            Ok(items) => items,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(self.failed("list", folder, error)),
+        };
+        let mut items: Vec<Item> = items
+            .into_iter()
+            .filter(|(name, ..)| !name.starts_with('.'))
+            .map(|(name, size, folder)| Item { name, size, folder })
+            .collect();
+        items.sort();
+        Ok(items)
+    }
+
+    fn delete(&self, keys: &[String]) -> Result<()> {
+        let mut folders: Vec<PathBuf> = Vec::new();
+        for key in keys {
+            let path = self.path(key)?;
+            match self.disk.remove(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(self.failed("remove", key, error)),
+                Ok(()) => folders.push(parent(&path).to_path_buf()),
+            }
+        }
+        folders.sort();
+        folders.dedup();
+        for folder in folders {
+            let synced = self.disk.sync_folder(&folder);
+            synced.map_err(|e| self.failed("remove", &folder.display().to_string(), e))?;
+        }
+        Ok(())
+    }
+
+    fn sweep(&self, folder: &str) -> Result<()> {
+        let path = self.path(folder)?;
+        let Ok(items) = self.disk.list(&path) else {
+            return Ok(());
+        };
+        for (name, ..) in items.iter().filter(|(name, ..)| name.starts_with(TEMPORARY)) {
+            let removed = self.disk.remove(&path.join(name));
+            removed.map_err(|e| self.failed("remove", &format!("{folder}/{name}"), e))?;
+        }
+        Ok(())
+    }
+
+    fn lock(&self, key: &str) -> Result<Lock> {
+        let path = self.path(key)?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let text = format!("process {} on {host}", std::process::id());
+        let taken = match self.disk.lock(&path, &text) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let made = self.make_parents(&path);
+                made.and_then(|()| self.disk.lock(&path, &text))
+            }
+            done => done,
+        };
+        taken.map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => Error::new(ErrorKind::Busy, format!("it is in use by {error}"))
+                .at(path.display())
+                .hint("wait for that process to end, or end it"),
+            _ => self.failed("lock", key, error),
+        })
+    }
+}
+
+struct DirectoryPut {
+    disk: Arc<dyn Disk>,
+    file: Option<Box<dyn DiskFile>>,
+    path: PathBuf,
+}
+
+impl DirectoryPut {
+    fn failed(&self, error: io::Error) -> Error {
+        Error::io("cannot write a file of the store", error).at(self.path.display())
+    }
+}
+
+impl Put for DirectoryPut {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        match &mut self.file {
+            Some(file) => file.append(bytes).map_err(|e| self.failed(e)),
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        if let Some(file) = &mut self.file {
+            let synced = file.sync().and_then(|()| self.disk.sync_folder(parent(&self.path)));
+            synced.map_err(|e| self.failed(e))?;
+        }
+        self.file = None;
+        Ok(())
+    }
+}
+
+impl Drop for DirectoryPut {
+    fn drop(&mut self) {
+        if self.file.take().is_some() {
+            // Nothing refers to it; if it cannot be removed now, the next opening of the run does.
+            let _ = self.disk.remove(&self.path);
+        }
+    }
+}
+
+struct DirectoryBlob {
+    file: Box<dyn DiskFile>,
+    size: u64,
+    key: String,
+    store: String,
+}
+
+impl Blob for DirectoryBlob {
+    fn store(&self) -> &str {
+        &self.store
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.file.read_at(offset, buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Error::damaged("a file is shorter than it should be").at(&self.key),
+            _ => Error::io("cannot read a file of the store", error).at(&self.key),
+        })
+    }
+}

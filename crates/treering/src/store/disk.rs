@@ -1,0 +1,133 @@
+//! The operations of a file system that a directory store needs, so that a simulated disk can take
+//! the place of the real one in tests of power cuts.
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+use std::any::Any;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+/// The operations of a file system.
+pub trait Disk: Send + Sync {
+    /// Creates a file that must not exist yet.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens a file for reading.
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
+    /// Gives a file another name, which must not be in use.
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes a folder; its parent exists.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
+    /// Makes names in a folder durable.
+    fn sync_folder(&self, path: &Path) -> io::Result<()>;
+    /// Name, size and whether it is a folder, of everything in a folder.
+    fn list(&self, path: &Path) -> io::Result<Vec<(String, u64, bool)>>;
+    /// Takes an exclusive lock on a file, creating it; the file's text is put into the error when
+    /// somebody else has it, and replaced by `text` when not.
+    fn lock(&self, path: &Path, text: &str) -> io::Result<Box<dyn Any + Send + Sync>>;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync {
+    /// Adds bytes at the end.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Makes the content durable.
+    fn sync(&mut self) -> io::Result<()>;
+    /// The size.
+    fn size(&self) -> io::Result<u64>;
+    /// Fills `buffer` from `offset` on.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+}
+
+/// The real file system.
+pub struct OsDisk;
+
+impl Disk for OsDisk {
+    fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        Ok(Box::new(file))
+    }
+
+    fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        let file = File::open(path)?;
+        match file.metadata()?.is_file() {
+            true => Ok(Box::new(file)),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no file")),
+        }
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+            // Some network file systems have no rename without replacing, but hard links.
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
+                std::fs::hard_link(from, to)?;
+                std::fs::remove_file(from)
+            }
+            done => Ok(done?),
+        }
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_file(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> io::Result<()> {
+        File::open(path)?.sync_all()
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(String, u64, bool)>> {
+        let mut items = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            // A file may be removed while the folder is listed.
+            let Ok(metadata) = entry.metadata() else {
+                continue;
+            };
+            if let Ok(name) = entry.file_name().into_string() {
+                items.push((name, metadata.len(), metadata.is_dir()));
+            }
+        }
+        Ok(items)
+    }
+
+    fn lock(&self, path: &Path, text: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
+        let mut options = OpenOptions::new();
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
+        match file.try_lock() {
+            Ok(()) => {
+                file.set_len(0)?;
+                file.write_all(text.as_bytes())?;
+                Ok(Box::new(file))
+            }
+            Err(std::fs::TryLockError::WouldBlock) => {
+                let holder = std::fs::read_to_string(path).unwrap_or_default();
+                Err(io::Error::new(io::ErrorKind::WouldBlock, holder))
+            }
+            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl DiskFile for File {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+}
