@@ -142,7 +142,9 @@ impl Description {
             for axis in 0..axes {
                 let end = part.offset[axis].checked_add(self.shape.0[axis]);
                 if end.is_none_or(|e| e > part.global.0[axis]) {
-                    return wrong(format!("the part reaches beyond the global array on axis {axis}"));
+                    return wrong(format!(
+                        "the part reaches beyond the global array on axis {axis}"
+                    ));
                 }
             }
         }
@@ -157,7 +159,10 @@ impl Description {
         let differs = |what: &str, a: String, b: String| {
             Err(Error::new(
                 ErrorKind::Mismatch,
-                format!("variable {:?} has {what} {a} here but {b} in the checkpoint", self.name),
+                format!(
+                    "variable {:?} has {what} {a} here but {b} in the checkpoint",
+                    self.name
+                ),
             )
             .hint("restore into arrays of the stored type and shape; `treering show` lists them"))
         };
@@ -168,7 +173,11 @@ impl Description {
             return differs("shape", self.shape.to_string(), stored.shape.to_string());
         }
         if self.part != stored.part {
-            return differs("part", format!("{:?}", self.part), format!("{:?}", stored.part));
+            return differs(
+                "part",
+                format!("{:?}", self.part),
+                format!("{:?}", stored.part),
+            );
         }
         Ok(())
     }
@@ -315,9 +324,29 @@ mod tests {
         assert!(Variable::new("x", &data).shaped(&[2, 4]).check().is_err());
         assert!(Variable::new("", &data).check().is_err());
         assert!(Variable::new("a\nb", &data).check().is_err());
-        assert!(Variable::new("x", &data).shaped(&[u64::MAX, 2]).check().is_err());
-        assert!(Variable::new("x", &data).part_of(&[10], &[4]).check().is_ok());
-        assert!(Variable::new("x", &data).part_of(&[10], &[5]).check().is_err());
-        assert!(Variable::new("x", &data).part_of(&[10], &[u64::MAX]).check().is_err());
+        assert!(
+            Variable::new("x", &data)
+                .shaped(&[u64::MAX, 2])
+                .check()
+                .is_err()
+        );
+        assert!(
+            Variable::new("x", &data)
+                .part_of(&[10], &[4])
+                .check()
+                .is_ok()
+        );
+        assert!(
+            Variable::new("x", &data)
+                .part_of(&[10], &[5])
+                .check()
+                .is_err()
+        );
+        assert!(
+            Variable::new("x", &data)
+                .part_of(&[10], &[u64::MAX])
+                .check()
+                .is_err()
+        );
     }
 }

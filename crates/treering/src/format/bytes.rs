@@ -86,7 +86,9 @@ impl<'a> Reader<'a> {
         check_version([bytes[8], bytes[9]])?;
         let (body, seal) = bytes.split_at(bytes.len() - 16);
         if digest(body).to_bytes() != *seal {
-            return Err(Error::damaged(format!("the digest of a {what} does not match")));
+            return Err(Error::damaged(format!(
+                "the digest of a {what} does not match"
+            )));
         }
         Ok(Reader::new(&body[10..]))
     }
@@ -184,7 +186,10 @@ pub(super) fn check_version(bytes: [u8; 2]) -> Result<()> {
         0 => Err(Error::damaged("format version 0 does not exist")),
         v if v > super::VERSION => Err(Error::new(
             ErrorKind::Mismatch,
-            format!("this was written in format version {v}, and this release reads up to {}", super::VERSION),
+            format!(
+                "this was written in format version {v}, and this release reads up to {}",
+                super::VERSION
+            ),
         )
         .hint("use a newer release of treering")),
         _ => Ok(()),
@@ -218,7 +223,16 @@ mod tests {
     #[test]
     fn a_number_of_eleven_bytes_is_refused() {
         assert!(Reader::new(&[0xff; 11]).int().is_err());
-        assert_eq!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).int().unwrap(), u64::MAX);
-        assert!(Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).int().is_err());
+        assert_eq!(
+            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1])
+                .int()
+                .unwrap(),
+            u64::MAX
+        );
+        assert!(
+            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2])
+                .int()
+                .is_err()
+        );
     }
 }

@@ -110,7 +110,11 @@ impl Group {
     pub fn names(&self, group: u32) -> impl Iterator<Item = (&str, PackName)> {
         self.packs.iter().flat_map(move |range| {
             (0..range.count).map(move |at| {
-                let name = PackName { writer: range.writer, attempt: range.first + at, group };
+                let name = PackName {
+                    writer: range.writer,
+                    attempt: range.first + at,
+                    group,
+                };
                 (range.run.as_str(), name)
             })
         })
@@ -232,9 +236,13 @@ impl Manifest {
         out.int(stats.new_bytes);
         out.int(stats.blocked_ns);
         out.int(self.groups.len() as u64);
-        self.groups.iter().for_each(|g| self.write_group(&mut out, g));
+        self.groups
+            .iter()
+            .for_each(|g| self.write_group(&mut out, g));
         out.int(self.variables.len() as u64);
-        self.variables.iter().for_each(|v| write_variable(&mut out, v));
+        self.variables
+            .iter()
+            .for_each(|v| write_variable(&mut out, v));
         out.sealed()
     }
 
@@ -245,7 +253,11 @@ impl Manifest {
         out.int(group.packs.len() as u64);
         for range in &group.packs {
             // Its own name is the common case and takes one byte.
-            out.string(if range.run == self.run { "" } else { &range.run });
+            out.string(if range.run == self.run {
+                ""
+            } else {
+                &range.run
+            });
             out.int(range.writer);
             out.int(range.first);
             out.int(range.count);
@@ -256,7 +268,8 @@ impl Manifest {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::file(bytes, MANIFEST, "manifest")?;
         let run = reader.string()?;
-        check_run_name(&run).map_err(|_| Error::damaged("a manifest has an impossible run name"))?;
+        check_run_name(&run)
+            .map_err(|_| Error::damaged("a manifest has an impossible run name"))?;
         let mut manifest = Manifest {
             sequence: reader.int()?,
             step: reader.int()?,
@@ -280,13 +293,17 @@ impl Manifest {
         };
         let groups = reader.count()?;
         for _ in 0..groups {
-            manifest.groups.push(parse_group(&mut reader, &manifest.run)?);
+            manifest
+                .groups
+                .push(parse_group(&mut reader, &manifest.run)?);
         }
         let variables = reader.count()?;
         for _ in 0..variables {
             let variable = parse_variable(&mut reader)?;
             if variable.group as usize >= groups || variable.rank >= manifest.ranks {
-                return Err(Error::damaged("a variable belongs to a rank that does not exist"));
+                return Err(Error::damaged(
+                    "a variable belongs to a rank that does not exist",
+                ));
             }
             manifest.variables.push(variable);
         }
@@ -302,12 +319,22 @@ impl Manifest {
 
     /// The variable of that rank and name.
     pub fn variable(&self, rank: u32, name: &str) -> Result<&VariableEntry> {
-        let found = self.variables.iter().find(|v| v.rank == rank && v.description.name == name);
+        let found = self
+            .variables
+            .iter()
+            .find(|v| v.rank == rank && v.description.name == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self.variables.iter().map(|v| v.description.name.as_str()).collect();
-            Error::new(ErrorKind::Mismatch, format!("there is no variable {name:?} of rank {rank}"))
-                .at(format!("{}@{}", self.run, self.step))
-                .hint(format!("it has {}", names.join(", ")))
+            let names: Vec<&str> = self
+                .variables
+                .iter()
+                .map(|v| v.description.name.as_str())
+                .collect();
+            Error::new(
+                ErrorKind::Mismatch,
+                format!("there is no variable {name:?} of rank {rank}"),
+            )
+            .at(format!("{}@{}", self.run, self.step))
+            .hint(format!("it has {}", names.join(", ")))
         })
     }
 }
@@ -418,7 +445,15 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
             len: reader.int()?,
         });
     }
-    Ok(VariableEntry { rank, group, description, chunk, root, base, trees })
+    Ok(VariableEntry {
+        rank,
+        group,
+        description,
+        chunk,
+        root,
+        base,
+        trees,
+    })
 }
 
 #[cfg(test)]
@@ -429,19 +464,41 @@ mod tests {
     fn sample() -> Manifest {
         let mut group = Group {
             packs: Vec::new(),
-            seal: Seal { size: 0, footer: 0, digest: Digest::default() },
+            seal: Seal {
+                size: 0,
+                footer: 0,
+                digest: Digest::default(),
+            },
         };
-        let seal = Seal { size: 4096, footer: 99, digest: Digest([5, 6]) };
+        let seal = Seal {
+            size: 4096,
+            footer: 99,
+            digest: Digest([5, 6]),
+        };
         for (run, writer, attempt) in [("b", 1, 0), ("b", 1, 1), ("a", 4, 0), ("a", 4, 2)] {
-            group.push(run, PackName { writer, attempt, group: 0 }, seal);
+            group.push(
+                run,
+                PackName {
+                    writer,
+                    attempt,
+                    group: 0,
+                },
+                seal,
+            );
         }
         Manifest {
             run: "a".into(),
             sequence: 7,
             step: 100,
             time: 1_700_000_000_000,
-            parent: Some(Origin { run: Some("b".into()), sequence: 3 }),
-            epoch: Origin { run: Some("b".into()), sequence: 2 },
+            parent: Some(Origin {
+                run: Some("b".into()),
+                sequence: 3,
+            }),
+            epoch: Origin {
+                run: Some("b".into()),
+                sequence: 2,
+            },
             seed: 42,
             ranks: 2,
             groups: vec![group],
@@ -452,14 +509,28 @@ mod tests {
                     name: "grid/ρ".into(),
                     dtype: DType::F64,
                     shape: Shape(vec![4, 5]),
-                    part: Some(Part { global: Shape(vec![8, 5]), offset: vec![4, 0] }),
+                    part: Some(Part {
+                        global: Shape(vec![8, 5]),
+                        offset: vec![4, 0],
+                    }),
                 },
                 chunk: ChunkSize::default(),
                 root: Digest([1, 2]),
                 base: Some(0),
-                trees: vec![TreeRef { kind: 1, parameters: vec![1, 2], pack: 1, offset: 9, len: 8 }],
+                trees: vec![TreeRef {
+                    kind: 1,
+                    parameters: vec![1, 2],
+                    pack: 1,
+                    offset: 9,
+                    len: 8,
+                }],
             }],
-            stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
+            stats: Stats {
+                same_bytes: 1,
+                moved_bytes: 2,
+                new_bytes: 3,
+                blocked_ns: 4,
+            },
         }
     }
 
@@ -482,8 +553,16 @@ mod tests {
 
     #[test]
     fn openings_return() {
-        let opening = Opening { run: "a".into(), sequence: 3, time: 9, writer: "host, process 1".into() };
-        assert_eq!(LogEntry::parse(&opening.write()).unwrap(), LogEntry::Opening(opening));
+        let opening = Opening {
+            run: "a".into(),
+            sequence: 3,
+            time: 9,
+            writer: "host, process 1".into(),
+        };
+        assert_eq!(
+            LogEntry::parse(&opening.write()).unwrap(),
+            LogEntry::Opening(opening)
+        );
     }
 
     proptest! {

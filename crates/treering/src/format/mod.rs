@@ -11,7 +11,9 @@ mod manifest;
 mod names;
 mod pack;
 
-pub use manifest::{Group, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry};
+pub use manifest::{
+    Group, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
+};
 pub use names::{Names, PackName, check_run_name};
 pub use pack::{Footer, Frame, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, Kind, TRAILER_BYTES, header, parse_trailer};

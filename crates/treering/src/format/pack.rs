@@ -110,7 +110,11 @@ pub(crate) fn parse_trailer(bytes: &[u8], size: u64) -> Result<Seal> {
     if reader.raw(8)? != END || room.is_none_or(|room| footer > room) {
         return Err(Error::damaged("this is no whole pack"));
     }
-    Ok(Seal { size, footer, digest })
+    Ok(Seal {
+        size,
+        footer,
+        digest,
+    })
 }
 
 impl Footer {
@@ -129,8 +133,13 @@ impl Footer {
         }
         self.write_frames(&mut out);
         out.int(self.deltas.len() as u64);
-        self.deltas.iter().for_each(|d| d.write(self.ordinal, &mut out));
-        let end = self.frames.last().map_or(HEADER_BYTES, |f| f.position + f.encoded);
+        self.deltas
+            .iter()
+            .for_each(|d| d.write(self.ordinal, &mut out));
+        let end = self
+            .frames
+            .last()
+            .map_or(HEADER_BYTES, |f| f.position + f.encoded);
         let seal = Seal {
             size: end + out.0.len() as u64 + TRAILER_BYTES,
             footer: out.0.len() as u64,
@@ -159,7 +168,9 @@ impl Footer {
         }
         check_version([head[8], head[9]])?;
         if head != header(Kind::Pack) || sealed(head, bytes) != seal.digest {
-            return Err(Error::damaged("the digest of a pack's footer does not match"));
+            return Err(Error::damaged(
+                "the digest of a pack's footer does not match",
+            ));
         }
         let mut reader = Reader::new(bytes);
         let run = reader.string()?;
@@ -183,7 +194,14 @@ impl Footer {
             .map(|_| VariableDelta::parse(ordinal, &mut reader))
             .collect::<Result<_>>()?;
         reader.end()?;
-        Ok(Footer { run, name, ordinal, parent, frames, deltas })
+        Ok(Footer {
+            run,
+            name,
+            ordinal,
+            parent,
+            frames,
+            deltas,
+        })
     }
 
     /// How many (not encoded) bytes the pack holds.
@@ -290,13 +308,28 @@ mod tests {
     use crate::lineage::Place;
 
     fn footer() -> Footer {
-        let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 1, checksum: 7 };
+        let frame = Frame {
+            offset: 0,
+            len: 128,
+            position: 16,
+            encoded: 99,
+            codec: 1,
+            checksum: 7,
+        };
         let place = Place { pack: 2, offset: 0 };
         Footer {
             run: "a".into(),
-            name: PackName { writer: 1, attempt: 4, group: 0 },
+            name: PackName {
+                writer: 1,
+                attempt: 4,
+                group: 0,
+            },
             ordinal: 2,
-            parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
+            parent: Some(Seal {
+                size: 1000,
+                footer: 50,
+                digest: Digest([1, 2]),
+            }),
             frames: vec![frame],
             deltas: vec![VariableDelta {
                 rank: 0,
@@ -305,7 +338,13 @@ mod tests {
                 bytes: 5000,
                 base: 0,
                 bitmap: false,
-                regions: vec![Region { start: 3, count: 1, place, period: 0, fresh: true }],
+                regions: vec![Region {
+                    start: 3,
+                    count: 1,
+                    place,
+                    period: 0,
+                    fresh: true,
+                }],
             }],
         }
     }

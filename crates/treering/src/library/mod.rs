@@ -38,9 +38,15 @@ impl Library {
         let folder = folder.as_ref();
         let library = Library::of(Arc::new(DirectoryStore::new(folder)));
         let items = library.store.list("")?;
-        if !items.iter().any(|item| item.folder && item.name == Names::RUNS) {
-            return Err(Error::new(ErrorKind::NotFound, format!("{} is no store", folder.display()))
-                .hint("give the folder that a run was opened in"));
+        if !items
+            .iter()
+            .any(|item| item.folder && item.name == Names::RUNS)
+        {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{} is no store", folder.display()),
+            )
+            .hint("give the folder that a run was opened in"));
         }
         Ok(library)
     }
@@ -57,7 +63,10 @@ impl Library {
 
     /// All runs, in short.
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
-        self.run_names()?.iter().map(|run| info::run(self, run)).collect()
+        self.run_names()?
+            .iter()
+            .map(|run| info::run(self, run))
+            .collect()
     }
 
     /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.
@@ -90,7 +99,8 @@ impl Library {
         let names = Names::new(new);
         let _writer = self.store.lock(&names.lock())?;
         let taken = || {
-            Error::usage(format!("there is a run {new:?} already")).hint("choose another name for the branch")
+            Error::usage(format!("there is a run {new:?} already"))
+                .hint("choose another name for the branch")
         };
         if !Log::read(self.store.clone(), new)?.sequences.is_empty() {
             return Err(taken());
@@ -133,9 +143,11 @@ impl Library {
                 true => "the store is empty".to_string(),
                 false => format!("it has {names}"),
             };
-            return Err(Error::new(ErrorKind::NotFound, format!("there is no run {run:?}"))
-                .at(self.store.name())
-                .hint(hint));
+            return Err(
+                Error::new(ErrorKind::NotFound, format!("there is no run {run:?}"))
+                    .at(self.store.name())
+                    .hint(hint),
+            );
         }
         Ok(log)
     }
@@ -145,7 +157,9 @@ impl Library {
         let mut trouble = None;
         for sequence in log.sequences.iter().rev() {
             match log.manifest(*sequence) {
-                Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step) => return Ok(manifest),
+                Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step) => {
+                    return Ok(manifest);
+                }
                 Ok(_) => {}
                 Err(error) => trouble = Some(error),
             }
@@ -155,7 +169,9 @@ impl Library {
                 Some(step) => format!("run {run:?} has no checkpoint of step {step}"),
                 None => format!("run {run:?} has no checkpoint yet"),
             };
-            Error::new(ErrorKind::NotFound, what).at(self.store.name()).hint("`treering ls` lists what there is")
+            Error::new(ErrorKind::NotFound, what)
+                .at(self.store.name())
+                .hint("`treering ls` lists what there is")
         }))
     }
 }

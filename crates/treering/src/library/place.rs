@@ -22,7 +22,11 @@ impl Place {
         let Some((store, rest)) = text.rsplit_once('#') else {
             return match text.is_empty() {
                 true => Err(wrong(text)),
-                false => Ok(Place { store: text.into(), run: None, step: None }),
+                false => Ok(Place {
+                    store: text.into(),
+                    run: None,
+                    step: None,
+                }),
             };
         };
         let (run, step) = match rest.split_once('@') {
@@ -35,7 +39,11 @@ impl Place {
         check_run_name(run)?;
         match store.is_empty() {
             true => Err(wrong(text)),
-            false => Ok(Place { store: store.into(), run: Some(run.to_string()), step }),
+            false => Ok(Place {
+                store: store.into(),
+                run: Some(run.to_string()),
+                step,
+            }),
         }
     }
 }
@@ -66,7 +74,17 @@ mod tests {
         for text in ["store", "a/b#run", "a#b/c#run@12"] {
             assert_eq!(Place::parse(text).unwrap().to_string(), text);
         }
-        for junk in ["", "#run", "s#", "s#r@", "s#r@x", "s#r@-1", "s#r@+1", "s#../x", "s#r@99999999999999999999"] {
+        for junk in [
+            "",
+            "#run",
+            "s#",
+            "s#r@",
+            "s#r@x",
+            "s#r@-1",
+            "s#r@+1",
+            "s#../x",
+            "s#r@99999999999999999999",
+        ] {
             assert!(Place::parse(junk).is_err(), "{junk}");
         }
     }

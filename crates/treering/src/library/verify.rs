@@ -46,13 +46,21 @@ impl VerifyReport {
     }
 
     fn add(&mut self, place: impl Into<String>, what: impl ToString) {
-        self.findings.push(Finding { place: place.into(), what: what.to_string() });
+        self.findings.push(Finding {
+            place: place.into(),
+            what: what.to_string(),
+        });
     }
 }
 
 impl Library {
     /// Checks one run or all of them; with `deep` every checkpoint is restored, not only the newest.
-    pub fn verify(&self, run: Option<&str>, deep: bool, progress: Progress) -> Result<VerifyReport> {
+    pub fn verify(
+        &self,
+        run: Option<&str>,
+        deep: bool,
+        progress: Progress,
+    ) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let names = match run {
             Some(run) => {
@@ -64,7 +72,9 @@ impl Library {
         let mut all = Vec::new();
         for run in &names {
             let (manifests, trouble) = Log::read(self.store.clone(), run)?.manifests();
-            trouble.iter().for_each(|error| report.add(format!("run {run}"), error));
+            trouble
+                .iter()
+                .for_each(|error| report.add(format!("run {run}"), error));
             self.find_unreferenced(run, &mut report)?;
             all.extend(manifests);
         }
@@ -90,7 +100,10 @@ impl Library {
                 let bytes = entry.description.bytes().unwrap_or(0);
                 let mut out = Vec::new();
                 out.try_reserve_exact(bytes as usize).map_err(|_| {
-                    Error::new(crate::ErrorKind::Limit, format!("{bytes} bytes do not fit into memory"))
+                    Error::new(
+                        crate::ErrorKind::Limit,
+                        format!("{bytes} bytes do not fit into memory"),
+                    )
                 })?;
                 out.resize(bytes as usize, 0);
                 checkpoint.read_bytes(entry, 0..bytes, &mut out)?;
@@ -104,9 +117,13 @@ impl Library {
         for manifest in manifests {
             let key = Names::new(&manifest.run).entry(manifest.sequence);
             for copy in self.store.copies(&key) {
-                let same = crate::store::read_small(copy.as_ref()).is_ok_and(|b| b == manifest.write());
+                let same =
+                    crate::store::read_small(copy.as_ref()).is_ok_and(|b| b == manifest.write());
                 if !same {
-                    report.add(format!("{key} in {}", copy.store()), "this copy of a manifest is damaged");
+                    report.add(
+                        format!("{key} in {}", copy.store()),
+                        "this copy of a manifest is damaged",
+                    );
                 }
             }
         }
@@ -154,9 +171,12 @@ impl Library {
         }
         let names = Names::new(run);
         for item in self.store.list(&names.packs())? {
-            let known = Names::parse_pack(&item.name).is_some_and(|p| named.contains(&(run.to_string(), p)));
+            let known = Names::parse_pack(&item.name)
+                .is_some_and(|p| named.contains(&(run.to_string(), p)));
             if !known {
-                report.unreferenced.push(format!("{}/{}", names.packs(), item.name));
+                report
+                    .unreferenced
+                    .push(format!("{}/{}", names.packs(), item.name));
             }
         }
         Ok(())

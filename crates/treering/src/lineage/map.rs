@@ -52,7 +52,12 @@ pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64
 }
 
 /// Takes the place from every chunk that `layers` find at the same place.
-pub(crate) fn subtract(places: &mut [u64], layers: &[Layer], chunk: u64, window: Range<u64>) -> Result<()> {
+pub(crate) fn subtract(
+    places: &mut [u64],
+    layers: &[Layer],
+    chunk: u64,
+    window: Range<u64>,
+) -> Result<()> {
     let others = resolve(layers, chunk, window)?;
     for (place, other) in places.iter_mut().zip(others) {
         if *place == other {
@@ -68,7 +73,13 @@ mod tests {
 
     fn region(start: u64, count: u64, pack: u32, offset: u64, period: u64) -> Region {
         let place = Place { pack, offset };
-        Region { start, count, place, period, fresh: false }
+        Region {
+            start,
+            count,
+            place,
+            period,
+            fresh: false,
+        }
     }
 
     #[test]
@@ -76,10 +87,19 @@ mod tests {
         let base = [region(0, 10, 0, 0, 0)];
         let newer = [region(2, 3, 1, 100, 1), region(7, 1, 0, 0, 0)];
         let places = resolve(&[&base, &newer], 10, 1..9).unwrap();
-        let expected: Vec<u64> = [(0, 10), (1, 100), (1, 100), (1, 100), (0, 50), (0, 60), (0, 0), (0, 80)]
-            .iter()
-            .map(|&(pack, offset)| Place { pack, offset }.packed().unwrap())
-            .collect();
+        let expected: Vec<u64> = [
+            (0, 10),
+            (1, 100),
+            (1, 100),
+            (1, 100),
+            (0, 50),
+            (0, 60),
+            (0, 0),
+            (0, 80),
+        ]
+        .iter()
+        .map(|&(pack, offset)| Place { pack, offset }.packed().unwrap())
+        .collect();
         assert_eq!(places, expected);
         assert_eq!(runs(&places, 10).count(), 7);
         assert!(resolve(&[&base], 10, 5..11).is_err());

@@ -29,8 +29,8 @@ mod scan;
 
 pub(crate) use habit::Habit;
 pub(crate) use map::{Layer, resolve, runs, subtract};
-pub(crate) use region::MAX_PACKS;
 pub use record::Record;
+pub(crate) use region::MAX_PACKS;
 pub use region::{Place, Region, Regions};
 pub(crate) use scan::copy_streaming;
 pub use scan::{Changed, scan};
@@ -78,8 +78,10 @@ impl ChunkSize {
     pub fn new(bytes: u64) -> Result<Self> {
         match u32::try_from(bytes) {
             Ok(b) if b.is_power_of_two() && (32..=65536).contains(&b) => Ok(ChunkSize(b)),
-            _ => Err(Error::usage(format!("a chunk of {bytes} bytes is out of range"))
-                .hint("choose a power of two from 32 to 65536")),
+            _ => Err(
+                Error::usage(format!("a chunk of {bytes} bytes is out of range"))
+                    .hint("choose a power of two from 32 to 65536"),
+            ),
         }
     }
 

@@ -148,7 +148,12 @@ mod tests {
         let zeros = collect(&[(0, 0, true), (1, 0, false), (2, 0, false), (3, 0, false)]);
         assert_eq!(zeros.len(), 2);
         assert_eq!((zeros[1].count, zeros[1].period), (3, 1));
-        let pattern = collect(&[(5, 10, false), (6, 20, false), (7, 10, false), (8, 20, false)]);
+        let pattern = collect(&[
+            (5, 10, false),
+            (6, 20, false),
+            (7, 10, false),
+            (8, 20, false),
+        ]);
         assert_eq!(pattern.len(), 1);
         assert_eq!((pattern[0].count, pattern[0].period), (4, 2));
         for at in 0..4 {
@@ -160,8 +165,18 @@ mod tests {
 
     #[test]
     fn places_pack_into_a_word() {
-        let place = Place { pack: 77, offset: (1 << 44) - 1 };
+        let place = Place {
+            pack: 77,
+            offset: (1 << 44) - 1,
+        };
         assert_eq!(Place::from_packed(place.packed().unwrap()), place);
-        assert_eq!(Place { pack: 0, offset: 1 << 44 }.packed(), None);
+        assert_eq!(
+            Place {
+                pack: 0,
+                offset: 1 << 44
+            }
+            .packed(),
+            None
+        );
     }
 }

@@ -4,7 +4,7 @@ use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 
 /// How far ahead of the hash the data is asked for, in bytes; hardware prefetchers alone leave a
 /// third of the memory's speed unused with small chunks.
-const AHEAD: usize = 1024;
+const AHEAD: usize = 2048;
 
 /// What [`scan`] found in one strip.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,34 +30,89 @@ pub fn scan(
     hasher: &Hasher,
     slot: &mut [u8],
 ) -> Changed {
-    let mut found = Changed::default();
-    let groups = data.chunks(chunk * BOUGH).zip(prints.chunks_mut(BOUGH));
-    for (group, (data, prints)) in groups.enumerate() {
-        let first = group * BOUGH;
-        let mask = compare(data, chunk, known.saturating_sub(first), prints, hasher);
-        if mask == 0 {
-            continue;
-        }
-        found.boughs.push((group as u32, bough(prints)));
-        if mask.count_ones() as usize == prints.len() {
-            copy_streaming(&mut slot[found.bytes..found.bytes + data.len()], data);
-            found.bytes += data.len();
-            push_run(&mut found.runs, first as u32, prints.len() as u32);
-            continue;
-        }
-        for at in (0..prints.len()).filter(|at| mask & 1 << at != 0) {
-            let piece = &data[at * chunk..data.len().min((at + 1) * chunk)];
-            slot[found.bytes..found.bytes + piece.len()].copy_from_slice(piece);
-            found.bytes += piece.len();
-            push_run(&mut found.runs, (first + at) as u32, 1);
-        }
+    let strip = Strip {
+        data,
+        chunk,
+        known,
+        prints,
+        hasher,
+        slot,
+    };
+    // The loop over small chunks is as fast as memory only if the compiler knows their size.
+    match chunk {
+        32 => strip.scan::<32>(),
+        64 => strip.scan::<64>(),
+        128 => strip.scan::<128>(),
+        256 => strip.scan::<256>(),
+        512 => strip.scan::<512>(),
+        _ => strip.scan::<0>(),
     }
-    found
 }
 
-/// The prints of up to [`BOUGH`] chunks; a bit is set for each that is new or differs.
-#[inline]
-fn compare(
+struct Strip<'a> {
+    data: &'a [u8],
+    chunk: usize,
+    known: usize,
+    prints: &'a mut [Print],
+    hasher: &'a Hasher,
+    slot: &'a mut [u8],
+}
+
+impl Strip<'_> {
+    /// `N` is the chunk size, or 0 where it need not be known in advance.
+    fn scan<const N: usize>(self) -> Changed {
+        let chunk = if N == 0 { self.chunk } else { N };
+        let mut found = Changed::default();
+        let groups = self
+            .data
+            .chunks(chunk * BOUGH)
+            .zip(self.prints.chunks_mut(BOUGH));
+        for (group, (data, prints)) in groups.enumerate() {
+            let first = group * BOUGH;
+            let mask = match self.known >= first + BOUGH && data.len() == chunk * BOUGH {
+                true => compare::<N>(data, chunk, prints, self.hasher),
+                false => compare_edge(
+                    data,
+                    chunk,
+                    self.known.saturating_sub(first),
+                    prints,
+                    self.hasher,
+                ),
+            };
+            if mask != 0 {
+                found.boughs.push((group as u32, bough(prints)));
+                gather(data, chunk, first, mask, self.slot, &mut found);
+            }
+        }
+        found
+    }
+}
+
+/// Brings the prints of [`BOUGH`] whole chunks up to date; a bit is set for each that differs.
+#[inline(always)]
+fn compare<const N: usize>(
+    data: &[u8],
+    chunk: usize,
+    prints: &mut [Print],
+    hasher: &Hasher,
+) -> u32 {
+    let chunk = if N == 0 { chunk } else { N };
+    let mut mask = 0;
+    for (at, (piece, old)) in data.chunks_exact(chunk).zip(prints).enumerate() {
+        for line in (0..chunk.min(AHEAD)).step_by(64) {
+            prefetch(piece.as_ptr().wrapping_add(AHEAD + line));
+        }
+        let print = hasher.print(piece);
+        if print != *old {
+            *old = print;
+            mask |= 1 << at;
+        }
+    }
+    mask
+}
+
+/// The same where chunks are short or their prints not known yet.
+fn compare_edge(
     data: &[u8],
     chunk: usize,
     known: usize,
@@ -66,9 +121,6 @@ fn compare(
 ) -> u32 {
     let mut mask = 0;
     for (at, (piece, old)) in data.chunks(chunk).zip(prints).enumerate() {
-        for line in (0..chunk.min(AHEAD)).step_by(64) {
-            prefetch(piece.as_ptr().wrapping_add(AHEAD + line));
-        }
         let print = hasher.print(piece);
         if print != *old || at >= known {
             *old = print;
@@ -76,6 +128,34 @@ fn compare(
         }
     }
     mask
+}
+
+/// Copies the chunks of a group whose bit is set behind what was found before.
+fn gather(
+    data: &[u8],
+    chunk: usize,
+    first: usize,
+    mask: u32,
+    slot: &mut [u8],
+    found: &mut Changed,
+) {
+    let chunks = data.len().div_ceil(chunk);
+    if mask.count_ones() as usize == chunks {
+        copy_streaming(&mut slot[found.bytes..found.bytes + data.len()], data);
+        found.bytes += data.len();
+        push_run(&mut found.runs, first as u32, chunks as u32);
+        return;
+    }
+    for at in (0..chunks).filter(|at| mask & 1 << at != 0) {
+        let piece = &data[at * chunk..data.len().min((at + 1) * chunk)];
+        slot[found.bytes..found.bytes + piece.len()].copy_from_slice(piece);
+        found.bytes += piece.len();
+        push_run(&mut found.runs, (first + at) as u32, 1);
+    }
+    // Where few chunks change, the next one's slot has long left the cache: ask for it now.
+    for line in (0..2 * chunk.min(AHEAD)).step_by(64) {
+        prefetch(slot.as_ptr().wrapping_add(found.bytes + line));
+    }
 }
 
 fn push_run(runs: &mut Vec<(u32, u32)>, start: u32, count: u32) {

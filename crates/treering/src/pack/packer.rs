@@ -90,8 +90,10 @@ impl<'a> Packer<'a> {
         let mut fresh = Vec::new();
         for same in strips.chunk_by(|a, b| a.variable == b.variable) {
             let look = self.switch_to(keeper, same[0].variable);
-            let prepared: Vec<Prepared> =
-                same.par_iter().map(|strip| self.prepare(strip, bytes, look)).collect();
+            let prepared: Vec<Prepared> = same
+                .par_iter()
+                .map(|strip| self.prepare(strip, bytes, look))
+                .collect();
             // Deciding goes in ascending order, so that the first occurrence is the lowest place.
             for (strip, prepared) in same.iter().zip(prepared) {
                 self.decide(keeper, strip, prepared, &mut fresh);
@@ -102,7 +104,11 @@ impl<'a> Packer<'a> {
     }
 
     /// Writes what is left and describes the whole.
-    pub(crate) fn finish(mut self, keeper: &mut Keeper, sink: &mut Sink) -> Result<(Footer, Stats)> {
+    pub(crate) fn finish(
+        mut self,
+        keeper: &mut Keeper,
+        sink: &mut Sink,
+    ) -> Result<(Footer, Stats)> {
         self.close(keeper);
         let rest = std::mem::take(&mut self.partial);
         if !rest.is_empty() {
@@ -183,14 +189,24 @@ impl<'a> Packer<'a> {
     }
 
     /// Sorts the changed chunks of a strip into new and moved.
-    fn decide(&mut self, keeper: &mut Keeper, strip: &Strip, prepared: Prepared, fresh: &mut Vec<Range<usize>>) {
+    fn decide(
+        &mut self,
+        keeper: &mut Keeper,
+        strip: &Strip,
+        prepared: Prepared,
+        fresh: &mut Vec<Range<usize>>,
+    ) {
         let Some(open) = &mut self.open else {
             return;
         };
         let first_bough = strip.first / crate::merkle::BOUGH as u64;
         let hashed = strip.changed.boughs.iter().chain(&prepared.boughs);
-        open.boughs.extend(hashed.map(|(at, digest)| (first_bough + u64::from(*at), *digest)));
-        let mut place = Place { pack: self.plan.ordinal, offset: self.offset };
+        open.boughs
+            .extend(hashed.map(|(at, digest)| (first_bough + u64::from(*at), *digest)));
+        let mut place = Place {
+            pack: self.plan.ordinal,
+            offset: self.offset,
+        };
         let mut from = strip.offset;
         let mut digests = prepared.digests.iter();
         for (start, len, count) in pieces(&strip.changed, self.plan.chunk.bytes(), open.look) {
@@ -249,8 +265,10 @@ impl<'a> Packer<'a> {
     /// Encodes frames in parallel and writes them in order.
     fn write(&mut self, frames: Vec<Cow<[u8]>>, sink: &mut Sink) -> Result<()> {
         let codec = self.codec;
-        let encoded: Vec<(Cow<[u8]>, u8, u64)> =
-            frames.par_iter().map(|raw| encode(codec, raw)).collect::<Result<_>>()?;
+        let encoded: Vec<(Cow<[u8]>, u8, u64)> = frames
+            .par_iter()
+            .map(|raw| encode(codec, raw))
+            .collect::<Result<_>>()?;
         let mut offset = self.frames.last().map_or(0, |f| f.offset + f.len);
         for (raw, (bytes, codec, checksum)) in frames.iter().zip(&encoded) {
             self.frames.push(Frame {
@@ -276,12 +294,18 @@ fn boughs_of(chunks: u64) -> usize {
 
 /// The changed chunks of a strip, one by one or, where nothing is looked up, run by run: the first
 /// chunk, how many bytes, and how many chunks.
-fn pieces(changed: &Changed, chunk: usize, one_by_one: bool) -> impl Iterator<Item = (u32, usize, u64)> {
+fn pieces(
+    changed: &Changed,
+    chunk: usize,
+    one_by_one: bool,
+) -> impl Iterator<Item = (u32, usize, u64)> {
     let mut left = changed.bytes;
     let runs = changed.runs.iter();
     runs.flat_map(move |&(start, count)| {
         let step = if one_by_one { 1 } else { count };
-        (start..start + count).step_by(step as usize).map(move |at| (at, step))
+        (start..start + count)
+            .step_by(step as usize)
+            .map(move |at| (at, step))
     })
     .map(move |(at, count)| {
         let len = left.min(count as usize * chunk);

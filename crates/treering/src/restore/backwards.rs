@@ -29,7 +29,9 @@ impl State {
         let bytes = self.variables.get(name);
         let bytes = bytes.ok_or_else(|| Error::usage(format!("there is no variable {name:?}")))?;
         if bytes.len() % size_of::<T>() != 0 {
-            return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
+            return Err(Error::usage(format!(
+                "variable {name:?} does not hold such elements"
+            )));
         }
         Ok(bytemuck::pod_collect_to_vec(bytes))
     }
@@ -47,30 +49,39 @@ impl Backwards {
         let log = Log::read(store.clone(), run)?;
         // Without room in the channel, one state is made ready and then waits to be taken.
         let (send, states) = sync_channel(0);
-        let spawned = std::thread::Builder::new().name("treering-prefetch".into()).spawn(move || {
-            let mut newer: Option<(Checkpoint, State)> = None;
-            let mut next = Some(from);
-            while let Some(sequence) = next {
-                let made = step_back(&store, &log, sequence, newer.take());
-                let (checkpoint, state) = match made {
-                    Ok(made) => made,
-                    Err(error) => {
-                        let _ = send.send(Err(error));
+        let spawned = std::thread::Builder::new()
+            .name("treering-prefetch".into())
+            .spawn(move || {
+                let mut newer: Option<(Checkpoint, State)> = None;
+                let mut next = Some(from);
+                while let Some(sequence) = next {
+                    let made = step_back(&store, &log, sequence, newer.take());
+                    let (checkpoint, state) = match made {
+                        Ok(made) => made,
+                        Err(error) => {
+                            let _ = send.send(Err(error));
+                            return;
+                        }
+                    };
+                    next = checkpoint
+                        .manifest()
+                        .parent
+                        .as_ref()
+                        .and_then(|p| match p.run {
+                            None if log.sequences.contains(&p.sequence) => Some(p.sequence),
+                            _ => None,
+                        });
+                    if send.send(Ok(state.clone())).is_err() {
                         return;
                     }
-                };
-                next = checkpoint.manifest().parent.as_ref().and_then(|p| match p.run {
-                    None if log.sequences.contains(&p.sequence) => Some(p.sequence),
-                    _ => None,
-                });
-                if send.send(Ok(state.clone())).is_err() {
-                    return;
+                    newer = Some((checkpoint, state));
                 }
-                newer = Some((checkpoint, state));
-            }
-        });
+            });
         let worker = spawned.map_err(|e| Error::io("cannot start a thread", e))?;
-        Ok(Backwards { states: Some(states), worker: Some(worker) })
+        Ok(Backwards {
+            states: Some(states),
+            worker: Some(worker),
+        })
     }
 }
 
@@ -100,9 +111,13 @@ fn step_back(
     newer: Option<(Checkpoint, State)>,
 ) -> Result<(Checkpoint, State)> {
     let manifest = log.manifest(sequence)?;
-    let manifest = manifest.ok_or_else(|| Error::damaged("a parent in the log is no checkpoint"))?;
+    let manifest =
+        manifest.ok_or_else(|| Error::damaged("a parent in the log is no checkpoint"))?;
     let checkpoint = Checkpoint::load(store.clone(), manifest)?;
-    let mut state = State { step: checkpoint.step(), ..State::default() };
+    let mut state = State {
+        step: checkpoint.step(),
+        ..State::default()
+    };
     let mut newer = newer;
     for entry in &checkpoint.manifest().variables {
         let name = &entry.description.name;

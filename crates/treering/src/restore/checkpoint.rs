@@ -37,7 +37,10 @@ impl Checkpoint {
         if let Some(variable) = manifest.variables.iter().find(|v| v.base.is_some()) {
             return Err(Error::new(
                 ErrorKind::Mismatch,
-                format!("variable {:?} is stored as a difference", variable.description.name),
+                format!(
+                    "variable {:?} is stored as a difference",
+                    variable.description.name
+                ),
             )
             .at(here)
             .hint("use a newer release of treering"));
@@ -47,7 +50,12 @@ impl Checkpoint {
             .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
-        Ok(Checkpoint { store, manifest, packs, notes })
+        Ok(Checkpoint {
+            store,
+            manifest,
+            packs,
+            notes,
+        })
     }
 
     /// Everything the manifest says.
@@ -67,7 +75,10 @@ impl Checkpoint {
 
     /// What went wrong on the way without stopping it.
     pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.notes
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
+            .clone()
     }
 
     /// Fills whole variables; type, shape and name must agree with what is stored.
@@ -90,7 +101,11 @@ impl Checkpoint {
         if entry.description.dtype != T::DTYPE {
             return Err(Error::new(
                 ErrorKind::Mismatch,
-                format!("variable {name:?} has type {}, not {}", entry.description.dtype, T::DTYPE),
+                format!(
+                    "variable {name:?} has type {}, not {}",
+                    entry.description.dtype,
+                    T::DTYPE
+                ),
             ));
         }
         let elements = entry.description.shape.elements().unwrap_or(0);
@@ -108,7 +123,12 @@ impl Checkpoint {
     }
 
     /// Bytes `range` of a variable; a whole variable is checked by its root, too.
-    pub(crate) fn read_bytes(&self, entry: &VariableEntry, range: Range<u64>, out: &mut [u8]) -> Result<()> {
+    pub(crate) fn read_bytes(
+        &self,
+        entry: &VariableEntry,
+        range: Range<u64>,
+        out: &mut [u8],
+    ) -> Result<()> {
         let whole = range == (0..entry.description.bytes().unwrap_or(0));
         let wanted = self.wanted(entry, 0, range);
         self.carry_out(entry.group, &[wanted], &[Target::new(out)])?;
@@ -119,14 +139,21 @@ impl Checkpoint {
     }
 
     /// A whole variable, of which `base` holds what is the same in a newer checkpoint.
-    pub(crate) fn read_beside(&self, entry: &VariableEntry, base: Option<(&Checkpoint, Vec<u8>)>) -> Result<Vec<u8>> {
+    pub(crate) fn read_beside(
+        &self,
+        entry: &VariableEntry,
+        base: Option<(&Checkpoint, Vec<u8>)>,
+    ) -> Result<Vec<u8>> {
         let bytes = entry.description.bytes().unwrap_or(0);
         let mut wanted = self.wanted(entry, 0, 0..bytes);
         let usable = base.filter(|(newer, old)| {
             newer.manifest.epoch == self.manifest.epoch && old.len() as u64 == bytes
         });
         let newer_entry = usable.as_ref().and_then(|(newer, _)| {
-            let found = newer.manifest.variable(entry.rank, &entry.description.name).ok()?;
+            let found = newer
+                .manifest
+                .variable(entry.rank, &entry.description.name)
+                .ok()?;
             Some(newer.layers(found))
         });
         let mut out = match (usable.as_ref(), newer_entry) {
@@ -153,12 +180,17 @@ impl Checkpoint {
         for group in 0..self.packs.len() as u32 {
             let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
             let wanted: Vec<Wanted> = members
-                .map(|(at, entry)| self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0)))
+                .map(|(at, entry)| {
+                    self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0))
+                })
                 .collect();
             let places: Vec<Target> = targets.iter_mut().map(|t| Target::new(t.bytes)).collect();
             self.carry_out(group, &wanted, &places)?;
         }
-        let checked = entries.iter().zip(targets.iter()).map(|(entry, target)| self.check_root(entry, target.bytes));
+        let checked = entries
+            .iter()
+            .zip(targets.iter())
+            .map(|(entry, target)| self.check_root(entry, target.bytes));
         checked.collect()
     }
 
@@ -192,7 +224,10 @@ impl Checkpoint {
 
     /// Follows every reference of a variable without reading what it leads to.
     pub(crate) fn check_references(&self, entry: &VariableEntry) -> Result<()> {
-        let footers: Vec<&Footer> = self.packs[entry.group as usize].iter().map(|p| &p.footer).collect();
+        let footers: Vec<&Footer> = self.packs[entry.group as usize]
+            .iter()
+            .map(|p| &p.footer)
+            .collect();
         let bytes = entry.description.bytes().unwrap_or(0);
         plan(&footers, &[self.wanted(entry, 0, 0..bytes)]).map(|_| ())
     }
@@ -233,7 +268,9 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
         .par_iter()
         .map(|(run, name)| {
             let copies = store.copies(&Names::new(run).pack(*name));
-            copies.iter().find_map(|copy| read_footer(copy.as_ref()).ok())
+            copies
+                .iter()
+                .find_map(|copy| read_footer(copy.as_ref()).ok())
         })
         .collect();
     let mut packs = Vec::with_capacity(names.len());
@@ -264,7 +301,10 @@ fn load_sealed(store: &dyn Store, key: &str, seal: Seal, notes: &Notes) -> Resul
     for copy in &copies {
         match read_footer(copy.as_ref()) {
             Ok((found, footer)) if found == seal => return Ok(footer),
-            Ok(_) => note(notes, format!("{key} in {}: another pack is in its place", copy.store())),
+            Ok(_) => note(
+                notes,
+                format!("{key} in {}: another pack is in its place", copy.store()),
+            ),
             Err(error) => note(notes, format!("{key} in {}: {error}", copy.store())),
         }
     }

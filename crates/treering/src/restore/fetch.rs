@@ -25,7 +25,9 @@ pub(crate) struct Pack {
 pub(crate) type Notes = Mutex<Vec<String>>;
 
 pub(crate) fn note(notes: &Notes, text: String) {
-    let mut notes = notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut notes = notes
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner());
     if notes.len() < 100 {
         notes.push(text);
     }
@@ -43,7 +45,10 @@ unsafe impl Send for Target {}
 
 impl Target {
     pub(crate) fn new(bytes: &mut [u8]) -> Self {
-        Target { start: bytes.as_mut_ptr(), len: bytes.len() }
+        Target {
+            start: bytes.as_mut_ptr(),
+            len: bytes.len(),
+        }
     }
 
     /// The bytes that one piece fills.
@@ -53,7 +58,10 @@ impl Target {
     /// pieces that do not overlap, and targets are distinct slices.
     #[allow(clippy::mut_from_ref)]
     unsafe fn slice(&self, to: u64, len: usize) -> &mut [u8] {
-        assert!(to as usize + len <= self.len, "a piece lies outside of its target");
+        assert!(
+            to as usize + len <= self.len,
+            "a piece lies outside of its target"
+        );
         // SAFETY: in bounds by the assertion, disjoint by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(to as usize), len) }
     }
@@ -71,8 +79,9 @@ pub(crate) fn fetch(
     targets: &[Target],
     notes: &Notes,
 ) -> Result<()> {
-    let by_frame: Vec<&[Piece]> =
-        plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
+    let by_frame: Vec<&[Piece]> = plan
+        .chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame))
+        .collect();
     let tasks: Vec<&[&[Piece]]> = by_frame
         .chunk_by(|a, b| a[0].pack == b[0].pack)
         .flat_map(|same_pack| same_pack.chunks(FRAMES))
@@ -100,7 +109,10 @@ fn fill(
     for copy in copies {
         match fill_from(copy.as_ref(), frame, pieces, targets) {
             Ok(()) => return Ok(()),
-            Err(error) => note(notes, format!("{} in {}, frame {number}: {error}", pack.key, copy.store())),
+            Err(error) => note(
+                notes,
+                format!("{} in {}, frame {number}: {error}", pack.key, copy.store()),
+            ),
         }
     }
     Err(Error::damaged(match copies.len() {
@@ -130,7 +142,8 @@ fn fill_from(copy: &dyn Blob, frame: &Frame, pieces: &[Piece], targets: &[Target
         for piece in pieces {
             let from = piece.from as usize;
             // SAFETY: see `Target::slice`.
-            let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
+            let slice =
+                unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
             slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
         }
         Ok(())
@@ -151,8 +164,11 @@ fn decoded<'a>(encoded: &'a [u8], frame: &Frame, raw: &'a mut Vec<u8>) -> Result
         return Ok(encoded);
     }
     let codec = codec::by_id(frame.codec).ok_or_else(|| {
-        Error::new(ErrorKind::Mismatch, format!("this release has no codec {}", frame.codec))
-            .hint("use a newer release of treering")
+        Error::new(
+            ErrorKind::Mismatch,
+            format!("this release has no codec {}", frame.codec),
+        )
+        .hint("use a newer release of treering")
     })?;
     raw.resize(frame.len as usize, 0);
     codec.decode(encoded, raw)?;
@@ -175,15 +191,25 @@ pub(crate) fn read_footer(copy: &dyn Blob) -> Result<(Seal, Footer)> {
 }
 
 /// Reads, checks and decodes every frame of one copy; calls `done` with the bytes of each.
-pub(crate) fn check_frames(copy: &dyn Blob, footer: &Footer, done: &(dyn Fn(u64) + Sync)) -> Vec<Error> {
-    let failures = footer.frames.par_iter().enumerate().filter_map(|(number, frame)| {
-        let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
-            encoded.resize(frame.encoded as usize, 0);
-            copy.read_at(frame.position, encoded)?;
-            decoded(encoded, frame, raw).map(|_| ())
+pub(crate) fn check_frames(
+    copy: &dyn Blob,
+    footer: &Footer,
+    done: &(dyn Fn(u64) + Sync),
+) -> Vec<Error> {
+    let failures = footer
+        .frames
+        .par_iter()
+        .enumerate()
+        .filter_map(|(number, frame)| {
+            let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
+                encoded.resize(frame.encoded as usize, 0);
+                copy.read_at(frame.position, encoded)?;
+                decoded(encoded, frame, raw).map(|_| ())
+            });
+            done(frame.encoded);
+            outcome
+                .err()
+                .map(|error| error.at(format!("frame {number}")))
         });
-        done(frame.encoded);
-        outcome.err().map(|error| error.at(format!("frame {number}")))
-    });
     failures.collect()
 }

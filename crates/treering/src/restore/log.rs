@@ -19,16 +19,24 @@ impl Log {
     pub(crate) fn read(store: Arc<dyn Store>, run: &str) -> Result<Log> {
         let names = Names::new(run);
         let items = store.list(&names.log())?;
-        let mut sequences: Vec<u64> =
-            items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
+        let mut sequences: Vec<u64> = items
+            .iter()
+            .filter_map(|item| Names::parse_entry(&item.name))
+            .collect();
         sequences.sort_unstable();
-        Ok(Log { store, run: run.to_string(), names, sequences })
+        Ok(Log {
+            store,
+            run: run.to_string(),
+            names,
+            sequences,
+        })
     }
 
     /// What stands behind a sequence number; the last tier, which all writers share, is asked first.
     pub(crate) fn entry(&self, sequence: u64) -> Result<LogEntry> {
         let key = self.names.entry(sequence);
-        let mut trouble = Error::new(ErrorKind::NotFound, "there is no such entry in the log").at(&key);
+        let mut trouble =
+            Error::new(ErrorKind::NotFound, "there is no such entry in the log").at(&key);
         for copy in self.store.copies(&key).iter().rev() {
             let read = read_small(copy.as_ref()).and_then(|bytes| self.parse(sequence, &bytes));
             match read {
@@ -88,8 +96,13 @@ impl Log {
 /// The names of all runs in a store.
 pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
     let items = store.list(Names::RUNS)?;
-    let folders = items.into_iter().filter(|item| item.folder).map(|item| item.name);
-    Ok(folders.filter(|name| check_run_name(name).is_ok()).collect())
+    let folders = items
+        .into_iter()
+        .filter(|item| item.folder)
+        .map(|item| item.name);
+    Ok(folders
+        .filter(|name| check_run_name(name).is_ok())
+        .collect())
 }
 
 /// Every pack that any manifest of any run names; an error if one cannot be read.
@@ -100,7 +113,9 @@ pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, Pac
         if let Some(error) = trouble.into_iter().next() {
             return Err(error);
         }
-        manifests.iter().for_each(|manifest| named.extend(packs_of(manifest)));
+        manifests
+            .iter()
+            .for_each(|manifest| named.extend(packs_of(manifest)));
     }
     Ok(named)
 }
@@ -109,6 +124,8 @@ pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, Pac
 pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, PackName)> {
     let groups = manifest.groups.iter().enumerate();
     groups.flat_map(|(number, group)| {
-        group.names(number as u32).map(|(run, name)| (run.to_string(), name))
+        group
+            .names(number as u32)
+            .map(|(run, name)| (run.to_string(), name))
     })
 }

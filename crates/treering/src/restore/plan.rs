@@ -75,9 +75,18 @@ fn pieces(footers: &[&Footer], want: &Wanted, window: Range<u64>) -> Result<Vec<
             continue;
         }
         let footer = footers.get(place.pack as usize);
-        let footer = footer.ok_or_else(|| Error::damaged("a reference names a pack that is not there"))?;
+        let footer =
+            footer.ok_or_else(|| Error::damaged("a reference names a pack that is not there"))?;
         let offset = place.offset + (from - start);
-        cut(footer, place.pack, offset, to - from, want.target, from - want.range.start, &mut pieces)?;
+        cut(
+            footer,
+            place.pack,
+            offset,
+            to - from,
+            want.target,
+            from - want.range.start,
+            &mut pieces,
+        )?;
     }
     Ok(pieces)
 }

@@ -165,7 +165,15 @@ impl Capture {
         self.attached = true;
         let tracked = restored.into_iter().map(|r| {
             let known = r.prints.len() as u64;
-            (r.name, Tracker { bytes: r.bytes, prints: r.prints, known, ..Tracker::default() })
+            (
+                r.name,
+                Tracker {
+                    bytes: r.bytes,
+                    prints: r.prints,
+                    known,
+                    ..Tracker::default()
+                },
+            )
         });
         self.trackers = tracked.collect();
     }
@@ -173,11 +181,20 @@ impl Capture {
     /// Whether this checkpoint would have to wait for memory.
     pub(super) fn is_overloaded(&self, variables: &[Variable]) -> bool {
         let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
-        let expected = if self.attached { self.last_changed.min(total) } else { total };
+        let expected = if self.attached {
+            self.last_changed.min(total)
+        } else {
+            total
+        };
         self.staging.is_full_for(expected.min(self.staging.limit()))
     }
 
-    pub(super) fn capture(&mut self, step: u64, variables: &[Variable], worker: &mut Worker) -> Save {
+    pub(super) fn capture(
+        &mut self,
+        step: u64,
+        variables: &[Variable],
+        worker: &mut Worker,
+    ) -> Save {
         let start = Instant::now();
         self.staging.begin_save();
         let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
@@ -198,6 +215,7 @@ impl Capture {
         self.last_changed = if whole { 0 } else { changed };
         let blocked = start.elapsed();
         self.blocked += blocked;
+        self.staging.end_capture();
         worker.end(changed, blocked);
         Save::new(step, progress, changed, blocked)
     }
@@ -216,7 +234,9 @@ impl Capture {
             .collect();
         drop(old);
         let mut changed = vec![0u64; variables.len()];
-        let mut jobs = jobs(variables, &mut trackers, self.chunk).into_iter().peekable();
+        let mut jobs = jobs(variables, &mut trackers, self.chunk)
+            .into_iter()
+            .peekable();
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
             let mut room = BATCH;
@@ -225,7 +245,9 @@ impl Capture {
                 batch.push(job);
             }
             let (strips, staged) = self.scan_batch(batch);
-            strips.iter().for_each(|s| changed[s.variable] += s.changed.bytes as u64);
+            strips
+                .iter()
+                .for_each(|s| changed[s.variable] += s.changed.bytes as u64);
             if !strips.is_empty() {
                 worker.send(Message::Batch { strips, staged });
             }
@@ -263,7 +285,13 @@ impl Capture {
         for (job, changed) in batch.iter().zip(found) {
             if changed.bytes > 0 {
                 let hashed = !job.prints.is_empty();
-                strips.push(Strip { variable: job.variable, first: job.first, changed, hashed, offset });
+                strips.push(Strip {
+                    variable: job.variable,
+                    first: job.first,
+                    changed,
+                    hashed,
+                    offset,
+                });
             }
             offset += slot_len(job);
         }
@@ -277,7 +305,8 @@ impl Capture {
         if changed * 2 >= len {
             return self.staging.keep(buffer, len as u64);
         }
-        let parts: Vec<(usize, usize)> = strips.iter().map(|s| (s.offset, s.changed.bytes)).collect();
+        let parts: Vec<(usize, usize)> =
+            strips.iter().map(|s| (s.offset, s.changed.bytes)).collect();
         let mut offset = 0;
         for strip in strips {
             strip.offset = offset;
@@ -288,7 +317,11 @@ impl Capture {
 }
 
 /// All strips of all variables, in order.
-fn jobs<'a>(variables: &[Variable<'a>], trackers: &'a mut [Tracker], chunk: ChunkSize) -> Vec<Job<'a>> {
+fn jobs<'a>(
+    variables: &[Variable<'a>],
+    trackers: &'a mut [Tracker],
+    chunk: ChunkSize,
+) -> Vec<Job<'a>> {
     let bytes = chunk.bytes();
     let chunks = (STRIP / bytes).next_multiple_of(BOUGH);
     let mut jobs = Vec::new();

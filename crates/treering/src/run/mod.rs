@@ -100,7 +100,10 @@ impl Run {
         let log = Log::read(self.store.clone(), &self.options.run)?;
         let (manifests, trouble) = log.manifests();
         let Some(manifest) = manifests.into_iter().rev().find(|m| m.step == step) else {
-            let missing = format!("run {:?} has no checkpoint of step {step}", self.options.run);
+            let missing = format!(
+                "run {:?} has no checkpoint of step {step}",
+                self.options.run
+            );
             return Err(trouble.into_iter().next().unwrap_or_else(|| {
                 Error::new(ErrorKind::NotFound, missing).hint("`treering ls` lists what there is")
             }));
@@ -115,7 +118,10 @@ impl Run {
         let log = Log::read(self.store.clone(), &self.options.run)?;
         let newest = log.manifests().0.pop();
         let newest = newest.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("run {:?} has no checkpoint", self.options.run))
+            Error::new(
+                ErrorKind::NotFound,
+                format!("run {:?} has no checkpoint", self.options.run),
+            )
         })?;
         Backwards::new(self.store.clone(), &self.options.run, newest.sequence)
     }
@@ -147,7 +153,12 @@ impl Run {
         }
     }
 
-    fn restore_from(&mut self, log: &Log, newest: u64, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
+    fn restore_from(
+        &mut self,
+        log: &Log,
+        newest: u64,
+        variables: &mut [VariableMut],
+    ) -> Result<Option<Restored>> {
         let mut notes = Vec::new();
         let newest_epoch = newest_epoch(log);
         let mut next = Some(newest);
@@ -160,7 +171,11 @@ impl Run {
                     continue;
                 }
                 Ok(Some(manifest)) => {
-                    parent = manifest.parent.clone().filter(|p| p.run.is_none()).map(|p| p.sequence);
+                    parent = manifest
+                        .parent
+                        .clone()
+                        .filter(|p| p.run.is_none())
+                        .map(|p| p.sequence);
                     match self.restore_one(manifest, newest_epoch.clone(), variables) {
                         Ok(mut restored) => {
                             notes.append(&mut restored.notes);
@@ -181,8 +196,11 @@ impl Run {
         }
         match notes.is_empty() {
             true => Ok(None),
-            false => Err(Error::damaged(format!("no checkpoint can be restored: {}", notes.join("; ")))
-                .hint("`treering verify` tells what is damaged")),
+            false => Err(Error::damaged(format!(
+                "no checkpoint can be restored: {}",
+                notes.join("; ")
+            ))
+            .hint("`treering verify` tells what is damaged")),
         }
     }
 
@@ -195,7 +213,10 @@ impl Run {
         // References never leave their epoch, and only the newest is open: going further back
         // starts a new one.
         let goes_on = newest_epoch.as_ref() == Some(&manifest.epoch)
-            && manifest.variables.iter().all(|v| v.chunk == self.options.chunk);
+            && manifest
+                .variables
+                .iter()
+                .all(|v| v.chunk == self.options.chunk);
         let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
         let restored = checkpoint.fill(variables)?;
         let manifest = checkpoint.manifest();
@@ -205,7 +226,10 @@ impl Run {
             true => self.capture.resume(manifest.seed, restored),
             false => self.capture.forget(),
         }
-        Ok(Restored { step, notes: checkpoint.notes() })
+        Ok(Restored {
+            step,
+            notes: checkpoint.notes(),
+        })
     }
 }
 
@@ -218,10 +242,16 @@ impl Drop for Run {
 /// The epoch of the newest checkpoint that can be read.
 fn newest_epoch(log: &Log) -> Option<Origin> {
     let newest_first = log.sequences.iter().rev();
-    newest_first.filter_map(|s| log.manifest(*s).ok().flatten()).map(|m| m.epoch).next()
+    newest_first
+        .filter_map(|s| log.manifest(*s).ok().flatten())
+        .map(|m| m.epoch)
+        .next()
 }
 
 /// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing.
 fn may_fall_back(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Io)
+    matches!(
+        error.kind(),
+        ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Io
+    )
 }

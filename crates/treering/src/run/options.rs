@@ -119,12 +119,17 @@ impl Options {
         check_run_name(&self.run)?;
         self.encoding.check()?;
         if self.staging < 1 << 20 {
-            return Err(Error::usage(format!("{} bytes of staging memory are too few", self.staging))
-                .hint("give it 1 MiB at least"));
+            return Err(Error::usage(format!(
+                "{} bytes of staging memory are too few",
+                self.staging
+            ))
+            .hint("give it 1 MiB at least"));
         }
         if self.growth.is_nan() || self.growth < 0.0 {
-            return Err(Error::usage(format!("a growth of {} makes no sense", self.growth))
-                .hint("give a part of the state, such as 0.5"));
+            return Err(
+                Error::usage(format!("a growth of {} makes no sense", self.growth))
+                    .hint("give a part of the state, such as 0.5"),
+            );
         }
         Ok(())
     }

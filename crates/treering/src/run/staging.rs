@@ -13,6 +13,8 @@ struct Inner {
     /// Bytes that are promised or filled.
     used: u64,
     saves: usize,
+    /// Whether the program is being held up by a capture that has the memory it needs.
+    capturing: bool,
     free: Vec<MmapMut>,
 }
 
@@ -25,7 +27,10 @@ pub(super) struct Staging {
 
 impl Staging {
     pub(super) fn new(limit: u64) -> Self {
-        Staging { inner: Arc::default(), limit }
+        Staging {
+            inner: Arc::default(),
+            limit,
+        }
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -33,7 +38,10 @@ impl Staging {
     }
 
     fn held(&self) -> MutexGuard<'_, Inner> {
-        self.inner.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner
+            .0
+            .lock()
+            .unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn wait_until(&self, ready: impl Fn(&Inner) -> bool) -> MutexGuard<'_, Inner> {
@@ -43,7 +51,21 @@ impl Staging {
 
     /// Waits until another save may begin.
     pub(super) fn begin_save(&self) {
-        self.wait_until(|inner| inner.saves < MAX_SAVES).saves += 1;
+        let mut inner = self.wait_until(|inner| inner.saves < MAX_SAVES);
+        inner.saves += 1;
+        inner.capturing = true;
+    }
+
+    /// The program goes on.
+    pub(super) fn end_capture(&self) {
+        self.held().capturing = false;
+        self.inner.1.notify_all();
+    }
+
+    /// Holds the worker back while the program is waiting for a capture: they would share the cores.
+    /// A capture that itself waits for memory lets the worker go on.
+    pub(super) fn wait_for_turn(&self) {
+        drop(self.wait_until(|inner| !inner.capturing));
     }
 
     pub(super) fn end_save(&self) {
@@ -60,7 +82,15 @@ impl Staging {
     /// Waits for room; one batch always fits when nothing else is staged.
     pub(super) fn reserve(&self, bytes: u64) {
         let fits = |inner: &Inner| inner.used == 0 || inner.used + bytes <= self.limit;
-        self.wait_until(fits).used += bytes;
+        let mut inner = self.held();
+        if !fits(&inner) {
+            inner.capturing = false;
+            drop(inner);
+            self.inner.1.notify_all();
+            inner = self.wait_until(fits);
+            inner.capturing = true;
+        }
+        inner.used += bytes;
     }
 
     fn release(&self, bytes: u64) {
@@ -99,11 +129,20 @@ impl Staging {
 
     /// Hands a whole buffer over; its reservation stays until it is dropped.
     pub(super) fn keep(&self, buffer: MmapMut, reserved: u64) -> Staged {
-        Staged { content: Content::Buffer(Some(buffer)), reserved, staging: self.clone() }
+        Staged {
+            content: Content::Buffer(Some(buffer)),
+            reserved,
+            staging: self.clone(),
+        }
     }
 
     /// Copies the parts of a buffer that are needed, and gives buffer and reservation back.
-    pub(super) fn condense(&self, buffer: MmapMut, parts: &[(usize, usize)], reserved: u64) -> Staged {
+    pub(super) fn condense(
+        &self,
+        buffer: MmapMut,
+        parts: &[(usize, usize)],
+        reserved: u64,
+    ) -> Staged {
         let len: usize = parts.iter().map(|(_, len)| len).sum();
         let mut bytes = Vec::with_capacity(len);
         for (offset, len) in parts {
@@ -111,7 +150,11 @@ impl Staging {
         }
         self.give_back(buffer);
         self.release(reserved - len as u64);
-        Staged { content: Content::Tight(bytes), reserved: len as u64, staging: self.clone() }
+        Staged {
+            content: Content::Tight(bytes),
+            reserved: len as u64,
+            staging: self.clone(),
+        }
     }
 }
 

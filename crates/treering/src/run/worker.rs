@@ -9,7 +9,8 @@ use crate::array::Description;
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Footer, Group, Kind, LogEntry, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry, header,
+    Footer, Group, Kind, LogEntry, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry,
+    header,
 };
 use crate::lineage::{ChunkSize, MAX_PACKS, Method};
 use crate::merkle::{Digest, Hasher, Tree};
@@ -17,9 +18,9 @@ use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
 use crate::restore::{Log, Restored};
 use crate::store::{Put, Store};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,9 +41,19 @@ pub(super) struct Begin {
 /// What the worker is told, in order.
 pub(super) enum Message {
     Begin(Begin),
-    Batch { strips: Vec<Strip>, staged: Staged },
-    End { changed: u64, blocked: Duration },
-    Resume { base: Option<Base>, parent: Origin, trees: Vec<(String, Tree)> },
+    Batch {
+        strips: Vec<Strip>,
+        staged: Staged,
+    },
+    End {
+        changed: u64,
+        blocked: Duration,
+    },
+    Resume {
+        base: Option<Base>,
+        parent: Origin,
+        trees: Vec<(String, Tree)>,
+    },
     Drain(Sender<()>),
 }
 
@@ -78,7 +89,9 @@ impl Worker {
         let staging = Staging::new(options.staging);
         let (sender, receiver) = channel();
         let failed = |e| Error::io("cannot start the threads of a run", e);
-        let pool = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("treering-{n}")).build();
+        let pool = rayon::ThreadPoolBuilder::new()
+            .thread_name(|n| format!("treering-{n}"))
+            .build();
         let pool = pool.map_err(|e| failed(std::io::Error::other(e)))?;
         let mover = match &options.node {
             Some(node) => Some(Mover::start(node.clone(), options, failures.clone())?),
@@ -86,7 +99,10 @@ impl Worker {
         };
         let mut saver = Saver {
             store: opened.store.clone(),
-            first: options.node.clone().unwrap_or_else(|| options.shared.clone()),
+            first: options
+                .node
+                .clone()
+                .unwrap_or_else(|| options.shared.clone()),
             run: options.run.clone(),
             chunk: options.chunk,
             method: options.method,
@@ -104,8 +120,15 @@ impl Worker {
             pool,
         };
         let thread = std::thread::Builder::new().name("treering-saver".into());
-        let thread = thread.spawn(move || saver.work(&receiver)).map_err(failed)?;
-        Ok(Worker { sender: Some(sender), thread: Some(thread), shared, staging })
+        let thread = thread
+            .spawn(move || saver.work(&receiver))
+            .map_err(failed)?;
+        Ok(Worker {
+            sender: Some(sender),
+            thread: Some(thread),
+            shared,
+            staging,
+        })
     }
 
     pub(super) fn send(&self, message: Message) {
@@ -154,8 +177,14 @@ impl Worker {
         });
         self.send(Message::Resume {
             base,
-            parent: Origin { run: None, sequence: manifest.sequence },
-            trees: restored.iter().map(|r| (r.name.clone(), r.tree.clone())).collect(),
+            parent: Origin {
+                run: None,
+                sequence: manifest.sequence,
+            },
+            trees: restored
+                .iter()
+                .map(|r| (r.name.clone(), r.tree.clone()))
+                .collect(),
         });
     }
 }
@@ -199,7 +228,11 @@ impl Saver {
         while let Ok(message) = messages.recv() {
             match message {
                 Message::Begin(begin) => self.save(begin, messages),
-                Message::Resume { base, parent, trees } => {
+                Message::Resume {
+                    base,
+                    parent,
+                    trees,
+                } => {
                     self.keeper.begin_epoch();
                     self.keeper.trees = trees.into_iter().collect();
                     self.base = base;
@@ -222,7 +255,11 @@ impl Saver {
     /// counts as one state in a hundred.
     fn count_base_cost(&mut self) {
         let cost = self.base.as_ref().map_or(0, |base| {
-            let bytes: u64 = base.variables.iter().filter_map(|v| v.description.bytes()).sum();
+            let bytes: u64 = base
+                .variables
+                .iter()
+                .filter_map(|v| v.description.bytes())
+                .sum();
             (base.group.count() - 1).saturating_mul(PACK_COST + bytes / 100)
         });
         self.shared.cost.store(cost, Ordering::SeqCst);
@@ -230,9 +267,14 @@ impl Saver {
 
     fn save(&mut self, begin: Begin, messages: &Receiver<Message>) {
         let mut ended = None;
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.write(&begin, messages, &mut ended)));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            self.write(&begin, messages, &mut ended)
+        }));
         let outcome = outcome.unwrap_or_else(|_| {
-            Err(Error::new(ErrorKind::Io, "a save ended in an internal error; please report it"))
+            Err(Error::new(
+                ErrorKind::Io,
+                "a save ended in an internal error; please report it",
+            ))
         });
         while ended.is_none() {
             match messages.recv() {
@@ -243,7 +285,10 @@ impl Saver {
         }
         let changed = ended.map_or(0, |(changed, _)| changed);
         let took = |p: u64| Some(p.saturating_sub(changed));
-        let _ = self.shared.pending.fetch_update(Ordering::SeqCst, Ordering::SeqCst, took);
+        let _ = self
+            .shared
+            .pending
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, took);
         self.staging.end_save();
         match outcome {
             Ok(manifest) => self.hand_on(begin, manifest),
@@ -278,14 +323,21 @@ impl Saver {
         let base = match begin.whole {
             true => None,
             false => Some(self.base.clone().ok_or_else(|| {
-                Error::new(ErrorKind::Lost, "the save before it, on which this one builds, has failed")
+                Error::new(
+                    ErrorKind::Lost,
+                    "the save before it, on which this one builds, has failed",
+                )
             })?),
         };
         if base.is_none() {
             self.keeper.begin_epoch();
             self.keeper.trees.clear();
         }
-        let name = PackName { writer: self.writer, attempt: self.attempt, group: 0 };
+        let name = PackName {
+            writer: self.writer,
+            attempt: self.attempt,
+            group: 0,
+        };
         self.attempt += 1;
         let mut put = self.first.put(&Names::new(&self.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
@@ -304,7 +356,10 @@ impl Saver {
             epoch: manifest.epoch.clone(),
             variables: manifest.variables.clone(),
         });
-        self.parent = Some(Origin { run: None, sequence: manifest.sequence });
+        self.parent = Some(Origin {
+            run: None,
+            sequence: manifest.sequence,
+        });
         Ok(manifest)
     }
 
@@ -342,26 +397,49 @@ impl Saver {
         loop {
             match messages.recv() {
                 Ok(Message::Batch { strips, staged }) => {
+                    self.staging.wait_for_turn();
                     let keeper = &mut self.keeper;
-                    self.pool.install(|| packer.take(keeper, &strips, staged.bytes(), &mut sink))?;
+                    self.pool
+                        .install(|| packer.take(keeper, &strips, staged.bytes(), &mut sink))?;
                 }
                 Ok(Message::End { changed, blocked }) => {
                     *ended = Some((changed, blocked));
                     let keeper = &mut self.keeper;
                     return self.pool.install(|| packer.finish(keeper, &mut sink));
                 }
-                _ => return Err(Error::new(ErrorKind::Lost, "the program ended during a checkpoint")),
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::Lost,
+                        "the program ended during a checkpoint",
+                    ));
+                }
             }
         }
     }
 
-    fn manifest(&mut self, begin: &Begin, base: Option<Base>, name: PackName, seal: Seal, stats: Stats) -> Manifest {
+    fn manifest(
+        &mut self,
+        begin: &Begin,
+        base: Option<Base>,
+        name: PackName,
+        seal: Seal,
+        stats: Stats,
+    ) -> Manifest {
         let described: Vec<&str> = begin.variables.iter().map(|d| d.name.as_str()).collect();
         self.keeper.retain(|name| described.contains(&name));
         let sequence = self.sequence + 1;
         let (mut group, epoch) = match base {
             Some(base) => (base.group, base.epoch),
-            None => (Group { packs: Vec::new(), seal }, Origin { run: None, sequence }),
+            None => (
+                Group {
+                    packs: Vec::new(),
+                    seal,
+                },
+                Origin {
+                    run: None,
+                    sequence,
+                },
+            ),
         };
         group.push(&self.run, name, seal);
         let variables = begin.variables.iter().map(|description| VariableEntry {
@@ -373,7 +451,9 @@ impl Saver {
             base: None,
             trees: Vec::new(),
         });
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let time = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         Manifest {
             run: self.run.clone(),
             sequence,
@@ -400,7 +480,10 @@ impl Saver {
     fn commit(&mut self, mut manifest: Manifest) -> Result<Manifest> {
         let names = Names::new(&self.run);
         loop {
-            if self.first.commit(&names.entry(manifest.sequence), &manifest.write())? {
+            if self
+                .first
+                .commit(&names.entry(manifest.sequence), &manifest.write())?
+            {
                 self.sequence = manifest.sequence;
                 return Ok(manifest);
             }
@@ -413,10 +496,16 @@ impl Saver {
                 LogEntry::Opening(_) => false,
             };
             if !ours {
-                return Err(Error::new(ErrorKind::Busy, "another process has taken this run over")
-                    .hint("end this one; it must not write any more"));
+                return Err(
+                    Error::new(ErrorKind::Busy, "another process has taken this run over")
+                        .hint("end this one; it must not write any more"),
+                );
             }
-            let begins_epoch = manifest.epoch == Origin { run: None, sequence: manifest.sequence };
+            let begins_epoch = manifest.epoch
+                == Origin {
+                    run: None,
+                    sequence: manifest.sequence,
+                };
             manifest.sequence += 1;
             if begins_epoch {
                 manifest.epoch.sequence = manifest.sequence;
