@@ -1,22 +1,111 @@
-mod bench { pub mod limits; pub mod pattern; }
-use bench::*; use bench::pattern::*; use treering::*;
-fn main(){ 
- let mb: usize = std::env::args().nth(1).unwrap().parse().unwrap();
- let chunks: Vec<u64> = std::env::args().nth(2).unwrap().split(',').map(|x|x.parse().unwrap()).collect();
- let dir=tempfile::tempdir_in("/work/scratch").unwrap();
- for (touch,name) in Touch::ALL { for &c in &chunks {
- let mut p=Pattern::new(mb<<20,touch);
- let bytes: Vec<u8> = p.table.iter().flat_map(|x|x.to_le_bytes()).collect();
- let read=limits::memory_read(&bytes); let copy=limits::memory_copy(&bytes); drop(bytes);
- let n=p.table.len()*4;
- let o=Options::directory(dir.path(), &format!("{name}{c}")).chunk(ChunkSize::new(c).unwrap()).encoding(Encoding::Raw).staging(2<<30).record(4<<30);
- let mut run=Run::open(o).unwrap();
- let mut best=f64::MAX; let mut all=vec![];
- for s in 0..21 { if s>0 {p.step();} let sv=run.checkpoint(s,&[Variable::new("t",&p.table)]).unwrap(); sv.durable().unwrap(); let b=sv.blocked().as_secs_f64(); if s>0 {best=best.min(b); all.push(b)} else {print!("first {:.2}x copy ",b/copy)} }
- run.finish().unwrap();
- all.sort_by(f64::total_cmp);
- let lib=Library::open(dir.path()).unwrap(); let (cs,_)=lib.checkpoints(&format!("{name}{c}")).unwrap();
- let st:u64=cs[1..].iter().map(|c|c.stored_bytes).sum();
- println!("{name} {c}: read {:.1} GB/s blocked best {:.1} GB/s = {:.2} of read, median {:.2}; ratio {:.0}", n as f64/read/1e9, n as f64/best/1e9, read/best, read/all[10], (20*n) as f64/st as f64);
- }}
+//! The command `treering`: translation only; everything it does, the library does.
+
+mod bench;
+mod commands;
+mod demo;
+mod output;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Keeps the states that a simulation passes through: stores what is new, gives any state back.
+///
+/// A PLACE is STORE, STORE#RUN or STORE#RUN@STEP.
+#[derive(Parser)]
+#[command(name = "treering", version, max_term_width = 100)]
+struct Cli {
+    /// Print one JSON document instead of text.
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// The tour: a simulation is killed, restarted and compared with an undisturbed run.
+    Demo {
+        /// Keep the demo's store in this folder instead of removing it.
+        #[arg(long, value_name = "DIR")]
+        keep: Option<PathBuf>,
+    },
+    /// Lists runs, or the checkpoints of a run.
+    Ls {
+        /// STORE or STORE#RUN.
+        #[arg(default_value = ".")]
+        place: String,
+        /// Also list checkpoints of abandoned branches.
+        #[arg(long)]
+        all: bool,
+    },
+    /// Shows a checkpoint and its variables.
+    Show {
+        /// STORE#RUN (the newest) or STORE#RUN@STEP.
+        place: String,
+    },
+    /// Reads and checks every byte.
+    Verify {
+        /// STORE or STORE#RUN.
+        place: String,
+        /// Restore every checkpoint in memory, not only the newest of each run.
+        #[arg(long)]
+        deep: bool,
+    },
+    /// Removes old checkpoints; what kept ones refer to stays.
+    Prune {
+        /// STORE#RUN.
+        place: String,
+        /// Keep the newest N.
+        #[arg(long, value_name = "N")]
+        keep_last: u64,
+        /// Also keep every checkpoint whose step is a multiple of N.
+        #[arg(long, value_name = "N")]
+        keep_every: Option<u64>,
+        /// Only say what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Begins a new run with a checkpoint of another one; no data is copied.
+    Branch {
+        /// STORE#RUN (the newest) or STORE#RUN@STEP.
+        place: String,
+        /// The name of the new run.
+        new: String,
+    },
+    /// Runs a benchmark; prints ratios to limits measured in the same run.
+    Bench {
+        /// Which one.
+        #[arg(value_enum)]
+        name: bench::Name,
+        #[command(flatten)]
+        options: bench::Options,
+    },
+    /// The simulation that the demo runs as a child process.
+    #[command(hide = true)]
+    DemoSimulation(demo::simulation::Arguments),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let json = cli.json;
+    let outcome = match cli.command {
+        Command::Demo { keep } => demo::run(keep, json),
+        Command::Ls { place, all } => commands::ls(&place, all, json),
+        Command::Show { place } => commands::show(&place, json),
+        Command::Verify { place, deep } => commands::verify(&place, deep, json),
+        Command::Prune { place, keep_last, keep_every, dry_run } => {
+            commands::prune(&place, keep_last, keep_every, dry_run, json)
+        }
+        Command::Branch { place, new } => commands::branch(&place, &new, json),
+        Command::Bench { name, options } => bench::run(name, &options, json),
+        Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("treering: {error}");
+            ExitCode::from(2)
+        }
+    }
 }

@@ -159,10 +159,7 @@ impl Description {
         let differs = |what: &str, a: String, b: String| {
             Err(Error::new(
                 ErrorKind::Mismatch,
-                format!(
-                    "variable {:?} has {what} {a} here but {b} in the checkpoint",
-                    self.name
-                ),
+                format!("variable {:?} has {what} {a} here but {b} in the checkpoint", self.name),
             )
             .hint("restore into arrays of the stored type and shape; `treering show` lists them"))
         };
@@ -173,11 +170,7 @@ impl Description {
             return differs("shape", self.shape.to_string(), stored.shape.to_string());
         }
         if self.part != stored.part {
-            return differs(
-                "part",
-                format!("{:?}", self.part),
-                format!("{:?}", stored.part),
-            );
+            return differs("part", format!("{:?}", self.part), format!("{:?}", stored.part));
         }
         Ok(())
     }
@@ -279,19 +272,11 @@ impl<'a> VariableMut<'a> {
 }
 
 fn flat(name: &str, dtype: DType, len: usize) -> Description {
-    Description {
-        name: name.to_string(),
-        dtype,
-        shape: Shape(vec![len as u64]),
-        part: None,
-    }
+    Description { name: name.to_string(), dtype, shape: Shape(vec![len as u64]), part: None }
 }
 
 fn part(global: &[u64], offset: &[u64]) -> Part {
-    Part {
-        global: Shape(global.to_vec()),
-        offset: offset.to_vec(),
-    }
+    Part { global: Shape(global.to_vec()), offset: offset.to_vec() }
 }
 
 fn check_length(description: &Description, len: usize) -> Result<()> {
@@ -324,29 +309,9 @@ mod tests {
         assert!(Variable::new("x", &data).shaped(&[2, 4]).check().is_err());
         assert!(Variable::new("", &data).check().is_err());
         assert!(Variable::new("a\nb", &data).check().is_err());
-        assert!(
-            Variable::new("x", &data)
-                .shaped(&[u64::MAX, 2])
-                .check()
-                .is_err()
-        );
-        assert!(
-            Variable::new("x", &data)
-                .part_of(&[10], &[4])
-                .check()
-                .is_ok()
-        );
-        assert!(
-            Variable::new("x", &data)
-                .part_of(&[10], &[5])
-                .check()
-                .is_err()
-        );
-        assert!(
-            Variable::new("x", &data)
-                .part_of(&[10], &[u64::MAX])
-                .check()
-                .is_err()
-        );
+        assert!(Variable::new("x", &data).shaped(&[u64::MAX, 2]).check().is_err());
+        assert!(Variable::new("x", &data).part_of(&[10], &[4]).check().is_ok());
+        assert!(Variable::new("x", &data).part_of(&[10], &[5]).check().is_err());
+        assert!(Variable::new("x", &data).part_of(&[10], &[u64::MAX]).check().is_err());
     }
 }

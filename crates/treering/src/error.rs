@@ -47,13 +47,7 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; `what` is a sentence without its full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Error {
-            kind,
-            what: what.into(),
-            place: None,
-            hint: None,
-            source: None,
-        }
+        Error { kind, what: what.into(), place: None, hint: None, source: None }
     }
 
     /// Shorthand for [`ErrorKind::Damaged`].
@@ -75,10 +69,9 @@ impl Error {
                 Some("free some space, or remove old checkpoints with `treering prune`"),
             ),
             Os::NotFound => (ErrorKind::NotFound, None),
-            Os::PermissionDenied => (
-                ErrorKind::Io,
-                Some("check the owner and the permissions of the store's folder"),
-            ),
+            Os::PermissionDenied => {
+                (ErrorKind::Io, Some("check the owner and the permissions of the store's folder"))
+            }
             _ => (ErrorKind::Io, None),
         };
         let mut error = Error::new(kind, what);

@@ -64,10 +64,8 @@ fn options(store: &Arc<dyn Store>, method: Method, chunk: u64, encoding: Encodin
 }
 
 fn restore(run: &mut Run, state: &mut State, step: Option<u64>) -> Option<u64> {
-    let mut targets: Vec<VariableMut> = state
-        .iter_mut()
-        .map(|(name, bytes)| VariableMut::new(name, bytes))
-        .collect();
+    let mut targets: Vec<VariableMut> =
+        state.iter_mut().map(|(name, bytes)| VariableMut::new(name, bytes)).collect();
     match step {
         Some(step) => Some(run.restore_step(step, &mut targets).unwrap().step),
         None => run.restore(&mut targets).unwrap().map(|r| r.step),
@@ -76,10 +74,7 @@ fn restore(run: &mut Run, state: &mut State, step: Option<u64>) -> Option<u64> {
 
 /// An empty state of the same names and lengths.
 fn blank(state: &State) -> State {
-    state
-        .iter()
-        .map(|(name, bytes)| (name.clone(), vec![0xEE; bytes.len()]))
-        .collect()
+    state.iter().map(|(name, bytes)| (name.clone(), vec![0xEE; bytes.len()])).collect()
 }
 
 fn play(method: Method, chunk: u64, encoding: Encoding, actions: &[Action]) {
@@ -89,26 +84,14 @@ fn play(method: Method, chunk: u64, encoding: Encoding, actions: &[Action]) {
     let mut saved: Vec<State> = Vec::new();
     for action in actions {
         match action.clone() {
-            Action::Write {
-                variable,
-                at,
-                len,
-                value,
-            } => {
-                let bytes = now
-                    .entry(format!("v{variable}"))
-                    .or_insert_with(|| vec![0; 3000]);
+            Action::Write { variable, at, len, value } => {
+                let bytes = now.entry(format!("v{variable}")).or_insert_with(|| vec![0; 3000]);
                 let end = bytes.len().min(at + len);
                 if at < end {
                     bytes[at..end].fill(value);
                 }
             }
-            Action::Move {
-                variable,
-                from,
-                to,
-                len,
-            } => {
+            Action::Move { variable, from, to, len } => {
                 if let Some(bytes) = now.get_mut(&format!("v{variable}")) {
                     let len = len.min(bytes.len().saturating_sub(from.max(to)));
                     if len > 0 {
@@ -117,16 +100,12 @@ fn play(method: Method, chunk: u64, encoding: Encoding, actions: &[Action]) {
                 }
             }
             Action::Resize { variable, len } => {
-                now.entry(format!("v{variable}"))
-                    .or_default()
-                    .resize(len, 9);
+                now.entry(format!("v{variable}")).or_default().resize(len, 9);
             }
             Action::Vanish { variable } => drop(now.remove(&format!("v{variable}"))),
             Action::Save => {
-                let variables: Vec<Variable> = now
-                    .iter()
-                    .map(|(name, bytes)| Variable::new(name, bytes))
-                    .collect();
+                let variables: Vec<Variable> =
+                    now.iter().map(|(name, bytes)| Variable::new(name, bytes)).collect();
                 run.checkpoint(saved.len() as u64, &variables).unwrap();
                 saved.push(now.clone());
             }

@@ -106,11 +106,8 @@ fn wide_avx2<const AHEAD: usize>(data: &[u8]) -> u64 {
     let mut sums = [_mm256_setzero_si256(); 4];
     for line in data.chunks_exact(128) {
         if AHEAD > 0 {
-            // SAFETY: a prefetch never faults.
-            unsafe {
-                _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
-                _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD + 64).cast());
-            }
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD).cast());
+            _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().wrapping_add(AHEAD + 64).cast());
         }
         for (at, sum) in sums.iter_mut().enumerate() {
             // SAFETY: a line holds four such words.
@@ -118,7 +115,8 @@ fn wide_avx2<const AHEAD: usize>(data: &[u8]) -> u64 {
             *sum = _mm256_add_epi64(*sum, word);
         }
     }
-    let all = _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
+    let all =
+        _mm256_add_epi64(_mm256_add_epi64(sums[0], sums[1]), _mm256_add_epi64(sums[2], sums[3]));
     let mut out = [0u64; 4];
     // SAFETY: `out` has 32 bytes.
     unsafe { _mm256_storeu_si256(out.as_mut_ptr().cast(), all) };

@@ -15,7 +15,8 @@ pub enum Touch {
 
 impl Touch {
     /// Both, with their names.
-    pub const ALL: [(Touch, &'static str); 2] = [(Touch::Scattered, "scattered"), (Touch::Runs, "runs")];
+    pub const ALL: [(Touch, &'static str); 2] =
+        [(Touch::Scattered, "scattered"), (Touch::Runs, "runs")];
 }
 
 /// xorshift64*.
@@ -48,7 +49,10 @@ impl Pattern {
     /// A table of about `bytes` bytes after five warm-up steps that touch one row in twenty.
     pub fn new(bytes: usize, touch: Touch) -> Self {
         let rows = bytes / (COLUMNS * 4);
-        let mut pattern = Pattern { table: vec![0; rows * COLUMNS], touch, random: Random::new() };
+        // Written once, so that every page is real memory and not the kernel's one page of zeros.
+        let mut table = vec![u32::MAX; rows * COLUMNS];
+        table.fill(0);
+        let mut pattern = Pattern { table, touch, random: Random::new() };
         for _ in 0..5 {
             pattern.touch_rows(rows / 20);
         }

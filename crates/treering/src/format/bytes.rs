@@ -86,9 +86,7 @@ impl<'a> Reader<'a> {
         check_version([bytes[8], bytes[9]])?;
         let (body, seal) = bytes.split_at(bytes.len() - 16);
         if digest(body).to_bytes() != *seal {
-            return Err(Error::damaged(format!(
-                "the digest of a {what} does not match"
-            )));
+            return Err(Error::damaged(format!("the digest of a {what} does not match")));
         }
         Ok(Reader::new(&body[10..]))
     }
@@ -224,15 +222,11 @@ mod tests {
     fn a_number_of_eleven_bytes_is_refused() {
         assert!(Reader::new(&[0xff; 11]).int().is_err());
         assert_eq!(
-            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1])
-                .int()
-                .unwrap(),
+            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1]).int().unwrap(),
             u64::MAX
         );
         assert!(
-            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2])
-                .int()
-                .is_err()
+            Reader::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).int().is_err()
         );
     }
 }

@@ -31,10 +31,7 @@ pub(super) struct Frame {
 pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: Frame) {
     out.int(regions.len() as u64);
     let mut end = 0;
-    let mut source = Place {
-        pack: frame.ordinal,
-        offset: frame.base,
-    };
+    let mut source = Place { pack: frame.ordinal, offset: frame.base };
     for region in regions {
         out.int(region.start - end);
         end = region.end();
@@ -45,16 +42,8 @@ pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: Frame) 
         let way = region.place.offset.wrapping_sub(source.offset) as i64;
         let mut head = region.count << HEAD_BITS | MOVED;
         head |= if region.period > 0 { PERIODIC } else { 0 };
-        head |= if region.place.pack != source.pack {
-            OTHER_PACK
-        } else {
-            0
-        };
-        head |= if way % frame.chunk as i64 != 0 {
-            IN_BYTES
-        } else {
-            0
-        };
+        head |= if region.place.pack != source.pack { OTHER_PACK } else { 0 };
+        head |= if way % frame.chunk as i64 != 0 { IN_BYTES } else { 0 };
         out.int(head);
         if region.period > 0 {
             out.int(region.period);
@@ -62,11 +51,7 @@ pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: Frame) 
         if head & OTHER_PACK != 0 {
             out.int(u64::from(region.place.pack));
         }
-        let unit = if head & IN_BYTES != 0 {
-            1
-        } else {
-            frame.chunk as i64
-        };
+        let unit = if head & IN_BYTES != 0 { 1 } else { frame.chunk as i64 };
         out.signed(way / unit);
         source = after(region, frame.chunk);
     }
@@ -78,10 +63,7 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
     let mut regions = Vec::with_capacity(count);
     let mut end = 0u64;
     let mut fresh = frame.base;
-    let mut source = Place {
-        pack: frame.ordinal,
-        offset: frame.base,
-    };
+    let mut source = Place { pack: frame.ordinal, offset: frame.base };
     for _ in 0..count {
         let start = end.checked_add(input.int()?).ok_or_else(wrong)?;
         let head = input.int()?;
@@ -93,10 +75,7 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
         let mut region = Region {
             start,
             count,
-            place: Place {
-                pack: frame.ordinal,
-                offset: fresh,
-            },
+            place: Place { pack: frame.ordinal, offset: fresh },
             period: 0,
             fresh: head & MOVED == 0,
         };
@@ -111,17 +90,11 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
                 0 => source.pack,
                 _ => input.u32()?,
             };
-            let unit = if head & IN_BYTES != 0 {
-                1
-            } else {
-                frame.chunk as i64
-            };
+            let unit = if head & IN_BYTES != 0 { 1 } else { frame.chunk as i64 };
             let way = input.signed()?.checked_mul(unit).ok_or_else(wrong)?;
             let offset = source.offset.checked_add_signed(way).ok_or_else(wrong)?;
             region.place.offset = offset;
-            let reach = count
-                .checked_mul(frame.chunk)
-                .and_then(|b| offset.checked_add(b));
+            let reach = count.checked_mul(frame.chunk).and_then(|b| offset.checked_add(b));
             if region.place.pack > frame.ordinal || region.period >= count || reach.is_none() {
                 return Err(wrong());
             }
@@ -134,15 +107,8 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
 
 /// The place behind a moved region's bytes.
 fn after(region: &Region, chunk: u64) -> Place {
-    let distinct = if region.period > 0 {
-        region.period
-    } else {
-        region.count
-    };
-    Place {
-        pack: region.place.pack,
-        offset: region.place.offset + distinct * chunk,
-    }
+    let distinct = if region.period > 0 { region.period } else { region.count };
+    Place { pack: region.place.pack, offset: region.place.offset + distinct * chunk }
 }
 
 /// The bitmap of changed chunks; all regions must be new.
@@ -167,10 +133,7 @@ pub(super) fn read_bitmap(input: &mut Reader, frame: Frame) -> Result<Vec<Region
             _ => regions.push(Region {
                 start: at,
                 count: 1,
-                place: Place {
-                    pack: frame.ordinal,
-                    offset,
-                },
+                place: Place { pack: frame.ordinal, offset },
                 period: 0,
                 fresh: true,
             }),
@@ -188,14 +151,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn regions() -> impl Strategy<Value = Vec<Region>> {
-        let one = (
-            0u64..1000,
-            1u64..500,
-            0u32..4,
-            0u64..1 << 43,
-            0u64..3,
-            any::<bool>(),
-        );
+        let one = (0u64..1000, 1u64..500, 0u32..4, 0u64..1 << 43, 0u64..3, any::<bool>());
         proptest::collection::vec(one, 0..60).prop_map(|raw| {
             let (mut at, mut offset) = (0, 640);
             raw.into_iter()
@@ -205,10 +161,7 @@ mod tests {
                     let mut region = Region {
                         start,
                         count,
-                        place: Place {
-                            pack,
-                            offset: source,
-                        },
+                        place: Place { pack, offset: source },
                         period: if count > period { period } else { 0 },
                         fresh,
                     };
@@ -224,12 +177,7 @@ mod tests {
     }
 
     fn frame(chunks: u64) -> Frame {
-        Frame {
-            ordinal: 3,
-            chunk: 64,
-            chunks,
-            base: 640,
-        }
+        Frame { ordinal: 3, chunk: 64, chunks, base: 640 }
     }
 
     proptest! {

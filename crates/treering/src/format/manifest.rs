@@ -110,11 +110,7 @@ impl Group {
     pub fn names(&self, group: u32) -> impl Iterator<Item = (&str, PackName)> {
         self.packs.iter().flat_map(move |range| {
             (0..range.count).map(move |at| {
-                let name = PackName {
-                    writer: range.writer,
-                    attempt: range.first + at,
-                    group,
-                };
+                let name = PackName { writer: range.writer, attempt: range.first + at, group };
                 (range.run.as_str(), name)
             })
         })
@@ -236,13 +232,9 @@ impl Manifest {
         out.int(stats.new_bytes);
         out.int(stats.blocked_ns);
         out.int(self.groups.len() as u64);
-        self.groups
-            .iter()
-            .for_each(|g| self.write_group(&mut out, g));
+        self.groups.iter().for_each(|g| self.write_group(&mut out, g));
         out.int(self.variables.len() as u64);
-        self.variables
-            .iter()
-            .for_each(|v| write_variable(&mut out, v));
+        self.variables.iter().for_each(|v| write_variable(&mut out, v));
         out.sealed()
     }
 
@@ -253,11 +245,7 @@ impl Manifest {
         out.int(group.packs.len() as u64);
         for range in &group.packs {
             // Its own name is the common case and takes one byte.
-            out.string(if range.run == self.run {
-                ""
-            } else {
-                &range.run
-            });
+            out.string(if range.run == self.run { "" } else { &range.run });
             out.int(range.writer);
             out.int(range.first);
             out.int(range.count);
@@ -293,17 +281,13 @@ impl Manifest {
         };
         let groups = reader.count()?;
         for _ in 0..groups {
-            manifest
-                .groups
-                .push(parse_group(&mut reader, &manifest.run)?);
+            manifest.groups.push(parse_group(&mut reader, &manifest.run)?);
         }
         let variables = reader.count()?;
         for _ in 0..variables {
             let variable = parse_variable(&mut reader)?;
             if variable.group as usize >= groups || variable.rank >= manifest.ranks {
-                return Err(Error::damaged(
-                    "a variable belongs to a rank that does not exist",
-                ));
+                return Err(Error::damaged("a variable belongs to a rank that does not exist"));
             }
             manifest.variables.push(variable);
         }
@@ -319,22 +303,13 @@ impl Manifest {
 
     /// The variable of that rank and name.
     pub fn variable(&self, rank: u32, name: &str) -> Result<&VariableEntry> {
-        let found = self
-            .variables
-            .iter()
-            .find(|v| v.rank == rank && v.description.name == name);
+        let found = self.variables.iter().find(|v| v.rank == rank && v.description.name == name);
         found.ok_or_else(|| {
-            let names: Vec<&str> = self
-                .variables
-                .iter()
-                .map(|v| v.description.name.as_str())
-                .collect();
-            Error::new(
-                ErrorKind::Mismatch,
-                format!("there is no variable {name:?} of rank {rank}"),
-            )
-            .at(format!("{}@{}", self.run, self.step))
-            .hint(format!("it has {}", names.join(", ")))
+            let names: Vec<&str> =
+                self.variables.iter().map(|v| v.description.name.as_str()).collect();
+            Error::new(ErrorKind::Mismatch, format!("there is no variable {name:?} of rank {rank}"))
+                .at(format!("{}@{}", self.run, self.step))
+                .hint(format!("it has {}", names.join(", ")))
         })
     }
 }
@@ -346,19 +321,12 @@ fn write_origin(out: &mut Writer, origin: &Origin) {
 
 fn parse_origin(reader: &mut Reader) -> Result<Origin> {
     let run = reader.string()?;
-    Ok(Origin {
-        run: (!run.is_empty()).then_some(run),
-        sequence: reader.int()?,
-    })
+    Ok(Origin { run: (!run.is_empty()).then_some(run), sequence: reader.int()? })
 }
 
 fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
     let wrong = || Error::damaged("a manifest's list of packs makes no sense");
-    let seal = Seal {
-        size: reader.int()?,
-        footer: reader.int()?,
-        digest: reader.digest()?,
-    };
+    let seal = Seal { size: reader.int()?, footer: reader.int()?, digest: reader.digest()? };
     let ranges = reader.count()?;
     let mut packs = Vec::with_capacity(ranges);
     let mut total = 0u64;
@@ -368,12 +336,8 @@ fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
             true => run = own.to_string(),
             false => check_run_name(&run).map_err(|_| wrong())?,
         }
-        let range = PackRange {
-            run,
-            writer: reader.int()?,
-            first: reader.int()?,
-            count: reader.int()?,
-        };
+        let range =
+            PackRange { run, writer: reader.int()?, first: reader.int()?, count: reader.int()? };
         total = total.checked_add(range.count).ok_or_else(wrong)?;
         if range.first.checked_add(range.count).is_none() || range.count == 0 {
             return Err(wrong());
@@ -421,10 +385,7 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
         shape: Shape(reader.ints()?),
         part: match reader.byte()? {
             0 => None,
-            _ => Some(Part {
-                global: Shape(reader.ints()?),
-                offset: reader.ints()?,
-            }),
+            _ => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
         },
     };
     description
@@ -445,15 +406,7 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
             len: reader.int()?,
         });
     }
-    Ok(VariableEntry {
-        rank,
-        group,
-        description,
-        chunk,
-        root,
-        base,
-        trees,
-    })
+    Ok(VariableEntry { rank, group, description, chunk, root, base, trees })
 }
 
 #[cfg(test)]
@@ -464,41 +417,19 @@ mod tests {
     fn sample() -> Manifest {
         let mut group = Group {
             packs: Vec::new(),
-            seal: Seal {
-                size: 0,
-                footer: 0,
-                digest: Digest::default(),
-            },
+            seal: Seal { size: 0, footer: 0, digest: Digest::default() },
         };
-        let seal = Seal {
-            size: 4096,
-            footer: 99,
-            digest: Digest([5, 6]),
-        };
+        let seal = Seal { size: 4096, footer: 99, digest: Digest([5, 6]) };
         for (run, writer, attempt) in [("b", 1, 0), ("b", 1, 1), ("a", 4, 0), ("a", 4, 2)] {
-            group.push(
-                run,
-                PackName {
-                    writer,
-                    attempt,
-                    group: 0,
-                },
-                seal,
-            );
+            group.push(run, PackName { writer, attempt, group: 0 }, seal);
         }
         Manifest {
             run: "a".into(),
             sequence: 7,
             step: 100,
             time: 1_700_000_000_000,
-            parent: Some(Origin {
-                run: Some("b".into()),
-                sequence: 3,
-            }),
-            epoch: Origin {
-                run: Some("b".into()),
-                sequence: 2,
-            },
+            parent: Some(Origin { run: Some("b".into()), sequence: 3 }),
+            epoch: Origin { run: Some("b".into()), sequence: 2 },
             seed: 42,
             ranks: 2,
             groups: vec![group],
@@ -509,10 +440,7 @@ mod tests {
                     name: "grid/ρ".into(),
                     dtype: DType::F64,
                     shape: Shape(vec![4, 5]),
-                    part: Some(Part {
-                        global: Shape(vec![8, 5]),
-                        offset: vec![4, 0],
-                    }),
+                    part: Some(Part { global: Shape(vec![8, 5]), offset: vec![4, 0] }),
                 },
                 chunk: ChunkSize::default(),
                 root: Digest([1, 2]),
@@ -525,12 +453,7 @@ mod tests {
                     len: 8,
                 }],
             }],
-            stats: Stats {
-                same_bytes: 1,
-                moved_bytes: 2,
-                new_bytes: 3,
-                blocked_ns: 4,
-            },
+            stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
         }
     }
 
@@ -553,16 +476,9 @@ mod tests {
 
     #[test]
     fn openings_return() {
-        let opening = Opening {
-            run: "a".into(),
-            sequence: 3,
-            time: 9,
-            writer: "host, process 1".into(),
-        };
-        assert_eq!(
-            LogEntry::parse(&opening.write()).unwrap(),
-            LogEntry::Opening(opening)
-        );
+        let opening =
+            Opening { run: "a".into(), sequence: 3, time: 9, writer: "host, process 1".into() };
+        assert_eq!(LogEntry::parse(&opening.write()).unwrap(), LogEntry::Opening(opening));
     }
 
     proptest! {

@@ -65,15 +65,8 @@ impl Names {
 
     /// A pack.
     pub fn pack(&self, name: PackName) -> String {
-        let PackName {
-            writer,
-            attempt,
-            group,
-        } = name;
-        format!(
-            "runs/{}/packs/{writer:06}-{attempt:06}-g{group}.pack",
-            self.run
-        )
+        let PackName { writer, attempt, group } = name;
+        format!("runs/{}/packs/{writer:06}-{attempt:06}-g{group}.pack", self.run)
     }
 
     /// The pack that a file in the packs folder is.
@@ -100,16 +93,9 @@ mod tests {
     #[test]
     fn names_return_and_bad_ones_are_refused() {
         let names = Names::new("a");
-        let pack = PackName {
-            writer: 1,
-            attempt: 1_000_000,
-            group: 3,
-        };
+        let pack = PackName { writer: 1, attempt: 1_000_000, group: 3 };
         let key = names.pack(pack);
-        assert_eq!(
-            Names::parse_pack(key.rsplit('/').next().unwrap()),
-            Some(pack)
-        );
+        assert_eq!(Names::parse_pack(key.rsplit('/').next().unwrap()), Some(pack));
         assert_eq!(Names::parse_entry("000000000012"), Some(12));
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {
             assert_eq!(Names::parse_entry(junk), None);

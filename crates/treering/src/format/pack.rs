@@ -110,11 +110,7 @@ pub(crate) fn parse_trailer(bytes: &[u8], size: u64) -> Result<Seal> {
     if reader.raw(8)? != END || room.is_none_or(|room| footer > room) {
         return Err(Error::damaged("this is no whole pack"));
     }
-    Ok(Seal {
-        size,
-        footer,
-        digest,
-    })
+    Ok(Seal { size, footer, digest })
 }
 
 impl Footer {
@@ -133,13 +129,8 @@ impl Footer {
         }
         self.write_frames(&mut out);
         out.int(self.deltas.len() as u64);
-        self.deltas
-            .iter()
-            .for_each(|d| d.write(self.ordinal, &mut out));
-        let end = self
-            .frames
-            .last()
-            .map_or(HEADER_BYTES, |f| f.position + f.encoded);
+        self.deltas.iter().for_each(|d| d.write(self.ordinal, &mut out));
+        let end = self.frames.last().map_or(HEADER_BYTES, |f| f.position + f.encoded);
         let seal = Seal {
             size: end + out.0.len() as u64 + TRAILER_BYTES,
             footer: out.0.len() as u64,
@@ -168,25 +159,17 @@ impl Footer {
         }
         check_version([head[8], head[9]])?;
         if head != header(Kind::Pack) || sealed(head, bytes) != seal.digest {
-            return Err(Error::damaged(
-                "the digest of a pack's footer does not match",
-            ));
+            return Err(Error::damaged("the digest of a pack's footer does not match"));
         }
         let mut reader = Reader::new(bytes);
         let run = reader.string()?;
-        let name = PackName {
-            writer: reader.int()?,
-            attempt: reader.int()?,
-            group: reader.u32()?,
-        };
+        let name = PackName { writer: reader.int()?, attempt: reader.int()?, group: reader.u32()? };
         let ordinal = reader.u32()?;
         let parent = match ordinal {
             0 => None,
-            _ => Some(Seal {
-                size: reader.int()?,
-                footer: reader.int()?,
-                digest: reader.digest()?,
-            }),
+            _ => {
+                Some(Seal { size: reader.int()?, footer: reader.int()?, digest: reader.digest()? })
+            }
         };
         let frames = parse_frames(&mut reader, seal)?;
         let count = reader.count()?;
@@ -194,14 +177,7 @@ impl Footer {
             .map(|_| VariableDelta::parse(ordinal, &mut reader))
             .collect::<Result<_>>()?;
         reader.end()?;
-        Ok(Footer {
-            run,
-            name,
-            ordinal,
-            parent,
-            frames,
-            deltas,
-        })
+        Ok(Footer { run, name, ordinal, parent, frames, deltas })
     }
 
     /// How many (not encoded) bytes the pack holds.
@@ -212,6 +188,17 @@ impl Footer {
     /// Whether it holds no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
+    }
+
+    /// What a restore spends on this pack, counted in bytes to be read and decoded: its own, and
+    /// what opening a file, following a region and filling memory come to.
+    pub(crate) fn restore_cost(&self) -> u64 {
+        const FILE: u64 = 64 << 10;
+        const REGION: u64 = 64;
+        const FILLED_PER_READ: u64 = 4;
+        let regions: u64 = self.deltas.iter().map(|d| d.regions.len() as u64).sum();
+        let filled: u64 = self.deltas.iter().map(VariableDelta::covered_bytes).sum();
+        self.len() + filled / FILLED_PER_READ + REGION * regions + FILE
     }
 
     /// The index of the frame that holds the byte at `offset`.
@@ -256,6 +243,12 @@ fn parse_frames(reader: &mut Reader, seal: &Seal) -> Result<Vec<Frame>> {
 }
 
 impl VariableDelta {
+    /// How many bytes of the variable its regions cover.
+    fn covered_bytes(&self) -> u64 {
+        let chunks: u64 = self.regions.iter().map(|r| r.count).sum();
+        chunks.saturating_mul(self.chunk.bytes() as u64).min(self.bytes)
+    }
+
     fn frame(&self, ordinal: u32) -> delta::Frame {
         delta::Frame {
             ordinal,
@@ -308,28 +301,13 @@ mod tests {
     use crate::lineage::Place;
 
     fn footer() -> Footer {
-        let frame = Frame {
-            offset: 0,
-            len: 128,
-            position: 16,
-            encoded: 99,
-            codec: 1,
-            checksum: 7,
-        };
+        let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 1, checksum: 7 };
         let place = Place { pack: 2, offset: 0 };
         Footer {
             run: "a".into(),
-            name: PackName {
-                writer: 1,
-                attempt: 4,
-                group: 0,
-            },
+            name: PackName { writer: 1, attempt: 4, group: 0 },
             ordinal: 2,
-            parent: Some(Seal {
-                size: 1000,
-                footer: 50,
-                digest: Digest([1, 2]),
-            }),
+            parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
             frames: vec![frame],
             deltas: vec![VariableDelta {
                 rank: 0,
@@ -338,13 +316,7 @@ mod tests {
                 bytes: 5000,
                 base: 0,
                 bitmap: false,
-                regions: vec![Region {
-                    start: 3,
-                    count: 1,
-                    place,
-                    period: 0,
-                    fresh: true,
-                }],
+                regions: vec![Region { start: 3, count: 1, place, period: 0, fresh: true }],
             }],
         }
     }

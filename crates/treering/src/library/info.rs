@@ -121,10 +121,8 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
 
 /// What a checkpoint added: its manifest, and its own packs unless it only shares another run's.
 fn added_bytes(manifest: &Manifest) -> u64 {
-    let own = manifest
-        .groups
-        .iter()
-        .filter(|g| g.packs.last().is_some_and(|p| p.run == manifest.run));
+    let own =
+        manifest.groups.iter().filter(|g| g.packs.last().is_some_and(|p| p.run == manifest.run));
     own.map(|group| group.seal.size).sum::<u64>() + manifest.write().len() as u64
 }
 
@@ -136,9 +134,7 @@ pub(super) fn lineage(manifests: &[Manifest]) -> HashSet<u64> {
         line.insert(manifest.sequence);
         let parent = manifest.parent.as_ref().filter(|p| p.run.is_none());
         next = parent.and_then(|p| {
-            manifests
-                .iter()
-                .find(|m| m.sequence == p.sequence && p.sequence < manifest.sequence)
+            manifests.iter().find(|m| m.sequence == p.sequence && p.sequence < manifest.sequence)
         });
     }
     line
@@ -153,13 +149,8 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
         let bytes = entry.description.bytes().unwrap_or(0);
         let chunk = entry.chunk.bytes() as u64;
         let of_kind = |fresh: bool| {
-            let regions = delta
-                .iter()
-                .flat_map(|d| &d.regions)
-                .filter(|r| r.fresh == fresh);
-            regions
-                .map(|r| bytes.min(r.end() * chunk).saturating_sub(r.start * chunk))
-                .sum()
+            let regions = delta.iter().flat_map(|d| &d.regions).filter(|r| r.fresh == fresh);
+            regions.map(|r| bytes.min(r.end() * chunk).saturating_sub(r.start * chunk)).sum()
         };
         VariableInfo {
             rank: entry.rank,

@@ -38,10 +38,7 @@ impl Library {
         let folder = folder.as_ref();
         let library = Library::of(Arc::new(DirectoryStore::new(folder)));
         let items = library.store.list("")?;
-        if !items
-            .iter()
-            .any(|item| item.folder && item.name == Names::RUNS)
-        {
+        if !items.iter().any(|item| item.folder && item.name == Names::RUNS) {
             return Err(Error::new(
                 ErrorKind::NotFound,
                 format!("{} is no store", folder.display()),
@@ -63,10 +60,7 @@ impl Library {
 
     /// All runs, in short.
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
-        self.run_names()?
-            .iter()
-            .map(|run| info::run(self, run))
-            .collect()
+        self.run_names()?.iter().map(|run| info::run(self, run)).collect()
     }
 
     /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.
@@ -143,11 +137,9 @@ impl Library {
                 true => "the store is empty".to_string(),
                 false => format!("it has {names}"),
             };
-            return Err(
-                Error::new(ErrorKind::NotFound, format!("there is no run {run:?}"))
-                    .at(self.store.name())
-                    .hint(hint),
-            );
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no run {run:?}"))
+                .at(self.store.name())
+                .hint(hint));
         }
         Ok(log)
     }

@@ -22,11 +22,7 @@ impl Place {
         let Some((store, rest)) = text.rsplit_once('#') else {
             return match text.is_empty() {
                 true => Err(wrong(text)),
-                false => Ok(Place {
-                    store: text.into(),
-                    run: None,
-                    step: None,
-                }),
+                false => Ok(Place { store: text.into(), run: None, step: None }),
             };
         };
         let (run, step) = match rest.split_once('@') {
@@ -39,11 +35,7 @@ impl Place {
         check_run_name(run)?;
         match store.is_empty() {
             true => Err(wrong(text)),
-            false => Ok(Place {
-                store: store.into(),
-                run: Some(run.to_string()),
-                step,
-            }),
+            false => Ok(Place { store: store.into(), run: Some(run.to_string()), step }),
         }
     }
 }

@@ -54,11 +54,8 @@ impl Library {
         let writer = self.store.lock(&Names::new(run).lock());
         let plan = self.plan(run, keep, writer.is_ok(), progress)?;
         let names = Names::new(run);
-        let entries: Vec<String> = plan
-            .removed
-            .iter()
-            .map(|(_, sequence)| names.entry(*sequence))
-            .collect();
+        let entries: Vec<String> =
+            plan.removed.iter().map(|(_, sequence)| names.entry(*sequence)).collect();
         self.store.delete(&entries)?;
         self.store.delete(&plan.packs)?;
         Ok(plan)
@@ -83,10 +80,7 @@ impl Library {
             )
             .hint("nothing is removed while it is unknown what is needed; see `treering verify`"));
         }
-        let mut plan = PrunePlan {
-            run: run.to_string(),
-            ..PrunePlan::default()
-        };
+        let mut plan = PrunePlan { run: run.to_string(), ..PrunePlan::default() };
         let mut kept = choose(&manifests, keep, closed, &mut plan.notes);
         self.keep_a_sound_one(&manifests, &mut kept, &mut plan.notes, progress);
         for manifest in &manifests {
@@ -108,27 +102,18 @@ impl Library {
         notes: &mut Vec<String>,
         progress: Progress,
     ) {
-        let total = manifests
-            .iter()
-            .map(Manifest::full_bytes)
-            .max()
-            .unwrap_or(0);
+        let total = manifests.iter().map(Manifest::full_bytes).max().unwrap_or(0);
         progress(0, total);
         let newest_kept = kept.last().copied();
-        for manifest in manifests
-            .iter()
-            .rev()
-            .filter(|m| Some(m.sequence) <= newest_kept)
-        {
+        for manifest in manifests.iter().rev().filter(|m| Some(m.sequence) <= newest_kept) {
             match self.check_checkpoint(manifest.clone(), true) {
                 Ok(()) => {
                     kept.insert(manifest.sequence);
                     break;
                 }
-                Err(error) => notes.push(format!(
-                    "step {} cannot be restored: {error}",
-                    manifest.step
-                )),
+                Err(error) => {
+                    notes.push(format!("step {} cannot be restored: {error}", manifest.step))
+                }
             }
         }
         progress(total, total);
@@ -154,12 +139,7 @@ impl Library {
                 )
                 .hint("it may share packs with this run, so nothing is removed; see `treering verify`"));
             }
-            needed.extend(
-                others
-                    .iter()
-                    .flat_map(packs_of)
-                    .filter(|(of, _)| *of == run),
-            );
+            needed.extend(others.iter().flat_map(packs_of).filter(|(of, _)| *of == run));
         }
         let stays = manifests.iter().filter(|m| kept.contains(&m.sequence));
         needed.extend(stays.flat_map(packs_of));
@@ -192,17 +172,10 @@ fn choose(
     notes: &mut Vec<String>,
 ) -> BTreeSet<u64> {
     let newest_first = || manifests.iter().rev();
-    let mut kept: BTreeSet<u64> = newest_first()
-        .take(keep.last as usize)
-        .map(|m| m.sequence)
-        .collect();
+    let mut kept: BTreeSet<u64> =
+        newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
     if let Some(every) = keep.every {
-        kept.extend(
-            manifests
-                .iter()
-                .filter(|m| m.step % every == 0)
-                .map(|m| m.sequence),
-        );
+        kept.extend(manifests.iter().filter(|m| m.step % every == 0).map(|m| m.sequence));
     }
     let Some(newest) = manifests.last() else {
         return kept;
@@ -221,10 +194,7 @@ fn choose(
         && let Some(second) = newest_first().find(|m| m.epoch != newest.epoch)
     {
         kept.insert(second.sequence);
-        notes.push(format!(
-            "step {} stays as the newest of a second epoch",
-            second.step
-        ));
+        notes.push(format!("step {} stays as the newest of a second epoch", second.step));
     }
     kept
 }

@@ -46,10 +46,7 @@ impl VerifyReport {
     }
 
     fn add(&mut self, place: impl Into<String>, what: impl ToString) {
-        self.findings.push(Finding {
-            place: place.into(),
-            what: what.to_string(),
-        });
+        self.findings.push(Finding { place: place.into(), what: what.to_string() });
     }
 }
 
@@ -72,9 +69,7 @@ impl Library {
         let mut all = Vec::new();
         for run in &names {
             let (manifests, trouble) = Log::read(self.store.clone(), run)?.manifests();
-            trouble
-                .iter()
-                .for_each(|error| report.add(format!("run {run}"), error));
+            trouble.iter().for_each(|error| report.add(format!("run {run}"), error));
             self.find_unreferenced(run, &mut report)?;
             all.extend(manifests);
         }
@@ -174,9 +169,7 @@ impl Library {
             let known = Names::parse_pack(&item.name)
                 .is_some_and(|p| named.contains(&(run.to_string(), p)));
             if !known {
-                report
-                    .unreferenced
-                    .push(format!("{}/{}", names.packs(), item.name));
+                report.unreferenced.push(format!("{}/{}", names.packs(), item.name));
             }
         }
         Ok(())

@@ -11,9 +11,16 @@ use std::ops::Range;
 /// The regions that one checkpoint of the epoch adds to a variable, in ascending order.
 pub(crate) type Layer<'a> = &'a [Region];
 
-/// The packed places of the chunks of `window`, by `layers` from the oldest to the newest.
-pub(crate) fn resolve(layers: &[Layer], chunk: u64, window: Range<u64>) -> Result<Vec<u64>> {
-    let mut places = vec![NOWHERE; (window.end - window.start) as usize];
+/// Puts into `places` the packed places of the chunks of `window`, by `layers` from the oldest to
+/// the newest.
+pub(crate) fn resolve(
+    layers: &[Layer],
+    chunk: u64,
+    window: Range<u64>,
+    places: &mut Vec<u64>,
+) -> Result<()> {
+    places.clear();
+    places.resize((window.end - window.start) as usize, NOWHERE);
     for layer in layers {
         let first = layer.partition_point(|r| r.end() <= window.start);
         for region in &layer[first..] {
@@ -22,17 +29,16 @@ pub(crate) fn resolve(layers: &[Layer], chunk: u64, window: Range<u64>) -> Resul
             }
             let from = region.start.max(window.start);
             let to = region.end().min(window.end);
-            for at in from..to {
-                let place = region.place_of(at - region.start, chunk).packed();
-                places[(at - window.start) as usize] =
-                    place.ok_or_else(|| Error::damaged("a reference leads out of its pack"))?;
+            let part = &mut places[(from - window.start) as usize..(to - window.start) as usize];
+            for (place, at) in part.iter_mut().zip(from - region.start..) {
+                *place = region.place_of(at, chunk).packed().unwrap_or(NOWHERE);
             }
         }
     }
     if places.contains(&NOWHERE) {
-        return Err(Error::damaged("a chunk is in no delta of its epoch"));
+        return Err(Error::damaged("a chunk has no place in any pack of its epoch"));
     }
-    Ok(places)
+    Ok(())
 }
 
 /// Joins packed places of neighbouring chunks into runs: first chunk, count, place. Chunks without
@@ -58,7 +64,8 @@ pub(crate) fn subtract(
     chunk: u64,
     window: Range<u64>,
 ) -> Result<()> {
-    let others = resolve(layers, chunk, window)?;
+    let mut others = Vec::new();
+    resolve(layers, chunk, window, &mut others)?;
     for (place, other) in places.iter_mut().zip(others) {
         if *place == other {
             *place = NOWHERE;
@@ -73,35 +80,22 @@ mod tests {
 
     fn region(start: u64, count: u64, pack: u32, offset: u64, period: u64) -> Region {
         let place = Place { pack, offset };
-        Region {
-            start,
-            count,
-            place,
-            period,
-            fresh: false,
-        }
+        Region { start, count, place, period, fresh: false }
     }
 
     #[test]
     fn newer_layers_win_and_gaps_are_damage() {
         let base = [region(0, 10, 0, 0, 0)];
         let newer = [region(2, 3, 1, 100, 1), region(7, 1, 0, 0, 0)];
-        let places = resolve(&[&base, &newer], 10, 1..9).unwrap();
-        let expected: Vec<u64> = [
-            (0, 10),
-            (1, 100),
-            (1, 100),
-            (1, 100),
-            (0, 50),
-            (0, 60),
-            (0, 0),
-            (0, 80),
-        ]
-        .iter()
-        .map(|&(pack, offset)| Place { pack, offset }.packed().unwrap())
-        .collect();
+        let mut places = Vec::new();
+        resolve(&[&base, &newer], 10, 1..9, &mut places).unwrap();
+        let expected: Vec<u64> =
+            [(0, 10), (1, 100), (1, 100), (1, 100), (0, 50), (0, 60), (0, 0), (0, 80)]
+                .iter()
+                .map(|&(pack, offset)| Place { pack, offset }.packed().unwrap())
+                .collect();
         assert_eq!(places, expected);
         assert_eq!(runs(&places, 10).count(), 7);
-        assert!(resolve(&[&base], 10, 5..11).is_err());
+        assert!(resolve(&[&base], 10, 5..11, &mut places).is_err());
     }
 }

@@ -78,10 +78,8 @@ impl ChunkSize {
     pub fn new(bytes: u64) -> Result<Self> {
         match u32::try_from(bytes) {
             Ok(b) if b.is_power_of_two() && (32..=65536).contains(&b) => Ok(ChunkSize(b)),
-            _ => Err(
-                Error::usage(format!("a chunk of {bytes} bytes is out of range"))
-                    .hint("choose a power of two from 32 to 65536"),
-            ),
+            _ => Err(Error::usage(format!("a chunk of {bytes} bytes is out of range"))
+                .hint("choose a power of two from 32 to 65536")),
         }
     }
 

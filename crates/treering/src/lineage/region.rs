@@ -23,10 +23,7 @@ impl Place {
     }
 
     pub(crate) fn from_packed(packed: u64) -> Self {
-        Place {
-            pack: (packed >> OFFSET_BITS) as u32,
-            offset: packed & ((1 << OFFSET_BITS) - 1),
-        }
+        Place { pack: (packed >> OFFSET_BITS) as u32, offset: packed & ((1 << OFFSET_BITS) - 1) }
     }
 }
 
@@ -54,10 +51,7 @@ impl Region {
     /// Where the bytes of chunk `start + at` are.
     pub(crate) fn place_of(&self, at: u64, chunk: u64) -> Place {
         let at = at.checked_rem(self.period).unwrap_or(at);
-        Place {
-            pack: self.place.pack,
-            offset: self.place.offset + at * chunk,
-        }
+        Place { pack: self.place.pack, offset: self.place.offset + at * chunk }
     }
 }
 
@@ -72,11 +66,7 @@ pub struct Regions {
 impl Regions {
     /// For chunks of `chunk` bytes; with `join` false every chunk stays a region of its own.
     pub fn new(chunk: usize, join: bool) -> Self {
-        Regions {
-            list: Vec::new(),
-            chunk: chunk as u64,
-            join,
-        }
+        Regions { list: Vec::new(), chunk: chunk as u64, join }
     }
 
     /// Adds chunks `start..start + count` whose bytes lie one after another from `place`.
@@ -95,13 +85,7 @@ impl Regions {
             return;
         }
         if !self.joined(start, count, place, fresh) {
-            self.list.push(Region {
-                start,
-                count,
-                place,
-                period: 0,
-                fresh,
-            });
+            self.list.push(Region { start, count, place, period: 0, fresh });
         }
     }
 
@@ -148,12 +132,7 @@ mod tests {
         let zeros = collect(&[(0, 0, true), (1, 0, false), (2, 0, false), (3, 0, false)]);
         assert_eq!(zeros.len(), 2);
         assert_eq!((zeros[1].count, zeros[1].period), (3, 1));
-        let pattern = collect(&[
-            (5, 10, false),
-            (6, 20, false),
-            (7, 10, false),
-            (8, 20, false),
-        ]);
+        let pattern = collect(&[(5, 10, false), (6, 20, false), (7, 10, false), (8, 20, false)]);
         assert_eq!(pattern.len(), 1);
         assert_eq!((pattern[0].count, pattern[0].period), (4, 2));
         for at in 0..4 {
@@ -165,18 +144,8 @@ mod tests {
 
     #[test]
     fn places_pack_into_a_word() {
-        let place = Place {
-            pack: 77,
-            offset: (1 << 44) - 1,
-        };
+        let place = Place { pack: 77, offset: (1 << 44) - 1 };
         assert_eq!(Place::from_packed(place.packed().unwrap()), place);
-        assert_eq!(
-            Place {
-                pack: 0,
-                offset: 1 << 44
-            }
-            .packed(),
-            None
-        );
+        assert_eq!(Place { pack: 0, offset: 1 << 44 }.packed(), None);
     }
 }

@@ -30,14 +30,7 @@ pub fn scan(
     hasher: &Hasher,
     slot: &mut [u8],
 ) -> Changed {
-    let strip = Strip {
-        data,
-        chunk,
-        known,
-        prints,
-        hasher,
-        slot,
-    };
+    let strip = Strip { data, chunk, known, prints, hasher, slot };
     // The loop over small chunks is as fast as memory only if the compiler knows their size.
     match chunk {
         32 => strip.scan::<32>(),
@@ -63,27 +56,21 @@ impl Strip<'_> {
     fn scan<const N: usize>(self) -> Changed {
         let chunk = if N == 0 { self.chunk } else { N };
         let mut found = Changed::default();
-        let groups = self
-            .data
-            .chunks(chunk * BOUGH)
-            .zip(self.prints.chunks_mut(BOUGH));
+        let groups = self.data.chunks(chunk * BOUGH).zip(self.prints.chunks_mut(BOUGH));
         for (group, (data, prints)) in groups.enumerate() {
             let first = group * BOUGH;
             let mask = match self.known >= first + BOUGH && data.len() == chunk * BOUGH {
                 true => compare::<N>(data, chunk, prints, self.hasher),
-                false => compare_edge(
-                    data,
-                    chunk,
-                    self.known.saturating_sub(first),
-                    prints,
-                    self.hasher,
-                ),
+                false => {
+                    compare_edge(data, chunk, self.known.saturating_sub(first), prints, self.hasher)
+                }
             };
             if mask != 0 {
                 found.boughs.push((group as u32, bough(prints)));
                 gather(data, chunk, first, mask, self.slot, &mut found);
             }
         }
+        settle();
         found
     }
 }
@@ -141,7 +128,7 @@ fn gather(
 ) {
     let chunks = data.len().div_ceil(chunk);
     if mask.count_ones() as usize == chunks {
-        copy_streaming(&mut slot[found.bytes..found.bytes + data.len()], data);
+        stream(&mut slot[found.bytes..found.bytes + data.len()], data);
         found.bytes += data.len();
         push_run(&mut found.runs, first as u32, chunks as u32);
         return;
@@ -168,10 +155,17 @@ fn push_run(runs: &mut Vec<(u32, u32)>, start: u32, count: u32) {
 /// Copies past the cache: the copy is read much later, by another core, and an ordinary store
 /// would first fetch every line that it overwrites.
 pub(crate) fn copy_streaming(to: &mut [u8], from: &[u8]) {
+    stream(to, from);
+    settle();
+}
+
+/// The copy itself; other cores may see it only after [`settle`].
+#[inline]
+fn stream(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len());
     #[cfg(target_arch = "x86_64")]
     if to.as_ptr() as usize % 16 == 0 {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
         let words = to.len() / 64 * 4;
         // SAFETY: both slices hold `words` words of 16 bytes, and `to` is aligned to them.
         unsafe {
@@ -187,12 +181,20 @@ pub(crate) fn copy_streaming(to: &mut [u8], from: &[u8]) {
                 _mm_stream_si128(target.add(word + 2), c);
                 _mm_stream_si128(target.add(word + 3), d);
             }
-            _mm_sfence();
         }
         to[words * 16..].copy_from_slice(&from[words * 16..]);
         return;
     }
     to.copy_from_slice(from);
+}
+
+/// Orders streamed copies before everything that follows; once per strip, because it is slow.
+fn settle() {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: every processor of this architecture has the instruction.
+    unsafe {
+        std::arch::x86_64::_mm_sfence();
+    }
 }
 
 #[cfg(test)]

@@ -47,10 +47,7 @@ pub struct Hasher {
 impl Hasher {
     /// A hasher for the prints and digests of one run.
     pub fn new(seed: u64) -> Self {
-        Hasher {
-            seed,
-            secret: Box::new(const_custom_default_secret(seed)),
-        }
+        Hasher { seed, secret: Box::new(const_custom_default_secret(seed)) }
     }
 
     /// The seed it was made with.

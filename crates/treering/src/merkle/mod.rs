@@ -18,4 +18,4 @@ mod tree;
 pub(crate) use hash::prefetch;
 pub use hash::{Digest, Hasher, Print, checksum, digest};
 pub(crate) use tree::bough;
-pub use tree::{BOUGH, Tree, boughs, prints};
+pub use tree::{BOUGH, Tree, boughs, boughs_of, prints};

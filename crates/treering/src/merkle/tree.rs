@@ -9,31 +9,39 @@ pub const BOUGH: usize = 8;
 /// How much one parallel task hashes, in chunks; a multiple of [`BOUGH`].
 const TASK: usize = 1024;
 /// How far ahead of the hash the data is asked for, in bytes.
-const AHEAD: usize = 1024;
+const AHEAD: usize = 2048;
 
 /// The prints of all chunks of `data`, in parallel.
 pub fn prints(data: &[u8], chunk: usize, hasher: &Hasher) -> Vec<Print> {
     let mut out = vec![0; data.len().div_ceil(chunk)];
-    out.par_chunks_mut(TASK)
-        .zip(data.par_chunks(TASK * chunk))
-        .for_each(|(out, data)| {
-            for (print, piece) in out.iter_mut().zip(data.chunks(chunk)) {
-                for line in (0..chunk.min(AHEAD)).step_by(64) {
-                    prefetch(piece.as_ptr().wrapping_add(AHEAD + line));
-                }
-                *print = hasher.print(piece);
-            }
-        });
+    let tasks = out.par_chunks_mut(TASK).zip(data.par_chunks(TASK * chunk));
+    tasks.for_each(|(out, data)| print_all(data, chunk, hasher, out));
     out
+}
+
+fn print_all(data: &[u8], chunk: usize, hasher: &Hasher, out: &mut [Print]) {
+    for (print, piece) in out.iter_mut().zip(data.chunks(chunk)) {
+        for line in (0..chunk.min(AHEAD)).step_by(64) {
+            prefetch(piece.as_ptr().wrapping_add(AHEAD + line));
+        }
+        *print = hasher.print(piece);
+    }
 }
 
 /// The boughs over `prints`, in parallel.
 pub fn boughs(prints: &[Print]) -> Vec<Digest> {
-    prints
-        .par_chunks(BOUGH)
-        .with_min_len(TASK / BOUGH)
-        .map(bough)
-        .collect()
+    prints.par_chunks(BOUGH).with_min_len(TASK / BOUGH).map(bough).collect()
+}
+
+/// The boughs over the chunks of `data`, for who does not need the prints.
+pub fn boughs_of(data: &[u8], chunk: usize, hasher: &Hasher) -> Vec<Digest> {
+    let groups = data.par_chunks(BOUGH * chunk).with_min_len(TASK / BOUGH);
+    let one = |group: &[u8]| {
+        let mut prints = [0; BOUGH];
+        print_all(group, chunk, hasher, &mut prints);
+        bough(&prints[..group.len().div_ceil(chunk)])
+    };
+    groups.map(one).collect()
 }
 
 /// The digest of up to [`BOUGH`] neighbouring prints.
@@ -151,6 +159,13 @@ mod tests {
             tree.update(after.len(), &changes);
             prop_assert_eq!(&tree, &tree_of(&next, chunk));
             prop_assert_eq!(tree.root(1) == tree.root(2), false);
+        }
+
+        #[test]
+        fn boughs_come_the_same_either_way(len in 0usize..9000) {
+            let data: Vec<u8> = (0..len).map(|i| (i * 7 / 3) as u8).collect();
+            let hasher = Hasher::new(3);
+            prop_assert_eq!(boughs_of(&data, 64, &hasher), boughs(&prints(&data, 64, &hasher)));
         }
 
         #[test]

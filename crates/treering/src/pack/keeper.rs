@@ -14,11 +14,7 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Starts with nothing; the record takes at most about `record_limit` bytes.
     pub(crate) fn new(record_limit: u64) -> Self {
-        Keeper {
-            record: Record::new(record_limit),
-            trees: HashMap::new(),
-            repeats: HashMap::new(),
-        }
+        Keeper { record: Record::new(record_limit), trees: HashMap::new(), repeats: HashMap::new() }
     }
 
     /// A new epoch begins: references must not lead out of it.

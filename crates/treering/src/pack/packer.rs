@@ -5,7 +5,7 @@ use crate::codec::{self, Codec};
 use crate::error::Result;
 use crate::format::{Footer, Frame, HEADER_BYTES, PackName, Seal, Stats, VariableDelta};
 use crate::lineage::{Changed, ChunkSize, Method, Place, Regions};
-use crate::merkle::{Digest, Hasher, boughs, checksum, prints};
+use crate::merkle::{Digest, Hasher, boughs_of, checksum};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -90,10 +90,8 @@ impl<'a> Packer<'a> {
         let mut fresh = Vec::new();
         for same in strips.chunk_by(|a, b| a.variable == b.variable) {
             let look = self.switch_to(keeper, same[0].variable);
-            let prepared: Vec<Prepared> = same
-                .par_iter()
-                .map(|strip| self.prepare(strip, bytes, look))
-                .collect();
+            let prepared: Vec<Prepared> =
+                same.par_iter().map(|strip| self.prepare(strip, bytes, look)).collect();
             // Deciding goes in ascending order, so that the first occurrence is the lowest place.
             for (strip, prepared) in same.iter().zip(prepared) {
                 self.decide(keeper, strip, prepared, &mut fresh);
@@ -117,7 +115,7 @@ impl<'a> Packer<'a> {
         for variable in &self.plan.variables {
             // Also those of which nothing changed but the length.
             let tree = keeper.trees.entry(variable.name.clone()).or_default();
-            tree.update(boughs_of(self.plan.chunk.count(variable.bytes)), &[]);
+            tree.update(bough_count(self.plan.chunk.count(variable.bytes)), &[]);
         }
         let all: u64 = self.plan.variables.iter().map(|v| v.bytes).sum();
         self.stats.same_bytes = all - self.stats.new_bytes - self.stats.moved_bytes;
@@ -158,7 +156,7 @@ impl<'a> Packer<'a> {
         let variable = &self.plan.variables[open.at];
         let chunks = self.plan.chunk.count(variable.bytes);
         let tree = keeper.trees.entry(variable.name.clone()).or_default();
-        tree.update(boughs_of(chunks), &open.boughs);
+        tree.update(bough_count(chunks), &open.boughs);
         if open.look {
             keeper.learn(&variable.name, open.moved, open.looked_up);
         }
@@ -182,7 +180,7 @@ impl<'a> Packer<'a> {
             prepared.digests = bytes.chunks(chunk).map(|c| self.hasher.digest(c)).collect();
         }
         if !strip.hashed {
-            let digests = boughs(&prints(bytes, chunk, self.hasher));
+            let digests = boughs_of(bytes, chunk, self.hasher);
             prepared.boughs = (0..).zip(digests).collect();
         }
         prepared
@@ -201,12 +199,8 @@ impl<'a> Packer<'a> {
         };
         let first_bough = strip.first / crate::merkle::BOUGH as u64;
         let hashed = strip.changed.boughs.iter().chain(&prepared.boughs);
-        open.boughs
-            .extend(hashed.map(|(at, digest)| (first_bough + u64::from(*at), *digest)));
-        let mut place = Place {
-            pack: self.plan.ordinal,
-            offset: self.offset,
-        };
+        open.boughs.extend(hashed.map(|(at, digest)| (first_bough + u64::from(*at), *digest)));
+        let mut place = Place { pack: self.plan.ordinal, offset: self.offset };
         let mut from = strip.offset;
         let mut digests = prepared.digests.iter();
         for (start, len, count) in pieces(&strip.changed, self.plan.chunk.bytes(), open.look) {
@@ -265,10 +259,8 @@ impl<'a> Packer<'a> {
     /// Encodes frames in parallel and writes them in order.
     fn write(&mut self, frames: Vec<Cow<[u8]>>, sink: &mut Sink) -> Result<()> {
         let codec = self.codec;
-        let encoded: Vec<(Cow<[u8]>, u8, u64)> = frames
-            .par_iter()
-            .map(|raw| encode(codec, raw))
-            .collect::<Result<_>>()?;
+        let encoded: Vec<(Cow<[u8]>, u8, u64)> =
+            frames.par_iter().map(|raw| encode(codec, raw)).collect::<Result<_>>()?;
         let mut offset = self.frames.last().map_or(0, |f| f.offset + f.len);
         for (raw, (bytes, codec, checksum)) in frames.iter().zip(&encoded) {
             self.frames.push(Frame {
@@ -288,7 +280,7 @@ impl<'a> Packer<'a> {
 }
 
 /// How many boughs cover so many chunks.
-fn boughs_of(chunks: u64) -> usize {
+fn bough_count(chunks: u64) -> usize {
     chunks.div_ceil(crate::merkle::BOUGH as u64) as usize
 }
 
@@ -303,9 +295,7 @@ fn pieces(
     let runs = changed.runs.iter();
     runs.flat_map(move |&(start, count)| {
         let step = if one_by_one { 1 } else { count };
-        (start..start + count)
-            .step_by(step as usize)
-            .map(move |at| (at, step))
+        (start..start + count).step_by(step as usize).map(move |at| (at, step))
     })
     .map(move |(at, count)| {
         let len = left.min(count as usize * chunk);

@@ -29,9 +29,7 @@ impl State {
         let bytes = self.variables.get(name);
         let bytes = bytes.ok_or_else(|| Error::usage(format!("there is no variable {name:?}")))?;
         if bytes.len() % size_of::<T>() != 0 {
-            return Err(Error::usage(format!(
-                "variable {name:?} does not hold such elements"
-            )));
+            return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
         }
         Ok(bytemuck::pod_collect_to_vec(bytes))
     }
@@ -49,9 +47,8 @@ impl Backwards {
         let log = Log::read(store.clone(), run)?;
         // Without room in the channel, one state is made ready and then waits to be taken.
         let (send, states) = sync_channel(0);
-        let spawned = std::thread::Builder::new()
-            .name("treering-prefetch".into())
-            .spawn(move || {
+        let spawned =
+            std::thread::Builder::new().name("treering-prefetch".into()).spawn(move || {
                 let mut newer: Option<(Checkpoint, State)> = None;
                 let mut next = Some(from);
                 while let Some(sequence) = next {
@@ -63,14 +60,10 @@ impl Backwards {
                             return;
                         }
                     };
-                    next = checkpoint
-                        .manifest()
-                        .parent
-                        .as_ref()
-                        .and_then(|p| match p.run {
-                            None if log.sequences.contains(&p.sequence) => Some(p.sequence),
-                            _ => None,
-                        });
+                    next = checkpoint.manifest().parent.as_ref().and_then(|p| match p.run {
+                        None if log.sequences.contains(&p.sequence) => Some(p.sequence),
+                        _ => None,
+                    });
                     if send.send(Ok(state.clone())).is_err() {
                         return;
                     }
@@ -78,10 +71,7 @@ impl Backwards {
                 }
             });
         let worker = spawned.map_err(|e| Error::io("cannot start a thread", e))?;
-        Ok(Backwards {
-            states: Some(states),
-            worker: Some(worker),
-        })
+        Ok(Backwards { states: Some(states), worker: Some(worker) })
     }
 }
 
@@ -114,10 +104,7 @@ fn step_back(
     let manifest =
         manifest.ok_or_else(|| Error::damaged("a parent in the log is no checkpoint"))?;
     let checkpoint = Checkpoint::load(store.clone(), manifest)?;
-    let mut state = State {
-        step: checkpoint.step(),
-        ..State::default()
-    };
+    let mut state = State { step: checkpoint.step(), ..State::default() };
     let mut newer = newer;
     for entry in &checkpoint.manifest().variables {
         let name = &entry.description.name;

@@ -1,12 +1,12 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
-use super::fetch::{Notes, Pack, Target, fetch, note, read_footer};
-use super::plan::{Piece, Wanted, plan};
+use super::fetch::{Notes, Pack, Target, fetch, image, note, read_footer};
+use super::plan::{Piece, Wanted, fill, plan};
 use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackName, Seal, VariableEntry};
 use crate::lineage::Layer;
-use crate::merkle::{Hasher, Print, Tree, boughs, prints};
+use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::Store;
 use rayon::prelude::*;
 use std::ops::Range;
@@ -37,10 +37,7 @@ impl Checkpoint {
         if let Some(variable) = manifest.variables.iter().find(|v| v.base.is_some()) {
             return Err(Error::new(
                 ErrorKind::Mismatch,
-                format!(
-                    "variable {:?} is stored as a difference",
-                    variable.description.name
-                ),
+                format!("variable {:?} is stored as a difference", variable.description.name),
             )
             .at(here)
             .hint("use a newer release of treering"));
@@ -50,12 +47,7 @@ impl Checkpoint {
             .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
-        Ok(Checkpoint {
-            store,
-            manifest,
-            packs,
-            notes,
-        })
+        Ok(Checkpoint { store, manifest, packs, notes })
     }
 
     /// Everything the manifest says.
@@ -75,17 +67,23 @@ impl Checkpoint {
 
     /// What went wrong on the way without stopping it.
     pub fn notes(&self) -> Vec<String> {
-        self.notes
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
-            .clone()
+        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
     /// Fills whole variables; type, shape and name must agree with what is stored.
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
-        self.fill(targets).map(|_| ())
+        let entries = self.fill(targets)?;
+        let mut filled = entries.iter().zip(targets.iter());
+        filled.try_for_each(|(entry, target)| self.check_root(entry, target.bytes))
+    }
+
+    /// The same, for who goes on with the lineage of the variables.
+    pub(crate) fn resume_into(&self, targets: &mut [VariableMut]) -> Result<Vec<Restored>> {
+        let entries = self.fill(targets)?;
+        let filled = entries.iter().zip(targets.iter());
+        filled.map(|(entry, target)| self.retrace(entry, target.bytes)).collect()
     }
 
     /// A whole variable.
@@ -101,11 +99,7 @@ impl Checkpoint {
         if entry.description.dtype != T::DTYPE {
             return Err(Error::new(
                 ErrorKind::Mismatch,
-                format!(
-                    "variable {name:?} has type {}, not {}",
-                    entry.description.dtype,
-                    T::DTYPE
-                ),
+                format!("variable {name:?} has type {}, not {}", entry.description.dtype, T::DTYPE),
             ));
         }
         let elements = entry.description.shape.elements().unwrap_or(0);
@@ -131,7 +125,7 @@ impl Checkpoint {
     ) -> Result<()> {
         let whole = range == (0..entry.description.bytes().unwrap_or(0));
         let wanted = self.wanted(entry, 0, range);
-        self.carry_out(entry.group, &[wanted], &[Target::new(out)])?;
+        self.carry_out(entry.group, &[wanted], &mut [out])?;
         if whole {
             self.check_root(entry, out)?;
         }
@@ -150,10 +144,7 @@ impl Checkpoint {
             newer.manifest.epoch == self.manifest.epoch && old.len() as u64 == bytes
         });
         let newer_entry = usable.as_ref().and_then(|(newer, _)| {
-            let found = newer
-                .manifest
-                .variable(entry.rank, &entry.description.name)
-                .ok()?;
+            let found = newer.manifest.variable(entry.rank, &entry.description.name).ok()?;
             Some(newer.layers(found))
         });
         let mut out = match (usable.as_ref(), newer_entry) {
@@ -163,13 +154,13 @@ impl Checkpoint {
             }
             _ => vec![0; bytes as usize],
         };
-        self.carry_out(entry.group, &[wanted], &[Target::new(&mut out)])?;
+        self.carry_out(entry.group, &[wanted], &mut [&mut out])?;
         self.check_root(entry, &out)?;
         Ok(out)
     }
 
-    /// Fills and verifies whole variables.
-    pub(crate) fn fill(&self, targets: &mut [VariableMut]) -> Result<Vec<Restored>> {
+    /// Fills whole variables, frame by frame verified; their roots are still to be checked.
+    fn fill(&self, targets: &mut [VariableMut]) -> Result<Vec<&VariableEntry>> {
         let mut entries = Vec::new();
         for target in targets.iter() {
             target.check()?;
@@ -184,14 +175,10 @@ impl Checkpoint {
                     self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0))
                 })
                 .collect();
-            let places: Vec<Target> = targets.iter_mut().map(|t| Target::new(t.bytes)).collect();
-            self.carry_out(group, &wanted, &places)?;
+            let mut places: Vec<&mut [u8]> = targets.iter_mut().map(|t| &mut *t.bytes).collect();
+            self.carry_out(group, &wanted, &mut places)?;
         }
-        let checked = entries
-            .iter()
-            .zip(targets.iter())
-            .map(|(entry, target)| self.check_root(entry, target.bytes));
-        checked.collect()
+        Ok(entries)
     }
 
     fn wanted(&self, entry: &VariableEntry, target: u32, range: Range<u64>) -> Wanted<'_> {
@@ -222,42 +209,91 @@ impl Checkpoint {
         layers
     }
 
+    /// How many bytes of packs a restore of all variables reads.
+    pub fn read_bytes_needed(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for (number, packs) in self.packs.iter().enumerate() {
+            let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
+            let members = self.manifest.variables.iter().filter(|v| v.group as usize == number);
+            let wanted: Vec<Wanted> = members
+                .map(|entry| self.wanted(entry, 0, 0..entry.description.bytes().unwrap_or(0)))
+                .collect();
+            let mut frames: Vec<(u32, u32)> =
+                plan(&footers, &wanted)?.iter().map(|p| (p.pack, p.frame)).collect();
+            frames.dedup();
+            let size = |(pack, frame): &(u32, u32)| {
+                footers[*pack as usize].frames[*frame as usize].encoded
+            };
+            bytes += frames.iter().map(size).sum::<u64>();
+        }
+        Ok(bytes)
+    }
+
     /// Follows every reference of a variable without reading what it leads to.
     pub(crate) fn check_references(&self, entry: &VariableEntry) -> Result<()> {
-        let footers: Vec<&Footer> = self.packs[entry.group as usize]
-            .iter()
-            .map(|p| &p.footer)
-            .collect();
+        let footers: Vec<&Footer> =
+            self.packs[entry.group as usize].iter().map(|p| &p.footer).collect();
         let bytes = entry.description.bytes().unwrap_or(0);
         plan(&footers, &[self.wanted(entry, 0, 0..bytes)]).map(|_| ())
     }
 
-    fn carry_out(&self, group: u32, wanted: &[Wanted], targets: &[Target]) -> Result<()> {
+    fn carry_out(&self, group: u32, wanted: &[Wanted], targets: &mut [&mut [u8]]) -> Result<()> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
         let packs = &self.packs[group as usize];
+        if self.is_repetitive(packs, wanted) {
+            return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
+        }
         let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
         let plan: Vec<Piece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
-        fetch(self.store.as_ref(), packs, &plan, targets, &self.notes).map_err(|e| e.at(here()))
+        let targets: Vec<Target> = targets.iter_mut().map(|t| Target::new(t)).collect();
+        fetch(self.store.as_ref(), packs, &plan, &targets, &self.notes).map_err(|e| e.at(here()))
     }
 
-    /// Builds the tree of a variable's bytes and compares its root with the manifest's.
-    pub(crate) fn check_root(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<Restored> {
+    /// Whether the packs hold far fewer bytes than are wanted of them, because content repeats.
+    fn is_repetitive(&self, packs: &[Pack], wanted: &[Wanted]) -> bool {
+        let stored: u64 = packs.iter().map(|p| p.footer.len()).sum();
+        let bytes: u64 = wanted.iter().map(|w| w.range.end - w.range.start).sum();
+        stored * 2 < bytes && wanted.iter().all(|w| w.at_hand.is_none())
+    }
+
+    fn fill_from_images(
+        &self,
+        packs: &[Pack],
+        wanted: &[Wanted],
+        targets: &mut [&mut [u8]],
+    ) -> Result<()> {
+        let images: Vec<Vec<u8>> = packs
+            .par_iter()
+            .map(|pack| image(self.store.as_ref(), pack, &self.notes))
+            .collect::<Result<_>>()?;
+        wanted.iter().try_for_each(|want| fill(&images, want, targets[want.target as usize]))
+    }
+
+    /// Holds a variable's bytes to the root that the manifest names.
+    pub(crate) fn check_root(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<()> {
         let hasher = Hasher::new(self.manifest.seed);
-        let prints = prints(bytes, entry.chunk.bytes(), &hasher);
+        let tree = Tree::build(boughs_of(bytes, entry.chunk.bytes(), &hasher));
+        self.compare_root(entry, &tree, bytes)
+    }
+
+    /// The same, for who goes on with the variable's lineage.
+    fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<Restored> {
+        let prints = prints(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed));
         let tree = Tree::build(boughs(&prints));
-        if tree.root(bytes.len() as u64) != entry.root {
-            return Err(Error::damaged(format!(
+        self.compare_root(entry, &tree, bytes)?;
+        let name = entry.description.name.clone();
+        Ok(Restored { name, bytes: bytes.len() as u64, prints, tree })
+    }
+
+    fn compare_root(&self, entry: &VariableEntry, tree: &Tree, bytes: &[u8]) -> Result<()> {
+        match tree.root(bytes.len() as u64) == entry.root {
+            true => Ok(()),
+            false => Err(Error::damaged(format!(
                 "variable {:?} does not have the root that its manifest names",
                 entry.description.name
             ))
-            .at(format!("{}@{}", self.manifest.run, self.manifest.step)));
+            .at(format!("{}@{}", self.manifest.run, self.manifest.step))),
         }
-        Ok(Restored {
-            name: entry.description.name.clone(),
-            bytes: bytes.len() as u64,
-            prints,
-            tree,
-        })
     }
 }
 
@@ -268,9 +304,7 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
         .par_iter()
         .map(|(run, name)| {
             let copies = store.copies(&Names::new(run).pack(*name));
-            copies
-                .iter()
-                .find_map(|copy| read_footer(copy.as_ref()).ok())
+            copies.iter().find_map(|copy| read_footer(copy.as_ref()).ok())
         })
         .collect();
     let mut packs = Vec::with_capacity(names.len());
@@ -301,10 +335,9 @@ fn load_sealed(store: &dyn Store, key: &str, seal: Seal, notes: &Notes) -> Resul
     for copy in &copies {
         match read_footer(copy.as_ref()) {
             Ok((found, footer)) if found == seal => return Ok(footer),
-            Ok(_) => note(
-                notes,
-                format!("{key} in {}: another pack is in its place", copy.store()),
-            ),
+            Ok(_) => {
+                note(notes, format!("{key} in {}: another pack is in its place", copy.store()))
+            }
             Err(error) => note(notes, format!("{key} in {}: {error}", copy.store())),
         }
     }

@@ -25,9 +25,7 @@ pub(crate) struct Pack {
 pub(crate) type Notes = Mutex<Vec<String>>;
 
 pub(crate) fn note(notes: &Notes, text: String) {
-    let mut notes = notes
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut notes = notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if notes.len() < 100 {
         notes.push(text);
     }
@@ -45,10 +43,7 @@ unsafe impl Send for Target {}
 
 impl Target {
     pub(crate) fn new(bytes: &mut [u8]) -> Self {
-        Target {
-            start: bytes.as_mut_ptr(),
-            len: bytes.len(),
-        }
+        Target { start: bytes.as_mut_ptr(), len: bytes.len() }
     }
 
     /// The bytes that one piece fills.
@@ -58,10 +53,7 @@ impl Target {
     /// pieces that do not overlap, and targets are distinct slices.
     #[allow(clippy::mut_from_ref)]
     unsafe fn slice(&self, to: u64, len: usize) -> &mut [u8] {
-        assert!(
-            to as usize + len <= self.len,
-            "a piece lies outside of its target"
-        );
+        assert!(to as usize + len <= self.len, "a piece lies outside of its target");
         // SAFETY: in bounds by the assertion, disjoint by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(to as usize), len) }
     }
@@ -79,9 +71,8 @@ pub(crate) fn fetch(
     targets: &[Target],
     notes: &Notes,
 ) -> Result<()> {
-    let by_frame: Vec<&[Piece]> = plan
-        .chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame))
-        .collect();
+    let by_frame: Vec<&[Piece]> =
+        plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
     let tasks: Vec<&[&[Piece]]> = by_frame
         .chunk_by(|a, b| a[0].pack == b[0].pack)
         .flat_map(|same_pack| same_pack.chunks(FRAMES))
@@ -94,6 +85,24 @@ pub(crate) fn fetch(
         }
         Ok(())
     })
+}
+
+/// The bytes of a whole pack, from the first good copy of each frame.
+pub(crate) fn image(store: &dyn Store, pack: &Pack, notes: &Notes) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; pack.footer.len() as usize];
+    let frames = pack.footer.frames.iter().enumerate();
+    let plan: Vec<Piece> = frames
+        .map(|(at, frame)| Piece {
+            pack: 0,
+            frame: at as u32,
+            target: 0,
+            to: frame.offset,
+            from: 0,
+            len: frame.len as u32,
+        })
+        .collect();
+    fetch(store, std::slice::from_ref(pack), &plan, &[Target::new(&mut bytes)], notes)?;
+    Ok(bytes)
 }
 
 /// Fills the pieces of one frame from the first copy that is good.
@@ -109,10 +118,9 @@ fn fill(
     for copy in copies {
         match fill_from(copy.as_ref(), frame, pieces, targets) {
             Ok(()) => return Ok(()),
-            Err(error) => note(
-                notes,
-                format!("{} in {}, frame {number}: {error}", pack.key, copy.store()),
-            ),
+            Err(error) => {
+                note(notes, format!("{} in {}, frame {number}: {error}", pack.key, copy.store()))
+            }
         }
     }
     Err(Error::damaged(match copies.len() {
@@ -164,11 +172,8 @@ fn decoded<'a>(encoded: &'a [u8], frame: &Frame, raw: &'a mut Vec<u8>) -> Result
         return Ok(encoded);
     }
     let codec = codec::by_id(frame.codec).ok_or_else(|| {
-        Error::new(
-            ErrorKind::Mismatch,
-            format!("this release has no codec {}", frame.codec),
-        )
-        .hint("use a newer release of treering")
+        Error::new(ErrorKind::Mismatch, format!("this release has no codec {}", frame.codec))
+            .hint("use a newer release of treering")
     })?;
     raw.resize(frame.len as usize, 0);
     codec.decode(encoded, raw)?;
@@ -196,20 +201,14 @@ pub(crate) fn check_frames(
     footer: &Footer,
     done: &(dyn Fn(u64) + Sync),
 ) -> Vec<Error> {
-    let failures = footer
-        .frames
-        .par_iter()
-        .enumerate()
-        .filter_map(|(number, frame)| {
-            let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
-                encoded.resize(frame.encoded as usize, 0);
-                copy.read_at(frame.position, encoded)?;
-                decoded(encoded, frame, raw).map(|_| ())
-            });
-            done(frame.encoded);
-            outcome
-                .err()
-                .map(|error| error.at(format!("frame {number}")))
+    let failures = footer.frames.par_iter().enumerate().filter_map(|(number, frame)| {
+        let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
+            encoded.resize(frame.encoded as usize, 0);
+            copy.read_at(frame.position, encoded)?;
+            decoded(encoded, frame, raw).map(|_| ())
         });
+        done(frame.encoded);
+        outcome.err().map(|error| error.at(format!("frame {number}")))
+    });
     failures.collect()
 }

@@ -19,17 +19,10 @@ impl Log {
     pub(crate) fn read(store: Arc<dyn Store>, run: &str) -> Result<Log> {
         let names = Names::new(run);
         let items = store.list(&names.log())?;
-        let mut sequences: Vec<u64> = items
-            .iter()
-            .filter_map(|item| Names::parse_entry(&item.name))
-            .collect();
+        let mut sequences: Vec<u64> =
+            items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
         sequences.sort_unstable();
-        Ok(Log {
-            store,
-            run: run.to_string(),
-            names,
-            sequences,
-        })
+        Ok(Log { store, run: run.to_string(), names, sequences })
     }
 
     /// What stands behind a sequence number; the last tier, which all writers share, is asked first.
@@ -55,9 +48,9 @@ impl Log {
         };
         match *run == self.run && number == sequence {
             true => Ok(entry),
-            false => Err(Error::damaged(format!(
-                "this file belongs to {run} number {number}, not here"
-            ))),
+            false => {
+                Err(Error::damaged(format!("this file belongs to {run} number {number}, not here")))
+            }
         }
     }
 
@@ -96,13 +89,8 @@ impl Log {
 /// The names of all runs in a store.
 pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
     let items = store.list(Names::RUNS)?;
-    let folders = items
-        .into_iter()
-        .filter(|item| item.folder)
-        .map(|item| item.name);
-    Ok(folders
-        .filter(|name| check_run_name(name).is_ok())
-        .collect())
+    let folders = items.into_iter().filter(|item| item.folder).map(|item| item.name);
+    Ok(folders.filter(|name| check_run_name(name).is_ok()).collect())
 }
 
 /// Every pack that any manifest of any run names; an error if one cannot be read.
@@ -113,9 +101,7 @@ pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, Pac
         if let Some(error) = trouble.into_iter().next() {
             return Err(error);
         }
-        manifests
-            .iter()
-            .for_each(|manifest| named.extend(packs_of(manifest)));
+        manifests.iter().for_each(|manifest| named.extend(packs_of(manifest)));
     }
     Ok(named)
 }
@@ -124,8 +110,6 @@ pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, Pac
 pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, PackName)> {
     let groups = manifest.groups.iter().enumerate();
     groups.flat_map(|(number, group)| {
-        group
-            .names(number as u32)
-            .map(|(run, name)| (run.to_string(), name))
+        group.names(number as u32).map(|(run, name)| (run.to_string(), name))
     })
 }

@@ -10,7 +10,7 @@ use std::ops::Range;
 const WINDOW: u64 = 1 << 16;
 
 /// Bytes of one frame that go to one place of one target.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// The pack's position in its epoch.
     pub(crate) pack: u32,
@@ -52,21 +52,90 @@ pub(crate) fn plan(footers: &[&Footer], wanted: &[Wanted]) -> Result<Vec<Piece>>
     }
     let parts: Vec<Vec<Piece>> = tasks
         .into_par_iter()
-        .map(|(at, window)| pieces(footers, &wanted[at], window))
+        .map_init(Vec::new, |places, (at, window)| pieces(footers, &wanted[at], window, places))
         .collect::<Result<_>>()?;
-    let mut all = parts.concat();
-    all.par_sort_unstable();
-    Ok(all)
+    Ok(by_frame(footers, &parts))
+}
+
+/// Sorts pieces by pack and frame, by counting: there are few frames and many pieces. Within a frame
+/// they stay in the order of their targets.
+fn by_frame(footers: &[&Footer], parts: &[Vec<Piece>]) -> Vec<Piece> {
+    let mut first_frame = vec![0];
+    for footer in footers {
+        first_frame.push(first_frame[first_frame.len() - 1] + footer.frames.len());
+    }
+    let frame_of = |piece: &Piece| first_frame[piece.pack as usize] + piece.frame as usize;
+    let mut next = vec![0usize; first_frame[footers.len()] + 1];
+    for piece in parts.iter().flatten() {
+        next[frame_of(piece) + 1] += 1;
+    }
+    for at in 1..next.len() {
+        next[at] += next[at - 1];
+    }
+    let mut sorted = vec![Piece::default(); next[next.len() - 1]];
+    for piece in parts.iter().flatten() {
+        let at = &mut next[frame_of(piece)];
+        sorted[*at] = *piece;
+        *at += 1;
+    }
+    sorted
+}
+
+/// Fills a target in its own order from the bytes of all packs, which are at hand.
+///
+/// Where content repeats, a state is made of many small pieces of few bytes; sorting them by where
+/// they lie would take longer than copying them.
+pub(crate) fn fill(images: &[Vec<u8>], want: &Wanted, target: &mut [u8]) -> Result<()> {
+    let chunk = want.chunk;
+    let first = want.range.start / chunk;
+    // Windows start at chunks; only the first and the last may be cut by the range.
+    let head = ((first + WINDOW) * chunk).min(want.range.end) - want.range.start;
+    let (head, rest) = target.split_at_mut(head as usize);
+    fill_window(images, want, first, want.range.start, head, &mut Vec::new())?;
+    let windows = rest.par_chunks_mut((WINDOW * chunk) as usize).enumerate();
+    windows.try_for_each_init(Vec::new, |places, (at, part)| {
+        let start = first + (at as u64 + 1) * WINDOW;
+        fill_window(images, want, start, start * chunk, part, places)
+    })
+}
+
+/// Fills the bytes from `from` on, which lie in the window of chunks that begins with `start`.
+fn fill_window(
+    images: &[Vec<u8>],
+    want: &Wanted,
+    start: u64,
+    from: u64,
+    part: &mut [u8],
+    places: &mut Vec<u64>,
+) -> Result<()> {
+    let chunk = want.chunk;
+    let to = from + part.len() as u64;
+    let missing = || Error::damaged("a reference leads past the end of its pack");
+    resolve(&want.layers, chunk, start..to.div_ceil(chunk), places)?;
+    for (first, count, place) in runs(places, chunk) {
+        let run = (start + first) * chunk;
+        let (a, b) = (run.max(from), (run + count * chunk).min(to));
+        let image = images.get(place.pack as usize).ok_or_else(missing)?;
+        let source = (place.offset + a - run) as usize;
+        let source = image.get(source..source + (b - a) as usize).ok_or_else(missing)?;
+        part[(a - from) as usize..(b - from) as usize].copy_from_slice(source);
+    }
+    Ok(())
 }
 
 /// The pieces of one window of chunks.
-fn pieces(footers: &[&Footer], want: &Wanted, window: Range<u64>) -> Result<Vec<Piece>> {
-    let mut places = resolve(&want.layers, want.chunk, window.clone())?;
+fn pieces(
+    footers: &[&Footer],
+    want: &Wanted,
+    window: Range<u64>,
+    places: &mut Vec<u64>,
+) -> Result<Vec<Piece>> {
+    resolve(&want.layers, want.chunk, window.clone(), places)?;
     if let Some(layers) = &want.at_hand {
-        subtract(&mut places, layers, want.chunk, window.clone())?;
+        subtract(places, layers, want.chunk, window.clone())?;
     }
     let mut pieces = Vec::new();
-    for (first, count, place) in runs(&places, want.chunk) {
+    for (first, count, place) in runs(places, want.chunk) {
         let start = (window.start + first) * want.chunk;
         let end = want.bytes.min(start + count * want.chunk);
         let from = start.max(want.range.start);

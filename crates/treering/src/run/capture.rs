@@ -165,15 +165,7 @@ impl Capture {
         self.attached = true;
         let tracked = restored.into_iter().map(|r| {
             let known = r.prints.len() as u64;
-            (
-                r.name,
-                Tracker {
-                    bytes: r.bytes,
-                    prints: r.prints,
-                    known,
-                    ..Tracker::default()
-                },
-            )
+            (r.name, Tracker { bytes: r.bytes, prints: r.prints, known, ..Tracker::default() })
         });
         self.trackers = tracked.collect();
     }
@@ -181,11 +173,7 @@ impl Capture {
     /// Whether this checkpoint would have to wait for memory.
     pub(super) fn is_overloaded(&self, variables: &[Variable]) -> bool {
         let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
-        let expected = if self.attached {
-            self.last_changed.min(total)
-        } else {
-            total
-        };
+        let expected = if self.attached { self.last_changed.min(total) } else { total };
         self.staging.is_full_for(expected.min(self.staging.limit()))
     }
 
@@ -198,10 +186,9 @@ impl Capture {
         let start = Instant::now();
         self.staging.begin_save();
         let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
-        let budget = (total as f64 * self.growth) as u64;
         let whole = !self.attached
             || self.method == Method::Full
-            || worker.epoch_cost() + self.last_changed.min(total) > budget;
+            || worker.epoch_is_over(total, self.last_changed.min(total), self.growth);
         let progress = Progress::new();
         worker.begin(Begin {
             step,
@@ -234,9 +221,7 @@ impl Capture {
             .collect();
         drop(old);
         let mut changed = vec![0u64; variables.len()];
-        let mut jobs = jobs(variables, &mut trackers, self.chunk)
-            .into_iter()
-            .peekable();
+        let mut jobs = jobs(variables, &mut trackers, self.chunk).into_iter().peekable();
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
             let mut room = BATCH;
@@ -245,9 +230,7 @@ impl Capture {
                 batch.push(job);
             }
             let (strips, staged) = self.scan_batch(batch);
-            strips
-                .iter()
-                .for_each(|s| changed[s.variable] += s.changed.bytes as u64);
+            strips.iter().for_each(|s| changed[s.variable] += s.changed.bytes as u64);
             if !strips.is_empty() {
                 worker.send(Message::Batch { strips, staged });
             }

@@ -54,14 +54,7 @@ impl Run {
         let failures = Failures::default();
         let worker = Worker::start(&options, &opened, failures.clone())?;
         let capture = Capture::new(&options, opened.seed, worker.staging.clone());
-        Ok(Run {
-            store: opened.store,
-            capture,
-            worker,
-            failures,
-            options,
-            _lock: opened.lock,
-        })
+        Ok(Run { store: opened.store, capture, worker, failures, options, _lock: opened.lock })
     }
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
@@ -100,10 +93,7 @@ impl Run {
         let log = Log::read(self.store.clone(), &self.options.run)?;
         let (manifests, trouble) = log.manifests();
         let Some(manifest) = manifests.into_iter().rev().find(|m| m.step == step) else {
-            let missing = format!(
-                "run {:?} has no checkpoint of step {step}",
-                self.options.run
-            );
+            let missing = format!("run {:?} has no checkpoint of step {step}", self.options.run);
             return Err(trouble.into_iter().next().unwrap_or_else(|| {
                 Error::new(ErrorKind::NotFound, missing).hint("`treering ls` lists what there is")
             }));
@@ -118,10 +108,7 @@ impl Run {
         let log = Log::read(self.store.clone(), &self.options.run)?;
         let newest = log.manifests().0.pop();
         let newest = newest.ok_or_else(|| {
-            Error::new(
-                ErrorKind::NotFound,
-                format!("run {:?} has no checkpoint", self.options.run),
-            )
+            Error::new(ErrorKind::NotFound, format!("run {:?} has no checkpoint", self.options.run))
         })?;
         Backwards::new(self.store.clone(), &self.options.run, newest.sequence)
     }
@@ -171,11 +158,8 @@ impl Run {
                     continue;
                 }
                 Ok(Some(manifest)) => {
-                    parent = manifest
-                        .parent
-                        .clone()
-                        .filter(|p| p.run.is_none())
-                        .map(|p| p.sequence);
+                    parent =
+                        manifest.parent.clone().filter(|p| p.run.is_none()).map(|p| p.sequence);
                     match self.restore_one(manifest, newest_epoch.clone(), variables) {
                         Ok(mut restored) => {
                             notes.append(&mut restored.notes);
@@ -196,11 +180,10 @@ impl Run {
         }
         match notes.is_empty() {
             true => Ok(None),
-            false => Err(Error::damaged(format!(
-                "no checkpoint can be restored: {}",
-                notes.join("; ")
-            ))
-            .hint("`treering verify` tells what is damaged")),
+            false => {
+                Err(Error::damaged(format!("no checkpoint can be restored: {}", notes.join("; ")))
+                    .hint("`treering verify` tells what is damaged"))
+            }
         }
     }
 
@@ -213,23 +196,17 @@ impl Run {
         // References never leave their epoch, and only the newest is open: going further back
         // starts a new one.
         let goes_on = newest_epoch.as_ref() == Some(&manifest.epoch)
-            && manifest
-                .variables
-                .iter()
-                .all(|v| v.chunk == self.options.chunk);
+            && manifest.variables.iter().all(|v| v.chunk == self.options.chunk);
         let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
-        let restored = checkpoint.fill(variables)?;
+        let restored = checkpoint.resume_into(variables)?;
         let manifest = checkpoint.manifest();
         let step = manifest.step;
-        self.worker.resume(manifest, goes_on, &restored);
+        self.worker.resume(&checkpoint, goes_on, &restored);
         match goes_on {
             true => self.capture.resume(manifest.seed, restored),
             false => self.capture.forget(),
         }
-        Ok(Restored {
-            step,
-            notes: checkpoint.notes(),
-        })
+        Ok(Restored { step, notes: checkpoint.notes() })
     }
 }
 
@@ -242,16 +219,10 @@ impl Drop for Run {
 /// The epoch of the newest checkpoint that can be read.
 fn newest_epoch(log: &Log) -> Option<Origin> {
     let newest_first = log.sequences.iter().rev();
-    newest_first
-        .filter_map(|s| log.manifest(*s).ok().flatten())
-        .map(|m| m.epoch)
-        .next()
+    newest_first.filter_map(|s| log.manifest(*s).ok().flatten()).map(|m| m.epoch).next()
 }
 
 /// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing.
 fn may_fall_back(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Io
-    )
+    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Io)
 }

@@ -58,10 +58,7 @@ impl Mover {
             }
         });
         let thread = spawned.map_err(|e| Error::io("cannot start the threads of a run", e))?;
-        Ok(Mover {
-            sender: Some(sender),
-            thread: Some(thread),
-        })
+        Ok(Mover { sender: Some(sender), thread: Some(thread) })
     }
 
     pub(super) fn send(&self, manifest: Manifest, progress: Progress) {
@@ -106,15 +103,11 @@ pub(super) fn bring(node: &dyn Store, shared: &dyn Store, manifest: &Manifest) -
     let key = Names::new(&manifest.run).entry(manifest.sequence);
     let bytes = manifest.write();
     if !shared.commit(&key, &bytes)? {
-        let there = shared
-            .open(&key)
-            .and_then(|blob| crate::store::read_small(blob.as_ref()))?;
+        let there = shared.open(&key).and_then(|blob| crate::store::read_small(blob.as_ref()))?;
         if there != bytes {
             node.delete(&[key])?;
-            return Err(
-                Error::new(ErrorKind::Busy, "another process has taken this run over")
-                    .hint("end this one; it must not write any more"),
-            );
+            return Err(Error::new(ErrorKind::Busy, "another process has taken this run over")
+                .hint("end this one; it must not write any more"));
         }
     }
     Ok(())
@@ -135,9 +128,7 @@ fn copy(from: &dyn Blob, mut to: Box<dyn Put>) -> Result<()> {
         from.read_at(at, &mut buffer)?;
         let encoded = &buffer[(frame.position - at) as usize..];
         if checksum(encoded) != frame.checksum {
-            return Err(Error::damaged(
-                "a frame on the node is damaged; it was not moved on",
-            ));
+            return Err(Error::damaged("a frame on the node is damaged; it was not moved on"));
         }
         to.append(&buffer)?;
         at = frame.position + frame.encoded;
@@ -154,9 +145,7 @@ fn evict(node: &Arc<dyn Store>, shared: &dyn Store, newest: &Manifest) -> Result
     let log = Log::read(node.clone(), &newest.run)?;
     let mut old_entries = Vec::new();
     for sequence in &log.sequences {
-        let closed = log
-            .manifest(*sequence)?
-            .is_none_or(|m| m.epoch != newest.epoch);
+        let closed = log.manifest(*sequence)?.is_none_or(|m| m.epoch != newest.epoch);
         if closed && *sequence < newest.sequence && shared.open(&names.entry(*sequence)).is_ok() {
             old_entries.push(names.entry(*sequence));
         }

@@ -24,10 +24,8 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     options.check()?;
     let run = &options.run;
     let names = Names::new(run);
-    let lock = options
-        .shared
-        .lock(&names.lock())
-        .map_err(|error| error.at(format!("run {run:?}")))?;
+    let lock =
+        options.shared.lock(&names.lock()).map_err(|error| error.at(format!("run {run:?}")))?;
     let store: Arc<dyn Store> = match &options.node {
         Some(node) => {
             roll_forward(node, &options.shared, run)?;
@@ -39,25 +37,15 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     clean(&store, run, writer)?;
     // Seeded per run, so that nobody can prepare data whose prints collide.
     let seed = RandomState::new().build_hasher().finish();
-    Ok(Opened {
-        store,
-        writer,
-        seed,
-        lock,
-    })
+    Ok(Opened { store, writer, seed, lock })
 }
 
 /// Uses up the next sequence number: whoever had the run before cannot commit any more.
 fn take(store: &Arc<dyn Store>, run: &str) -> Result<u64> {
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     for _ in 0..100 {
         let sequence = Log::read(store.clone(), run)?.newest() + 1;
-        let time = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let opening = Opening {
             run: run.to_string(),
             sequence,
@@ -68,10 +56,8 @@ fn take(store: &Arc<dyn Store>, run: &str) -> Result<u64> {
             return Ok(sequence);
         }
     }
-    Err(
-        Error::new(ErrorKind::Busy, "other processes keep taking this run")
-            .at(format!("run {run:?}")),
-    )
+    Err(Error::new(ErrorKind::Busy, "other processes keep taking this run")
+        .at(format!("run {run:?}")))
 }
 
 /// Removes what unfinished saves of earlier writers left behind.
@@ -79,9 +65,7 @@ fn clean(store: &Arc<dyn Store>, run: &str, writer: u64) -> Result<()> {
     let names = Names::new(run);
     store.sweep(&names.log())?;
     let packs = store.list(&names.packs())?;
-    let packs = packs
-        .iter()
-        .filter_map(|item| Names::parse_pack(&item.name));
+    let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
     let earlier: Vec<_> = packs.filter(|pack| pack.writer < writer).collect();
     if earlier.is_empty() {
         return Ok(());
@@ -90,8 +74,6 @@ fn clean(store: &Arc<dyn Store>, run: &str, writer: u64) -> Result<()> {
     let Ok(named) = named_packs(store) else {
         return Ok(());
     };
-    let unnamed = earlier
-        .into_iter()
-        .filter(|pack| !named.contains(&(run.to_string(), *pack)));
+    let unnamed = earlier.into_iter().filter(|pack| !named.contains(&(run.to_string(), *pack)));
     store.delete(&unnamed.map(|pack| names.pack(pack)).collect::<Vec<_>>())
 }

@@ -126,10 +126,8 @@ impl Options {
             .hint("give it 1 MiB at least"));
         }
         if self.growth.is_nan() || self.growth < 0.0 {
-            return Err(
-                Error::usage(format!("a growth of {} makes no sense", self.growth))
-                    .hint("give a part of the state, such as 0.5"),
-            );
+            return Err(Error::usage(format!("a growth of {} makes no sense", self.growth))
+                .hint("give a part of the state, such as 0.5"));
         }
         Ok(())
     }

@@ -55,9 +55,7 @@ impl Progress {
 }
 
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 /// A checkpoint on its way to the store.
@@ -70,21 +68,11 @@ pub struct Save {
 
 impl Save {
     pub(super) fn new(step: u64, progress: Progress, changed: u64, blocked: Duration) -> Self {
-        Save {
-            step,
-            progress: Some(progress),
-            changed,
-            blocked,
-        }
+        Save { step, progress: Some(progress), changed, blocked }
     }
 
     pub(super) fn skipped(step: u64) -> Self {
-        Save {
-            step,
-            progress: None,
-            changed: 0,
-            blocked: Duration::ZERO,
-        }
+        Save { step, progress: None, changed: 0, blocked: Duration::ZERO }
     }
 
     /// The step that was handed over.
@@ -120,10 +108,7 @@ impl Save {
     fn wait(&self, reached: impl Fn(&Phase) -> bool) -> Result<()> {
         match &self.progress {
             Some(progress) => progress.wait(reached),
-            None => Err(Error::usage(format!(
-                "the checkpoint of step {} was skipped",
-                self.step
-            ))),
+            None => Err(Error::usage(format!("the checkpoint of step {} was skipped", self.step))),
         }
     }
 }

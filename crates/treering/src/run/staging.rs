@@ -27,10 +27,7 @@ pub(super) struct Staging {
 
 impl Staging {
     pub(super) fn new(limit: u64) -> Self {
-        Staging {
-            inner: Arc::default(),
-            limit,
-        }
+        Staging { inner: Arc::default(), limit }
     }
 
     pub(super) fn limit(&self) -> u64 {
@@ -38,10 +35,7 @@ impl Staging {
     }
 
     fn held(&self) -> MutexGuard<'_, Inner> {
-        self.inner
-            .0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.inner.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     fn wait_until(&self, ready: impl Fn(&Inner) -> bool) -> MutexGuard<'_, Inner> {
@@ -129,11 +123,7 @@ impl Staging {
 
     /// Hands a whole buffer over; its reservation stays until it is dropped.
     pub(super) fn keep(&self, buffer: MmapMut, reserved: u64) -> Staged {
-        Staged {
-            content: Content::Buffer(Some(buffer)),
-            reserved,
-            staging: self.clone(),
-        }
+        Staged { content: Content::Buffer(Some(buffer)), reserved, staging: self.clone() }
     }
 
     /// Copies the parts of a buffer that are needed, and gives buffer and reservation back.
@@ -150,11 +140,7 @@ impl Staging {
         }
         self.give_back(buffer);
         self.release(reserved - len as u64);
-        Staged {
-            content: Content::Tight(bytes),
-            reserved: len as u64,
-            staging: self.clone(),
-        }
+        Staged { content: Content::Tight(bytes), reserved: len as u64, staging: self.clone() }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::format::{
 use crate::lineage::{ChunkSize, MAX_PACKS, Method};
 use crate::merkle::{Digest, Hasher, Tree};
 use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
-use crate::restore::{Log, Restored};
+use crate::restore::{Checkpoint, Log, Restored};
 use crate::store::{Put, Store};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,11 +23,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// What another pack costs a restore besides its bytes: opening a file, counted in bytes.
-const PACK_COST: u64 = 64 << 10;
-/// What a region costs a restore besides its bytes, counted in bytes.
-const REGION_COST: u64 = 64;
 
 /// The beginning of a save.
 pub(super) struct Begin {
@@ -41,19 +36,9 @@ pub(super) struct Begin {
 /// What the worker is told, in order.
 pub(super) enum Message {
     Begin(Begin),
-    Batch {
-        strips: Vec<Strip>,
-        staged: Staged,
-    },
-    End {
-        changed: u64,
-        blocked: Duration,
-    },
-    Resume {
-        base: Option<Base>,
-        parent: Origin,
-        trees: Vec<(String, Tree)>,
-    },
+    Batch { strips: Vec<Strip>, staged: Staged },
+    End { changed: u64, blocked: Duration },
+    Resume { base: Option<Base>, parent: Origin, trees: Vec<(String, Tree)>, costs: Vec<u64> },
     Drain(Sender<()>),
 }
 
@@ -62,14 +47,15 @@ pub(super) enum Message {
 pub(super) struct Base {
     group: Group,
     epoch: Origin,
-    variables: Vec<VariableEntry>,
 }
 
 /// What both sides look at.
 #[derive(Default)]
 struct Shared {
-    /// The cost of the open epoch's deltas, as a restore sees it.
-    cost: AtomicU64,
+    /// What restoring the first checkpoint of the open epoch costs; 0 while it is under way.
+    whole: AtomicU64,
+    /// What the deltas since then add to it.
+    deltas: AtomicU64,
     /// The bytes of deltas that are under way.
     pending: AtomicU64,
     lost: AtomicBool,
@@ -89,9 +75,7 @@ impl Worker {
         let staging = Staging::new(options.staging);
         let (sender, receiver) = channel();
         let failed = |e| Error::io("cannot start the threads of a run", e);
-        let pool = rayon::ThreadPoolBuilder::new()
-            .thread_name(|n| format!("treering-{n}"))
-            .build();
+        let pool = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("treering-{n}")).build();
         let pool = pool.map_err(|e| failed(std::io::Error::other(e)))?;
         let mover = match &options.node {
             Some(node) => Some(Mover::start(node.clone(), options, failures.clone())?),
@@ -99,10 +83,7 @@ impl Worker {
         };
         let mut saver = Saver {
             store: opened.store.clone(),
-            first: options
-                .node
-                .clone()
-                .unwrap_or_else(|| options.shared.clone()),
+            first: options.node.clone().unwrap_or_else(|| options.shared.clone()),
             run: options.run.clone(),
             chunk: options.chunk,
             method: options.method,
@@ -120,15 +101,8 @@ impl Worker {
             pool,
         };
         let thread = std::thread::Builder::new().name("treering-saver".into());
-        let thread = thread
-            .spawn(move || saver.work(&receiver))
-            .map_err(failed)?;
-        Ok(Worker {
-            sender: Some(sender),
-            thread: Some(thread),
-            shared,
-            staging,
-        })
+        let thread = thread.spawn(move || saver.work(&receiver)).map_err(failed)?;
+        Ok(Worker { sender: Some(sender), thread: Some(thread), shared, staging })
     }
 
     pub(super) fn send(&self, message: Message) {
@@ -140,7 +114,8 @@ impl Worker {
 
     pub(super) fn begin(&mut self, begin: Begin) {
         if begin.whole {
-            self.shared.cost.store(0, Ordering::SeqCst);
+            self.shared.whole.store(0, Ordering::SeqCst);
+            self.shared.deltas.store(0, Ordering::SeqCst);
             self.shared.pending.store(0, Ordering::SeqCst);
         }
         self.send(Message::Begin(begin));
@@ -151,9 +126,16 @@ impl Worker {
         self.send(Message::End { changed, blocked });
     }
 
-    /// What the deltas of the open epoch cost a restore, those under way included.
-    pub(super) fn epoch_cost(&self) -> u64 {
-        self.shared.cost.load(Ordering::SeqCst) + self.shared.pending.load(Ordering::SeqCst)
+    /// Whether another delta of `expected` bytes would make restores of this epoch too slow: more
+    /// than `growth` times slower than that of its first checkpoint.
+    pub(super) fn epoch_is_over(&self, state: u64, expected: u64, growth: f64) -> bool {
+        let load = |value: &AtomicU64| value.load(Ordering::SeqCst);
+        let whole = match load(&self.shared.whole) {
+            0 => state,
+            cost => cost,
+        };
+        let deltas = load(&self.shared.deltas) + load(&self.shared.pending) + expected;
+        deltas as f64 > growth * whole as f64
     }
 
     /// Whether a save has failed since the last call, so that the next one cannot build on it.
@@ -169,22 +151,15 @@ impl Worker {
     }
 
     /// Goes on from a restored checkpoint.
-    pub(super) fn resume(&self, manifest: &Manifest, goes_on: bool, restored: &[Restored]) {
-        let base = goes_on.then(|| Base {
-            group: manifest.groups[0].clone(),
-            epoch: manifest.epoch.clone(),
-            variables: manifest.variables.clone(),
-        });
+    pub(super) fn resume(&self, checkpoint: &Checkpoint, goes_on: bool, restored: &[Restored]) {
+        let manifest = checkpoint.manifest();
+        let base = goes_on
+            .then(|| Base { group: manifest.groups[0].clone(), epoch: manifest.epoch.clone() });
         self.send(Message::Resume {
             base,
-            parent: Origin {
-                run: None,
-                sequence: manifest.sequence,
-            },
-            trees: restored
-                .iter()
-                .map(|r| (r.name.clone(), r.tree.clone()))
-                .collect(),
+            parent: Origin { run: None, sequence: manifest.sequence },
+            trees: restored.iter().map(|r| (r.name.clone(), r.tree.clone())).collect(),
+            costs: checkpoint.packs[0].iter().map(|pack| pack.footer.restore_cost()).collect(),
         });
     }
 }
@@ -228,16 +203,13 @@ impl Saver {
         while let Ok(message) = messages.recv() {
             match message {
                 Message::Begin(begin) => self.save(begin, messages),
-                Message::Resume {
-                    base,
-                    parent,
-                    trees,
-                } => {
+                Message::Resume { base, parent, trees, costs } => {
                     self.keeper.begin_epoch();
                     self.keeper.trees = trees.into_iter().collect();
                     self.base = base;
                     self.parent = Some(parent);
-                    self.count_base_cost();
+                    self.shared.whole.store(costs.first().copied().unwrap_or(0), Ordering::SeqCst);
+                    self.shared.deltas.store(costs.iter().skip(1).sum(), Ordering::SeqCst);
                 }
                 Message::Drain(done) => {
                     if let Some(mover) = &self.mover {
@@ -251,30 +223,11 @@ impl Saver {
         }
     }
 
-    /// The restored epoch has a cost already; its exact value is not known, so each of its packs
-    /// counts as one state in a hundred.
-    fn count_base_cost(&mut self) {
-        let cost = self.base.as_ref().map_or(0, |base| {
-            let bytes: u64 = base
-                .variables
-                .iter()
-                .filter_map(|v| v.description.bytes())
-                .sum();
-            (base.group.count() - 1).saturating_mul(PACK_COST + bytes / 100)
-        });
-        self.shared.cost.store(cost, Ordering::SeqCst);
-    }
-
     fn save(&mut self, begin: Begin, messages: &Receiver<Message>) {
         let mut ended = None;
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            self.write(&begin, messages, &mut ended)
-        }));
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.write(&begin, messages, &mut ended)));
         let outcome = outcome.unwrap_or_else(|_| {
-            Err(Error::new(
-                ErrorKind::Io,
-                "a save ended in an internal error; please report it",
-            ))
+            Err(Error::new(ErrorKind::Io, "a save ended in an internal error; please report it"))
         });
         while ended.is_none() {
             match messages.recv() {
@@ -285,10 +238,7 @@ impl Saver {
         }
         let changed = ended.map_or(0, |(changed, _)| changed);
         let took = |p: u64| Some(p.saturating_sub(changed));
-        let _ = self
-            .shared
-            .pending
-            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, took);
+        let _ = self.shared.pending.fetch_update(Ordering::SeqCst, Ordering::SeqCst, took);
         self.staging.end_save();
         match outcome {
             Ok(manifest) => self.hand_on(begin, manifest),
@@ -333,11 +283,7 @@ impl Saver {
             self.keeper.begin_epoch();
             self.keeper.trees.clear();
         }
-        let name = PackName {
-            writer: self.writer,
-            attempt: self.attempt,
-            group: 0,
-        };
+        let name = PackName { writer: self.writer, attempt: self.attempt, group: 0 };
         self.attempt += 1;
         let mut put = self.first.put(&Names::new(&self.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
@@ -350,16 +296,13 @@ impl Saver {
         stats.blocked_ns = ended.map_or(0, |(_, blocked)| blocked.as_nanos() as u64);
         let manifest = self.manifest(begin, base, name, seal, stats);
         let manifest = self.commit(manifest)?;
-        self.count_cost(&manifest, &footer);
-        self.base = Some(Base {
-            group: manifest.groups[0].clone(),
-            epoch: manifest.epoch.clone(),
-            variables: manifest.variables.clone(),
-        });
-        self.parent = Some(Origin {
-            run: None,
-            sequence: manifest.sequence,
-        });
+        let cost = footer.restore_cost();
+        match footer.ordinal {
+            0 => self.shared.whole.store(cost, Ordering::SeqCst),
+            _ => drop(self.shared.deltas.fetch_add(cost, Ordering::SeqCst)),
+        }
+        self.base = Some(Base { group: manifest.groups[0].clone(), epoch: manifest.epoch.clone() });
+        self.parent = Some(Origin { run: None, sequence: manifest.sequence });
         Ok(manifest)
     }
 
@@ -368,10 +311,10 @@ impl Saver {
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
-        let variables = begin.variables.iter().map(|d| Packed {
-            name: d.name.clone(),
-            bytes: d.bytes().unwrap_or(0),
-        });
+        let variables = begin
+            .variables
+            .iter()
+            .map(|d| Packed { name: d.name.clone(), bytes: d.bytes().unwrap_or(0) });
         Ok(Plan {
             run: self.run.clone(),
             name,
@@ -430,16 +373,7 @@ impl Saver {
         let sequence = self.sequence + 1;
         let (mut group, epoch) = match base {
             Some(base) => (base.group, base.epoch),
-            None => (
-                Group {
-                    packs: Vec::new(),
-                    seal,
-                },
-                Origin {
-                    run: None,
-                    sequence,
-                },
-            ),
+            None => (Group { packs: Vec::new(), seal }, Origin { run: None, sequence }),
         };
         group.push(&self.run, name, seal);
         let variables = begin.variables.iter().map(|description| VariableEntry {
@@ -451,9 +385,7 @@ impl Saver {
             base: None,
             trees: Vec::new(),
         });
-        let time = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Manifest {
             run: self.run.clone(),
             sequence,
@@ -480,10 +412,7 @@ impl Saver {
     fn commit(&mut self, mut manifest: Manifest) -> Result<Manifest> {
         let names = Names::new(&self.run);
         loop {
-            if self
-                .first
-                .commit(&names.entry(manifest.sequence), &manifest.write())?
-            {
+            if self.first.commit(&names.entry(manifest.sequence), &manifest.write())? {
                 self.sequence = manifest.sequence;
                 return Ok(manifest);
             }
@@ -496,29 +425,14 @@ impl Saver {
                 LogEntry::Opening(_) => false,
             };
             if !ours {
-                return Err(
-                    Error::new(ErrorKind::Busy, "another process has taken this run over")
-                        .hint("end this one; it must not write any more"),
-                );
+                return Err(Error::new(ErrorKind::Busy, "another process has taken this run over")
+                    .hint("end this one; it must not write any more"));
             }
-            let begins_epoch = manifest.epoch
-                == Origin {
-                    run: None,
-                    sequence: manifest.sequence,
-                };
+            let begins_epoch = manifest.epoch == Origin { run: None, sequence: manifest.sequence };
             manifest.sequence += 1;
             if begins_epoch {
                 manifest.epoch.sequence = manifest.sequence;
             }
         }
-    }
-
-    fn count_cost(&self, manifest: &Manifest, footer: &Footer) {
-        if footer.ordinal == 0 {
-            return;
-        }
-        let regions: usize = footer.deltas.iter().map(|d| d.regions.len()).sum();
-        let cost = manifest.groups[0].seal.size + PACK_COST + REGION_COST * regions as u64;
-        self.shared.cost.fetch_add(cost, Ordering::SeqCst);
     }
 }

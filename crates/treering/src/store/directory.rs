@@ -92,14 +92,8 @@ fn temporary(path: &Path) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let count = NEXT.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let host = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    path.with_file_name(format!(
-        "{TEMPORARY}{name}-{host}-{}-{count}",
-        std::process::id()
-    ))
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    path.with_file_name(format!("{TEMPORARY}{name}-{host}-{}-{count}", std::process::id()))
 }
 
 fn parent(path: &Path) -> &Path {
@@ -116,14 +110,8 @@ impl Store for DirectoryStore {
 
     fn put(&self, key: &str) -> Result<Box<dyn Put>> {
         let path = self.path(key)?;
-        let file = self
-            .create(&path)
-            .map_err(|e| self.failed("create", key, e))?;
-        Ok(Box::new(DirectoryPut {
-            disk: self.disk.clone(),
-            file: Some(file),
-            path,
-        }))
+        let file = self.create(&path).map_err(|e| self.failed("create", key, e))?;
+        Ok(Box::new(DirectoryPut { disk: self.disk.clone(), file: Some(file), path }))
     }
 
     fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
@@ -199,10 +187,7 @@ impl Store for DirectoryStore {
         let Ok(items) = self.disk.list(&path) else {
             return Ok(());
         };
-        for (name, ..) in items
-            .iter()
-            .filter(|(name, ..)| name.starts_with(TEMPORARY))
-        {
+        for (name, ..) in items.iter().filter(|(name, ..)| name.starts_with(TEMPORARY)) {
             let removed = self.disk.remove(&path.join(name));
             removed.map_err(|e| self.failed("remove", &format!("{folder}/{name}"), e))?;
         }
@@ -211,10 +196,7 @@ impl Store for DirectoryStore {
 
     fn lock(&self, key: &str) -> Result<Lock> {
         let path = self.path(key)?;
-        let host = rustix::system::uname()
-            .nodename()
-            .to_string_lossy()
-            .into_owned();
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let text = format!("process {} on {host}", std::process::id());
         let taken = match self.disk.lock(&path, &text) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -256,9 +238,7 @@ impl Put for DirectoryPut {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         if let Some(file) = &mut self.file {
-            let synced = file
-                .sync()
-                .and_then(|()| self.disk.sync_folder(parent(&self.path)));
+            let synced = file.sync().and_then(|()| self.disk.sync_folder(parent(&self.path)));
             synced.map_err(|e| self.failed(e))?;
         }
         self.file = None;
@@ -292,13 +272,11 @@ impl Blob for DirectoryBlob {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file
-            .read_at(offset, buffer)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => {
-                    Error::damaged("a file is shorter than it should be").at(&self.key)
-                }
-                _ => Error::io("cannot read a file of the store", error).at(&self.key),
-            })
+        self.file.read_at(offset, buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Error::damaged("a file is shorter than it should be").at(&self.key)
+            }
+            _ => Error::io("cannot read a file of the store", error).at(&self.key),
+        })
     }
 }

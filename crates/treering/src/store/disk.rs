@@ -54,10 +54,7 @@ impl Disk for OsDisk {
         let file = File::open(path)?;
         match file.metadata()?.is_file() {
             true => Ok(Box::new(file)),
-            false => Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "this is no file",
-            )),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no file")),
         }
     }
 
@@ -101,12 +98,7 @@ impl Disk for OsDisk {
 
     fn lock(&self, path: &Path, text: &str) -> io::Result<Box<dyn Any + Send + Sync>> {
         let mut options = OpenOptions::new();
-        let mut file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?;
+        let mut file = options.read(true).write(true).create(true).truncate(false).open(path)?;
         match file.try_lock() {
             Ok(()) => {
                 file.set_len(0)?;

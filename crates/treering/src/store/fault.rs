@@ -64,10 +64,7 @@ impl FaultStore {
 
     fn with(inner: Arc<dyn Store>, at: u64, fault: Option<Fault>) -> Self {
         let calls = AtomicU64::new(0);
-        FaultStore {
-            inner,
-            plan: Arc::new(Plan { calls, at, fault }),
-        }
+        FaultStore { inner, plan: Arc::new(Plan { calls, at, fault }) }
     }
 
     /// How many calls there were.
@@ -83,10 +80,7 @@ impl Store for FaultStore {
 
     fn put(&self, key: &str) -> Result<Box<dyn Put>> {
         self.plan.check()?;
-        Ok(Box::new(FaultPut {
-            inner: self.inner.put(key)?,
-            plan: self.plan.clone(),
-        }))
+        Ok(Box::new(FaultPut { inner: self.inner.put(key)?, plan: self.plan.clone() }))
     }
 
     fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
@@ -96,10 +90,7 @@ impl Store for FaultStore {
 
     fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
         self.plan.check()?;
-        Ok(Box::new(FaultBlob {
-            inner: self.inner.open(key)?,
-            plan: self.plan.clone(),
-        }))
+        Ok(Box::new(FaultBlob { inner: self.inner.open(key)?, plan: self.plan.clone() }))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Item>> {

@@ -23,9 +23,7 @@ impl MemoryStore {
 
 /// A panic of another thread leaves the map whole: every change is one call.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex
-        .lock()
-        .unwrap_or_else(|poisoned| poisoned.into_inner())
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Store for MemoryStore {
@@ -61,27 +59,15 @@ impl Store for MemoryStore {
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Item>> {
-        let prefix = if folder.is_empty() {
-            String::new()
-        } else {
-            format!("{folder}/")
-        };
+        let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut items = BTreeSet::new();
         for (key, bytes) in held(&self.objects).range(prefix.clone()..) {
             let Some(rest) = key.strip_prefix(&prefix) else {
                 break;
             };
             items.insert(match rest.split_once('/') {
-                Some((name, _)) => Item {
-                    name: name.into(),
-                    size: 0,
-                    folder: true,
-                },
-                None => Item {
-                    name: rest.into(),
-                    size: bytes.len() as u64,
-                    folder: false,
-                },
+                Some((name, _)) => Item { name: name.into(), size: 0, folder: true },
+                None => Item { name: rest.into(), size: bytes.len() as u64, folder: false },
             });
         }
         Ok(items.into_iter().collect())

@@ -92,9 +92,7 @@ pub type Lock = Box<dyn Any + Send + Sync>;
 pub(crate) fn read_small(blob: &dyn Blob) -> Result<Vec<u8>> {
     const LIMIT: u64 = 1 << 28;
     if blob.size() > LIMIT {
-        return Err(crate::error::Error::damaged(
-            "a file of the log is larger than any can be",
-        ));
+        return Err(crate::error::Error::damaged("a file of the log is larger than any can be"));
     }
     let mut bytes = vec![0; blob.size() as usize];
     blob.read_at(0, &mut bytes)?;

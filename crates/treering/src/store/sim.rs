@@ -106,9 +106,7 @@ impl PowerCut {
             PowerCut::Lose => 0,
             PowerCut::Keep => sides - 1,
             PowerCut::Random(state) => {
-                *state = state
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
+                *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 (*state >> 33) % sides
             }
         }
@@ -152,10 +150,7 @@ impl SimDisk {
         let mut next = State::default();
         for content in &state.files {
             let data = survive(content, &mut dice);
-            next.files.push(Content {
-                synced: data.clone(),
-                now: data,
-            });
+            next.files.push(Content { synced: data.clone(), now: data });
         }
         for (path, folder) in &state.folders {
             let mut names = folder.synced.clone();
@@ -164,13 +159,7 @@ impl SimDisk {
                     apply(&mut names, change);
                 }
             }
-            next.folders.insert(
-                path.clone(),
-                Folder {
-                    synced: names,
-                    changes: Vec::new(),
-                },
-            );
+            next.folders.insert(path.clone(), Folder { synced: names, changes: Vec::new() });
         }
         SimDisk(Arc::new(Mutex::new(next)))
     }
@@ -181,9 +170,7 @@ impl SimDisk {
     }
 
     fn held(&self) -> MutexGuard<'_, State> {
-        self.0
-            .lock()
-            .unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Counts an operation; the state, and whether it is to be torn.
@@ -248,9 +235,7 @@ impl State {
                 _ => return Err(io::ErrorKind::NotFound.into()),
             }
         }
-        self.folders
-            .get_mut(path)
-            .ok_or(io::ErrorKind::NotFound.into())
+        self.folders.get_mut(path).ok_or(io::ErrorKind::NotFound.into())
     }
 
     fn file(&mut self, path: &Path) -> io::Result<usize> {
@@ -278,18 +263,12 @@ impl Disk for SimDisk {
         let file = state.files.len();
         state.add(path, Node::File(file))?;
         state.files.push(Content::default());
-        Ok(Box::new(SimFile {
-            disk: self.clone(),
-            file,
-        }))
+        Ok(Box::new(SimFile { disk: self.clone(), file }))
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let file = self.whole()?.file(path)?;
-        Ok(Box::new(SimFile {
-            disk: self.clone(),
-            file,
-        }))
+        Ok(Box::new(SimFile { disk: self.clone(), file }))
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -299,10 +278,7 @@ impl Disk for SimDisk {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
         let ((parent, from), (_, to)) = (split(from)?, split(to)?);
-        state
-            .folder(&parent)?
-            .changes
-            .push(Change::Rename(from, to));
+        state.folder(&parent)?.changes.push(Change::Rename(from, to));
         Ok(())
     }
 

@@ -1,0 +1,61 @@
+//! Benchmarks: ratios to limits that are measured in the same run, never bare times.
+
+mod capture;
+mod limits;
+mod lineage;
+mod pattern;
+mod restore;
+
+use crate::output;
+use std::path::PathBuf;
+use treering::{Error, Result};
+
+/// The benchmarks there are.
+#[derive(Clone, Copy, clap::ValueEnum)]
+pub enum Name {
+    /// How long a checkpoint holds the program up, and how much it stores.
+    Capture,
+    /// How fast a state comes back, at the beginning and late in a lineage.
+    Restore,
+    /// Methods, chunk sizes and numbers of checkpoints on graphlet orbits, beside compressors.
+    Lineage,
+}
+
+/// What all benchmarks take.
+#[derive(clap::Args)]
+pub struct Options {
+    /// The size of the state (capture and restore).
+    #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]
+    pub size: u64,
+    /// The number of vertices of each graph (lineage).
+    #[arg(long, default_value_t = 200_000)]
+    pub vertices: u32,
+    /// Where to make the stores; a temporary folder unless told.
+    #[arg(long, value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+impl Options {
+    /// A folder that is removed when the benchmark ends.
+    fn folder(&self) -> Result<tempfile::TempDir> {
+        let made = match &self.dir {
+            Some(dir) => tempfile::tempdir_in(dir),
+            None => tempfile::tempdir(),
+        };
+        made.map_err(|e| Error::io("cannot make a folder for the benchmark", e))
+    }
+}
+
+pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
+    match name {
+        Name::Capture => capture::run(options, json),
+        Name::Restore => restore::run(options, json),
+        Name::Lineage => lineage::run(options, json),
+    }
+}
+
+/// The bytes of a table of integers.
+fn bytes_of<T: treering::Element>(data: &[T]) -> &[u8] {
+    // SAFETY: an element has no padding, and any of its bytes may be read.
+    unsafe { std::slice::from_raw_parts(data.as_ptr().cast(), size_of_val(data)) }
+}

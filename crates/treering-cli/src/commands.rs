@@ -1,0 +1,258 @@
+//! The commands that look at a store and tidy it.
+
+use crate::output;
+use serde_json::json;
+use treering::library::{CheckpointInfo, Keep, Place, PrunePlan, RunInfo};
+use treering::{Error, ErrorKind, Library, Result};
+
+/// The store of a place, and the place.
+fn open(place: &str) -> Result<(Library, Place)> {
+    let place = Place::parse(place)?;
+    Ok((Library::open(&place.store)?, place))
+}
+
+/// The run that a place must name.
+fn run_of(place: &Place) -> Result<&str> {
+    place.run.as_deref().ok_or_else(|| {
+        Error::usage(format!("{place} names no run"))
+            .hint("write STORE#RUN; `treering ls STORE` lists the runs")
+    })
+}
+
+/// A place without a step, for commands that work on whole runs.
+fn no_step(place: &Place) -> Result<()> {
+    match place.step {
+        None => Ok(()),
+        Some(_) => {
+            Err(Error::usage(format!("{place} names one checkpoint")).hint("leave out the @STEP"))
+        }
+    }
+}
+
+pub fn ls(place: &str, all: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    if place.step.is_some() {
+        return show(&place.to_string(), json);
+    }
+    match place.run {
+        Some(run) => ls_run(&library, &run, all, json),
+        None => ls_store(&library, json),
+    }
+}
+
+fn ls_store(library: &Library, json: bool) -> Result<()> {
+    let runs = library.runs()?;
+    if json {
+        return output::json(&json!({ "runs": runs }));
+    }
+    let row = |run: &RunInfo| {
+        vec![
+            run.name.clone(),
+            run.checkpoints.to_string(),
+            run.newest_step.map_or("–".into(), |s| s.to_string()),
+            run.newest_time.map_or("–".into(), output::moment),
+            output::bytes(run.full_bytes),
+            output::bytes(run.stored_bytes),
+            output::ratio(run.full_bytes, run.stored_bytes),
+            match run.unreadable {
+                0 => String::new(),
+                n => format!("{n} unreadable"),
+            },
+        ]
+    };
+    let header =
+        ["run", "checkpoints", "newest step", "captured", "full copies", "stored", "ratio", ""];
+    output::line(output::table(&header, &[3, 7], runs.iter().map(row)));
+    Ok(())
+}
+
+fn ls_run(library: &Library, run: &str, all: bool, json: bool) -> Result<()> {
+    let (mut checkpoints, trouble) = library.checkpoints(run)?;
+    let abandoned = checkpoints.iter().filter(|c| c.abandoned).count();
+    if !all {
+        checkpoints.retain(|c| !c.abandoned);
+    }
+    if json {
+        let unreadable: Vec<String> = trouble.iter().map(Error::to_string).collect();
+        return output::json(
+            &json!({ "run": run, "checkpoints": checkpoints, "unreadable": unreadable }),
+        );
+    }
+    let row = |c: &CheckpointInfo| {
+        let whole = c.epoch.run.is_none() && c.epoch.sequence == c.sequence;
+        let mut remark = Vec::new();
+        remark.extend(whole.then(|| "whole".to_string()));
+        remark.extend(c.abandoned.then(|| "abandoned".to_string()));
+        if let Some(from) = c.parent.as_ref().and_then(|p| p.run.as_ref()) {
+            remark.push(format!("branch of {from}"));
+        }
+        vec![
+            c.step.to_string(),
+            output::moment(c.time),
+            output::bytes(c.full_bytes),
+            output::bytes(c.stats.same_bytes),
+            output::bytes(c.stats.moved_bytes),
+            output::bytes(c.stats.new_bytes),
+            output::bytes(c.stored_bytes),
+            output::ratio(c.full_bytes, c.stored_bytes),
+            output::seconds(c.stats.blocked_ns as f64 / 1e9),
+            remark.join(", "),
+        ]
+    };
+    let header =
+        ["step", "captured", "size", "same", "moved", "new", "stored", "ratio", "blocked", ""];
+    output::line(output::table(&header, &[1, 9], checkpoints.iter().map(row)));
+    if abandoned > 0 && !all {
+        output::line(format!("and {abandoned} of abandoned branches (--all lists them)"));
+    }
+    for error in &trouble {
+        eprintln!("treering: unreadable: {error}");
+    }
+    Ok(())
+}
+
+pub fn show(place: &str, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    let run = run_of(&place)?;
+    let checkpoint = library.checkpoint(run, place.step)?;
+    let manifest = checkpoint.manifest();
+    let variables = library.variables(&checkpoint);
+    let packs: u64 = manifest.groups.iter().map(|group| group.count()).sum();
+    if json {
+        return output::json(&json!({
+            "run": run, "step": manifest.step, "sequence": manifest.sequence, "time": manifest.time,
+            "parent": manifest.parent, "epoch": manifest.epoch, "ranks": manifest.ranks,
+            "groups": manifest.groups.len(), "packs": packs, "full_bytes": manifest.full_bytes(),
+            "stats": manifest.stats, "variables": variables, "notes": checkpoint.notes(),
+        }));
+    }
+    output::line(format!(
+        "{run}@{}   captured {}   {} in {} variable{}   needs {packs} pack{}",
+        manifest.step,
+        output::moment(manifest.time),
+        output::bytes(manifest.full_bytes()),
+        variables.len(),
+        if variables.len() == 1 { "" } else { "s" },
+        if packs == 1 { "" } else { "s" },
+    ));
+    let row = |v: &treering::library::VariableInfo| {
+        let part = v.part.as_ref().map(|p| format!("at {:?} of {}", p.offset, p.global));
+        vec![
+            v.name.clone(),
+            v.rank.to_string(),
+            v.dtype.to_string(),
+            v.shape.to_string(),
+            part.unwrap_or_default(),
+            output::bytes(v.bytes),
+            output::bytes(v.new_bytes),
+            output::bytes(v.moved_bytes),
+            output::bytes(v.chunk_bytes),
+            v.root[..12].to_string(),
+        ]
+    };
+    let header =
+        ["variable", "rank", "type", "shape", "part", "size", "new", "moved", "chunk", "root"];
+    output::line(output::table(&header, &[2, 3, 4, 9], variables.iter().map(row)));
+    for note in checkpoint.notes() {
+        eprintln!("treering: note: {note}");
+    }
+    Ok(())
+}
+
+pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    no_step(&place)?;
+    let bar = output::progress("verifying");
+    let report = library.verify(place.run.as_deref(), deep, &|done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    })?;
+    bar.finish_and_clear();
+    if json {
+        output::json(&report)?;
+    } else {
+        for finding in &report.findings {
+            output::line(format!("damaged: {}: {}", finding.place, finding.what));
+        }
+        for key in &report.unreferenced {
+            output::line(format!("not referred to by any checkpoint: {key}"));
+        }
+        output::line(format!(
+            "{} of {} checkpoints are sound; {} in {} packs were read and checked",
+            report.sound,
+            report.checkpoints,
+            output::bytes(report.bytes),
+            report.packs
+        ));
+    }
+    match report.findings.len() {
+        0 => Ok(()),
+        count => Err(Error::new(
+            ErrorKind::Damaged,
+            format!("{count} thing{} wrong in {place}", if count == 1 { " is" } else { "s are" }),
+        )
+        .hint(
+            "checkpoints that are not named above restore; Run::restore takes the newest that does",
+        )),
+    }
+}
+
+pub fn prune(
+    place: &str,
+    keep_last: u64,
+    keep_every: Option<u64>,
+    dry_run: bool,
+    json: bool,
+) -> Result<()> {
+    let (library, place) = open(place)?;
+    no_step(&place)?;
+    let run = run_of(&place)?;
+    let keep = Keep { last: keep_last, every: keep_every };
+    let bar = output::progress("checking what stays");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let plan = match dry_run {
+        true => library.plan_prune(run, keep, &told)?,
+        false => library.prune(run, keep, &told)?,
+    };
+    bar.finish_and_clear();
+    match json {
+        true => output::json(&json!({ "dry_run": dry_run, "plan": plan })),
+        false => {
+            print_plan(&plan, dry_run);
+            Ok(())
+        }
+    }
+}
+
+fn print_plan(plan: &PrunePlan, dry_run: bool) {
+    let steps = |pairs: &[(u64, u64)]| match pairs {
+        [] => "none".to_string(),
+        pairs => pairs.iter().map(|(step, _)| step.to_string()).collect::<Vec<_>>().join(", "),
+    };
+    let (verb, freed) = match dry_run {
+        true => ("would remove", "would free"),
+        false => ("removed", "freed"),
+    };
+    output::line(format!("keeps steps: {}", steps(&plan.kept)));
+    output::line(format!("{verb} steps: {}", steps(&plan.removed)));
+    output::line(format!("{freed} {} in {} packs", output::bytes(plan.bytes), plan.packs.len()));
+    plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
+}
+
+pub fn branch(place: &str, new: &str, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    let manifest = library.branch(run_of(&place)?, place.step, new)?;
+    if json {
+        return output::json(
+            &json!({ "run": manifest.run, "step": manifest.step, "parent": manifest.parent }),
+        );
+    }
+    output::line(format!(
+        "run {:?} begins with step {} and shares its bytes",
+        manifest.run, manifest.step
+    ));
+    Ok(())
+}

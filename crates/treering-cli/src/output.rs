@@ -1,0 +1,137 @@
+//! How results look: tables, numbers with units, progress, JSON.
+
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+use std::io::{IsTerminal, Write};
+use std::time::{Duration, UNIX_EPOCH};
+use treering::{Error, Result};
+
+/// A size in the unit that suits it.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    if bytes < 1024 {
+        return format!("{bytes} B");
+    }
+    let power = (bytes.ilog2() / 10).min(UNITS.len() as u32);
+    let value = bytes as f64 / 1024f64.powi(power as i32);
+    let digits = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    format!("{value:.digits$} {}", UNITS[power as usize - 1])
+}
+
+/// A size such as `512MiB`, `2 GiB` or `4096`.
+pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let power = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 1,
+        "m" | "mib" => 2,
+        "g" | "gib" => 3,
+        "t" | "tib" => 4,
+        _ => {
+            return Err(format!("{text:?} is no size; write a number and B, KiB, MiB, GiB or TiB"));
+        }
+    };
+    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size"))?;
+    number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too large"))
+}
+
+/// A time span in the unit that suits it.
+pub fn seconds(seconds: f64) -> String {
+    match seconds {
+        s if s < 1e-3 => format!("{:.0} µs", s * 1e6),
+        s if s < 1.0 => format!("{:.1} ms", s * 1e3),
+        s if s < 120.0 => format!("{s:.2} s"),
+        s => format!("{:.0} min", s / 60.0),
+    }
+}
+
+/// A moment, in UTC.
+pub fn moment(milliseconds: u64) -> String {
+    let time = UNIX_EPOCH + Duration::from_millis(milliseconds);
+    humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
+}
+
+/// How many times smaller.
+pub fn ratio(full: u64, stored: u64) -> String {
+    match stored {
+        0 => "–".to_string(),
+        _ => match full as f64 / stored as f64 {
+            r if r < 10.0 => format!("{r:.2}×"),
+            r if r < 100.0 => format!("{r:.1}×"),
+            r => format!("{r:.0}×"),
+        },
+    }
+}
+
+/// A line under the header and nothing else.
+const PLAIN: &str = "     ──            ";
+
+/// A table whose first column is text and whose others, unless named in `left`, are numbers.
+pub fn table(
+    header: &[&str],
+    left: &[usize],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut table = Table::new();
+    table.load_preset(PLAIN).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header);
+    for row in rows {
+        table.add_row(row);
+    }
+    for (at, column) in table.column_iter_mut().enumerate() {
+        if at > 0 && !left.contains(&at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string()
+}
+
+/// Prints a line; a closed pipe ends the command quietly.
+pub fn line(text: impl AsRef<str>) {
+    if writeln!(std::io::stdout(), "{}", text.as_ref()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints one JSON document.
+pub fn json(value: &impl Serialize) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|e| Error::usage(format!("the result cannot be written as JSON: {e}")))?;
+    line(text);
+    Ok(())
+}
+
+/// A progress bar on a terminal; nothing in a pipe.
+pub fn progress(what: &str) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(0).with_message(what.to_string());
+    let style = "{msg} {bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left";
+    if let Ok(style) = ProgressStyle::with_template(style) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_units_and_return() {
+        assert_eq!(bytes(0), "0 B");
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.50 KiB");
+        assert_eq!(bytes(512 << 20), "512 MiB");
+        assert_eq!(bytes(u64::MAX), "16.0 EiB");
+        assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
+        assert_eq!(parse_bytes("2 GiB"), Ok(2 << 30));
+        assert_eq!(parse_bytes("77"), Ok(77));
+        for junk in ["", "MiB", "-1", "5x", "99999999999999999999", "99999999999TiB"] {
+            assert!(parse_bytes(junk).is_err(), "{junk}");
+        }
+    }
+}

@@ -1,0 +1,433 @@
+//! Two tiers: the node's store is near, the shared one lasts, and either can make good what the
+//! other has lost.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use treering::store::{
+    Blob, DirectoryStore, Fault, FaultStore, Item, Lock, MemoryStore, Put, Store, TieredStore,
+};
+use treering::{
+    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+};
+
+const BYTES: usize = 4000;
+
+fn state(step: u64) -> Vec<u8> {
+    let mut field: Vec<u8> = (0..BYTES as u32).map(|i| (i * i / 3) as u8).collect();
+    for past in 1..=step {
+        let at = (past as usize * 911) % (BYTES - 100);
+        field[at..at + 100].fill(past as u8);
+    }
+    field
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+/// Three deltas or so to an epoch.
+fn options(node: &Arc<dyn Store>, shared: &Arc<dyn Store>) -> Options {
+    Options::in_store(shared.clone(), "r")
+        .node(node.clone())
+        .chunk(ChunkSize::new(64).unwrap())
+        .encoding(Encoding::Raw)
+        .growth(2.5)
+}
+
+fn save(run: &mut Run, step: u64) -> treering::Save {
+    let field = state(step);
+    let save = run.checkpoint(step, &[Variable::new("field", &field)]);
+    save.unwrap()
+}
+
+/// The step that was restored, exactly, and what went wrong on the way.
+fn restore(run: &mut Run) -> Option<(u64, Vec<String>)> {
+    let mut field = vec![0xEE; BYTES];
+    let restored = run.restore(&mut [VariableMut::new("field", &mut field)]);
+    let restored = restored.unwrap()?;
+    assert_eq!(field, state(restored.step));
+    Some((restored.step, restored.notes))
+}
+
+/// The steps of the run in a store, each of which restores exactly.
+fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
+    let library = Library::of(store.clone());
+    let (all, trouble) = library.checkpoints("r").unwrap();
+    assert!(trouble.is_empty(), "{trouble:?}");
+    for info in &all {
+        let checkpoint = library.checkpoint("r", Some(info.step)).unwrap();
+        let field = checkpoint.read::<u8>("field").unwrap();
+        assert_eq!(field, state(info.step), "step {}", info.step);
+    }
+    let report = library.verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+    all.iter().map(|info| info.step).collect()
+}
+
+/// A store whose puts and commits wait at a gate, or fail while it is down.
+#[derive(Clone)]
+struct Gate {
+    inner: Arc<dyn Store>,
+    closed: Arc<(Mutex<bool>, Condvar)>,
+    down: Arc<AtomicBool>,
+}
+
+impl Gate {
+    fn new(inner: Arc<dyn Store>) -> Self {
+        Gate { inner, closed: Arc::default(), down: Arc::default() }
+    }
+
+    fn close(&self, closed: bool) {
+        *self.closed.0.lock().unwrap() = closed;
+        self.closed.1.notify_all();
+    }
+
+    fn go_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn pass(&self) -> Result<()> {
+        let held = self.closed.0.lock().unwrap();
+        drop(self.closed.1.wait_while(held, |closed| *closed).unwrap());
+        match self.down.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "the shared store is down")),
+            false => Ok(()),
+        }
+    }
+}
+
+impl Store for Gate {
+    fn name(&self) -> String {
+        "gate".into()
+    }
+    fn put(&self, key: &str) -> Result<Box<dyn Put>> {
+        self.pass()?;
+        self.inner.put(key)
+    }
+    fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
+        self.pass()?;
+        self.inner.commit(key, bytes)
+    }
+    fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
+        self.inner.open(key)
+    }
+    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+        self.inner.list(folder)
+    }
+    fn delete(&self, keys: &[String]) -> Result<()> {
+        self.inner.delete(keys)
+    }
+    fn lock(&self, key: &str) -> Result<Lock> {
+        self.inner.lock(key)
+    }
+}
+
+#[test]
+fn staged_comes_before_durable() {
+    let (node, inner) = (memory(), memory());
+    let gate = Gate::new(inner.clone());
+    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    gate.close(true);
+    let save = save(&mut run, 0);
+    save.staged().unwrap();
+    // Nothing can have passed the gate yet, so it is on the node and nowhere else.
+    assert_eq!(steps(&node), [0]);
+    assert_eq!(Library::of(inner.clone()).checkpoints("r").unwrap().0.len(), 0);
+    gate.close(false);
+    save.durable().unwrap();
+    save.staged().unwrap();
+    assert_eq!(steps(&inner), [0]);
+}
+
+#[test]
+fn what_is_staged_stays_so_when_the_shared_store_fails() {
+    let (node, gate) = (memory(), Gate::new(memory()));
+    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    gate.go_down(true);
+    let save = save(&mut run, 0);
+    assert!(save.durable().is_err());
+    // The answer must not depend on whether the mover was faster than the question.
+    save.staged().unwrap();
+    assert_eq!(steps(&node), [0]);
+}
+
+#[test]
+fn a_lost_node_costs_nothing_that_was_durable() {
+    let (node, shared) = (memory(), memory());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    for step in 0..9 {
+        save(&mut run, step).durable().unwrap();
+        // The node may be lost at any moment.
+        assert_eq!(steps(&shared), (0..=step).collect::<Vec<_>>());
+    }
+    drop(run);
+    let node = memory();
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    let (step, notes) = restore(&mut run).unwrap();
+    assert_eq!((step, notes), (8, Vec::new()));
+    save(&mut run, 9).durable().unwrap();
+    drop(run);
+    assert_eq!(steps(&shared), (0..10).collect::<Vec<_>>());
+}
+
+fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        match path.is_dir() {
+            true => files(&path, found),
+            false => found.push(path),
+        }
+    }
+}
+
+#[test]
+fn a_damaged_copy_on_the_node_is_served_from_shared() {
+    let folder = tempfile::tempdir().unwrap();
+    let node: Arc<dyn Store> = Arc::new(DirectoryStore::new(folder.path()));
+    let shared = memory();
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
+    drop(run);
+    let mut all = Vec::new();
+    files(folder.path(), &mut all);
+    let packs = all.iter().filter(|f| f.extension().is_some());
+    let packs: Vec<PathBuf> = packs.cloned().collect();
+    assert_eq!(packs.len(), 3, "{all:?}");
+    for file in &packs {
+        let good = std::fs::read(file).unwrap();
+        // In a frame, in the footer, in the trailer, and cut off.
+        for at in [20, good.len() - 60, good.len() - 3, good.len()] {
+            let mut bad = good.clone();
+            match bad.get_mut(at) {
+                Some(byte) => *byte ^= 0x20,
+                None => bad.truncate(at / 2),
+            }
+            std::fs::write(file, &bad).unwrap();
+            let mut run = Run::open(options(&node, &shared)).unwrap();
+            let (step, notes) = restore(&mut run).unwrap();
+            assert_eq!(step, 2);
+            assert!(!notes.is_empty(), "byte {at} of {}", file.display());
+            drop(run);
+            let tiers: Arc<dyn Store> = Arc::new(TieredStore::new(node.clone(), shared.clone()));
+            let report = Library::of(tiers).verify(None, true, &|_, _| {}).unwrap();
+            assert!(!report.is_sound() && report.sound == report.checkpoints);
+        }
+        std::fs::write(file, &good).unwrap();
+    }
+    for file in all.iter().filter(|f| f.extension().is_none()) {
+        std::fs::write(file, "junk").unwrap();
+    }
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    assert_eq!(restore(&mut run).unwrap().0, 2);
+}
+
+#[test]
+fn a_flip_in_any_read_of_the_node_is_made_good() {
+    let (node, shared) = (memory(), memory());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
+    drop(run);
+    let counting = FaultStore::counting(node.clone());
+    let tiers: Arc<dyn Store> =
+        Arc::new(TieredStore::new(Arc::new(counting.clone()), shared.clone()));
+    let read = |tiers: Arc<dyn Store>| {
+        let checkpoint = Library::of(tiers).checkpoint("r", None).unwrap();
+        assert_eq!(checkpoint.step(), 2);
+        assert_eq!(checkpoint.read::<u8>("field").unwrap(), state(2));
+        checkpoint.notes()
+    };
+    assert_eq!(read(tiers), Vec::<String>::new());
+    let calls = counting.calls();
+    assert!(calls > 10);
+    let mut noted = 0;
+    for fault in [Fault::Flip, Fault::Fail] {
+        for at in 0..calls {
+            let faulty = Arc::new(FaultStore::new(node.clone(), at, fault));
+            let notes = read(Arc::new(TieredStore::new(faulty, shared.clone())));
+            noted += notes.len();
+        }
+    }
+    assert!(noted > 0);
+}
+
+#[test]
+fn what_is_complete_on_the_node_only_is_brought_forward() {
+    let (node, shared) = (memory(), memory());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    (0..2).for_each(|step| save(&mut run, step).durable().unwrap());
+    drop(run);
+    // The shared store is full from some call after the opening on.
+    let counting: Arc<dyn Store> = Arc::new(FaultStore::counting(shared.clone()));
+    let counted = FaultStore::counting(counting);
+    drop(Run::open(options(&node, &(Arc::new(counted.clone()) as Arc<dyn Store>))).unwrap());
+    let full = FaultStore::new(shared.clone(), counted.calls() + 20, Fault::FailFrom);
+    let full: Arc<dyn Store> = Arc::new(full);
+    let mut run = Run::open(options(&node, &full)).unwrap();
+    let mut only_staged = Vec::new();
+    for step in 2..8 {
+        if let Err(error) = save(&mut run, step).durable() {
+            assert_eq!(error.kind(), ErrorKind::Full);
+            only_staged.push(step);
+        }
+    }
+    let reported: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
+    assert_eq!(reported, only_staged);
+    assert!(only_staged.len() >= 4);
+    drop(run);
+    assert!(steps(&shared).len() < 8);
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    assert_eq!(steps(&shared), (0..8).collect::<Vec<_>>());
+    assert_eq!(restore(&mut run).unwrap().0, 7);
+    save(&mut run, 8).durable().unwrap();
+    assert_eq!(steps(&shared), (0..9).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_shared_store_that_fails_once_heals_with_the_next_save() {
+    let (node, inner) = (memory(), memory());
+    let gate = Gate::new(inner.clone());
+    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    gate.go_down(true);
+    let lost = save(&mut run, 1).durable();
+    assert_eq!(lost.unwrap_err().kind(), ErrorKind::Io);
+    assert_eq!(run.failures().len(), 1);
+    gate.go_down(false);
+    save(&mut run, 2).durable().unwrap();
+    // Its packs are there again, whatever the node does now.
+    assert!(steps(&inner).contains(&2));
+    assert!(run.failures().is_empty());
+    drop(run);
+    drop(Run::open(options(&node, &shared)).unwrap());
+    assert_eq!(steps(&inner), [0, 1, 2]);
+}
+
+#[test]
+fn every_single_failure_of_either_tier_heals() {
+    let played = |node: Arc<dyn Store>, shared: Arc<dyn Store>| {
+        let mut durable = BTreeSet::new();
+        let opened = Run::open(options(&node, &shared));
+        let mut run = opened.or_else(|_| Run::open(options(&node, &shared))).unwrap();
+        let mut failed = 0;
+        for step in 0..6 {
+            let save = save(&mut run, step);
+            match save.durable() {
+                Ok(()) => drop(durable.insert(step)),
+                Err(_) => failed += 1,
+            }
+        }
+        assert_eq!(run.failures().len(), failed);
+        assert!(failed <= 1, "one fault made {failed} saves fail");
+        durable
+    };
+    for at_node in [true, false] {
+        let count = FaultStore::counting(memory());
+        let counted: Arc<dyn Store> = Arc::new(count.clone());
+        match at_node {
+            true => played(counted, memory()),
+            false => played(memory(), counted),
+        };
+        for at in 0..count.calls() {
+            for fault in [Fault::Fail, Fault::Tear] {
+                let (node, shared) = (memory(), memory());
+                let faulty = |inner: &Arc<dyn Store>| -> Arc<dyn Store> {
+                    Arc::new(FaultStore::new(inner.clone(), at, fault))
+                };
+                let durable = match at_node {
+                    true => played(faulty(&node), shared.clone()),
+                    false => played(node.clone(), faulty(&shared)),
+                };
+                let there: BTreeSet<u64> = steps(&shared).into_iter().collect();
+                assert!(there.is_superset(&durable), "{at_node} {at} {fault:?}");
+                let mut run = Run::open(options(&node, &shared)).unwrap();
+                restore(&mut run).unwrap();
+                save(&mut run, 6).durable().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_checkpoint_on_the_node_does_not_keep_the_run_from_opening() {
+    let folder = tempfile::tempdir().unwrap();
+    let node: Arc<dyn Store> = Arc::new(DirectoryStore::new(folder.path()));
+    let inner = memory();
+    let gate = Gate::new(inner.clone());
+    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    gate.go_down(true);
+    assert!(save(&mut run, 1).durable().is_err());
+    drop(run);
+    gate.go_down(false);
+    let mut all = Vec::new();
+    files(folder.path(), &mut all);
+    let newest = all.iter().filter(|f| f.extension().is_some()).max();
+    let mut bytes = std::fs::read(newest.unwrap()).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(newest.unwrap(), &bytes).unwrap();
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    let (step, notes) = restore(&mut run).unwrap();
+    assert_eq!(step, 0);
+    assert!(!notes.is_empty());
+    save(&mut run, 1).durable().unwrap();
+    drop(run);
+    assert_eq!(steps(&inner), [0, 1]);
+}
+
+/// A node that was away while the run went on elsewhere holds a past that is over.
+#[test]
+fn what_another_node_has_overtaken_is_not_brought_forward() {
+    let (first, second, inner) = (memory(), memory(), memory());
+    let gate = Gate::new(inner.clone());
+    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let mut run = Run::open(options(&first, &shared)).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    gate.go_down(true);
+    for step in 1..6 {
+        assert!(save(&mut run, step).durable().is_err());
+    }
+    drop(run);
+    gate.go_down(false);
+    let mut run = Run::open(options(&second, &shared)).unwrap();
+    assert_eq!(restore(&mut run).unwrap().0, 0);
+    save(&mut run, 1).durable().unwrap();
+    drop(run);
+    let mut run = Run::open(options(&first, &shared)).unwrap();
+    assert_eq!(restore(&mut run).unwrap().0, 1);
+    save(&mut run, 2).durable().unwrap();
+    drop(run);
+    assert_eq!(restore(&mut Run::open(options(&second, &shared)).unwrap()).unwrap().0, 2);
+}
+
+#[test]
+fn eviction_keeps_everything_restorable() {
+    let (node, shared) = (memory(), memory());
+    let tiers: Arc<dyn Store> = Arc::new(TieredStore::new(node.clone(), shared.clone()));
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    for step in 0..36 {
+        save(&mut run, step).durable().unwrap();
+        if step % 12 == 7 {
+            drop(run);
+            run = Run::open(options(&node, &shared)).unwrap();
+            assert_eq!(restore(&mut run).unwrap().0, step);
+        }
+    }
+    drop(run);
+    let all: Vec<u64> = (0..36).collect();
+    assert_eq!(steps(&tiers), all);
+    assert_eq!(steps(&shared), all);
+    let (infos, _) = Library::of(shared.clone()).checkpoints("r").unwrap();
+    let epochs: BTreeSet<u64> = infos.iter().map(|c| c.epoch.sequence).collect();
+    assert!(epochs.len() >= 5, "{epochs:?}");
+    // The node holds no more than the open epoch and what closed with it.
+    let near = node.list("runs/r/packs").unwrap();
+    let far = shared.list("runs/r/packs").unwrap();
+    assert_eq!(far.len(), 36);
+    assert!(near.len() < 10, "{near:?}");
+}
