@@ -306,7 +306,7 @@ fn fail_everywhere(start: &Start, scenario: Scenario, fault: SimFault) {
         let what = format!("{fault:?} at operation {at}");
         assert!(witness.stuck.is_empty(), "{what}: {:?}", witness.stuck);
         assert_eq!(witness.unreported, Vec::<u64>::new(), "{what}");
-        for cut in cuts(at, 1) {
+        for cut in cuts(at, 0) {
             check(disk.after_cut(cut), &witness, &format!("{what}, {cut:?}"));
         }
     }
@@ -323,7 +323,7 @@ fn kill_everywhere(start: &Start, scenario: Scenario) {
         scenario(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &mut witness);
         let what = format!("killed before operation {at}");
         assert!(witness.stuck.is_empty(), "{what}: {:?}", witness.stuck);
-        for cut in cuts(at, 1) {
+        for cut in cuts(at, 0) {
             check(disk.after_cut(cut), &witness, &format!("{what}, {cut:?}"));
         }
     }

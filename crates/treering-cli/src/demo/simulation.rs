@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use treering::{Options, Result, Run, Variable, VariableMut};
 
-/// The number of cells along each side.
+/// The number of cells along each side, unless told.
 pub const SIDE: usize = 640;
 
 const FEED: f64 = 0.0545;
@@ -31,20 +31,34 @@ pub struct Arguments {
     /// How many steps lie between checkpoints.
     #[arg(long)]
     pub every: u64,
+    /// The number of cells along each side.
+    #[arg(long, default_value_t = SIDE, value_parser = side)]
+    pub side: usize,
+}
+
+fn side(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(side) if (32..=1 << 15).contains(&side) => Ok(side),
+        _ => Err("a side has 32 to 32768 cells".into()),
+    }
 }
 
 /// The state: two fields, row by row.
+#[derive(Clone)]
 pub struct State {
+    side: usize,
     u: Vec<f64>,
     v: Vec<f64>,
 }
 
 impl State {
-    fn new() -> Self {
-        let mut state = State { u: vec![1.0; SIDE * SIDE], v: vec![0.0; SIDE * SIDE] };
-        for (x, y) in [(200, 210), (420, 250), (300, 430)] {
-            for (dx, dy) in (0..12).flat_map(|dy| (0..12).map(move |dx| (dx, dy))) {
-                let at = (y + dy) * SIDE + x + dx;
+    fn new(side: usize) -> Self {
+        let mut state = State { side, u: vec![1.0; side * side], v: vec![0.0; side * side] };
+        // Three drops, at these parts of the sides.
+        for (x, y) in [(0.31, 0.33), (0.66, 0.39), (0.47, 0.67)] {
+            let (x, y) = ((x * side as f64) as usize, (y * side as f64) as usize);
+            for (dx, dy) in (0..8).flat_map(|dy| (0..8).map(move |dx| (dx, dy))) {
+                let at = (y + dy) * side + x + dx;
                 state.u[at] = 0.5;
                 state.v[at] = 0.25 + 0.001 * (dx * dy) as f64;
             }
@@ -53,14 +67,16 @@ impl State {
     }
 
     fn step(&self, next: &mut State) {
-        let rows = next.u.par_chunks_mut(SIDE).zip(next.v.par_chunks_mut(SIDE)).enumerate();
+        let side = self.side;
+        let rows = next.u.par_chunks_mut(side).zip(next.v.par_chunks_mut(side)).enumerate();
         rows.for_each(|(y, (u_row, v_row))| {
-            let (above, below) = ((y + SIDE - 1) % SIDE * SIDE, (y + 1) % SIDE * SIDE);
-            let row = y * SIDE;
-            for x in 0..SIDE {
-                let (left, right) = ((x + SIDE - 1) % SIDE, (x + 1) % SIDE);
+            let (above, below) = ((y + side - 1) % side * side, (y + 1) % side * side);
+            let row = y * side;
+            for x in 0..side {
+                let (left, right) = ((x + side - 1) % side, (x + 1) % side);
                 let spread = |f: &[f64]| {
-                    f[above + x] + f[below + x] + f[row + left] + f[row + right] - 4.0 * f[row + x]
+                    let around = f[above + x] + f[below + x] + f[row + left] + f[row + right];
+                    around - 4.0 * f[row + x]
                 };
                 let (u, v) = (self.u[row + x], self.v[row + x]);
                 let reaction = u * v * v;
@@ -75,16 +91,16 @@ impl State {
 /// Runs to the last step; prints a line for each checkpoint and each step that is reached.
 pub fn run(arguments: &Arguments) -> Result<()> {
     let start = Instant::now();
-    let shape = [SIDE as u64, SIDE as u64];
+    let shape = [arguments.side as u64; 2];
     let mut run = Run::open(Options::directory(&arguments.store, &arguments.run))?;
-    let mut state = State::new();
+    let mut state = State::new(arguments.side);
     let restored = run.restore(&mut [
         VariableMut::new("u", &mut state.u).shaped(&shape),
         VariableMut::new("v", &mut state.v).shaped(&shape),
     ])?;
     let first = restored.map_or(0, |restored| restored.step + 1);
     output::line(format!("from {first}"));
-    let mut next = State { u: state.u.clone(), v: state.v.clone() };
+    let mut next = state.clone();
     for step in first..=arguments.steps {
         state.step(&mut next);
         std::mem::swap(&mut state, &mut next);

@@ -9,7 +9,7 @@
 use super::{LOCK, Library, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, PackName};
-use crate::restore::{Log, named_packs, packs_of};
+use crate::restore::{Log, packs_of, settle_logs};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -42,8 +42,10 @@ pub struct PrunePlan {
 impl Library {
     /// Computes what may go; reads the newest kept checkpoint to be sure that it can be restored.
     pub fn plan_prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
-        let writer_is_gone = self.store.lock(&Names::new(run).lock());
-        self.plan(run, keep, writer_is_gone.is_ok(), progress)
+        self.log(run)?;
+        // A lock that cannot be taken, for whatever reason, counts as a living writer: it is safe.
+        let writer_is_gone = self.store.lock(&Names::new(run).lock()).is_ok();
+        self.plan(run, keep, writer_is_gone, progress)
     }
 
     /// Computes and carries out.
@@ -52,11 +54,17 @@ impl Library {
         let _lock = self.store.lock(LOCK)?;
         // Held to the end, so that no writer begins while its packs are being counted.
         let writer = self.store.lock(&Names::new(run).lock());
-        let plan = self.plan(run, keep, writer.is_ok(), progress)?;
+        let closed = match &writer {
+            Ok(_) => true,
+            Err(error) if error.kind() == ErrorKind::Busy => false,
+            Err(error) => return Err(error.clone()),
+        };
+        let plan = self.plan(run, keep, closed, progress)?;
         let names = Names::new(run);
         let entries: Vec<String> =
             plan.removed.iter().map(|(_, sequence)| names.entry(*sequence)).collect();
         self.store.delete(&entries)?;
+        settle_logs(&self.store)?;
         self.store.delete(&plan.packs)?;
         Ok(plan)
     }
@@ -90,7 +98,7 @@ impl Library {
                 false => plan.removed.push(pair),
             }
         }
-        self.add_packs(&log, &manifests, &kept, closed, &mut plan)?;
+        self.add_packs(&manifests, &kept, closed, &mut plan)?;
         Ok(plan)
     }
 
@@ -121,7 +129,6 @@ impl Library {
 
     fn add_packs(
         &self,
-        log: &Log,
         manifests: &[Manifest],
         kept: &BTreeSet<u64>,
         closed: bool,
@@ -143,24 +150,21 @@ impl Library {
         }
         let stays = manifests.iter().filter(|m| kept.contains(&m.sequence));
         needed.extend(stays.flat_map(packs_of));
-        // Packs newer than any manifest may belong to a save that is under way.
-        let living = (!closed).then(|| log.newest_writer()).flatten();
+        // Packs newer than any that a manifest names may belong to a save that is under way.
+        let own = manifests.iter().flat_map(packs_of).filter(|(of, _)| *of == run);
+        let newest_named = own.map(|(_, pack)| pack).max();
         for item in self.store.list(&names.packs())? {
             let Some(pack) = Names::parse_pack(&item.name) else {
                 continue;
             };
-            if needed.contains(&(run.clone(), pack)) || living.is_some_and(|w| pack.writer >= w) {
+            let may_be_under_way = !closed && Some(pack) > newest_named;
+            if needed.contains(&(run.clone(), pack)) || may_be_under_way {
                 continue;
             }
             plan.bytes += item.size;
             plan.packs.push(names.pack(pack));
         }
         Ok(())
-    }
-
-    /// Whether any run still names a pack; for tests of retention.
-    pub fn named_packs(&self) -> Result<usize> {
-        named_packs(&self.store).map(|named| named.len())
     }
 }
 

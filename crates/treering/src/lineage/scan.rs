@@ -164,7 +164,7 @@ pub(crate) fn copy_streaming(to: &mut [u8], from: &[u8]) {
 fn stream(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len());
     #[cfg(target_arch = "x86_64")]
-    if to.as_ptr() as usize % 16 == 0 {
+    if (to.as_ptr() as usize).is_multiple_of(16) {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
         let words = to.len() / 64 * 4;
         // SAFETY: both slices hold `words` words of 16 bytes, and `to` is aligned to them.

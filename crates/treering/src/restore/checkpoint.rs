@@ -303,8 +303,13 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
     let found: Vec<Option<(Seal, Footer)>> = names
         .par_iter()
         .map(|(run, name)| {
-            let copies = store.copies(&Names::new(run).pack(*name));
-            copies.iter().find_map(|copy| read_footer(copy.as_ref()).ok())
+            let key = Names::new(run).pack(*name);
+            let copies = store.copies(&key);
+            copies.iter().find_map(|copy| {
+                let read = read_footer(copy.as_ref());
+                read.map_err(|error| note(notes, format!("{key} in {}: {error}", copy.store())))
+                    .ok()
+            })
         })
         .collect();
     let mut packs = Vec::with_capacity(names.len());

@@ -113,3 +113,13 @@ pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, Pac
         group.names(number as u32).map(|(run, name)| (run.to_string(), name))
     })
 }
+
+/// Makes durable whatever was removed from the log of any run. Whoever is about to remove a pack
+/// because no manifest names it must be sure that none comes back.
+pub(crate) fn settle_logs(store: &Arc<dyn Store>) -> Result<()> {
+    for run in runs(store.as_ref())? {
+        // There is no number 0: this removes nothing, and makes that durable.
+        store.delete(&[Names::new(&run).entry(0)])?;
+    }
+    Ok(())
+}

@@ -17,4 +17,4 @@ pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::Restored;
 pub(crate) use fetch::{check_frames, read_footer};
-pub(crate) use log::{Log, named_packs, packs_of, runs};
+pub(crate) use log::{Log, named_packs, packs_of, runs, settle_logs};

@@ -50,9 +50,10 @@ pub struct Restored {
 impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
-        let opened = open::open(&options)?;
+        let mut opened = open::open(&options)?;
         let failures = Failures::default();
-        let worker = Worker::start(&options, &opened, failures.clone())?;
+        opened.trouble.drain(..).for_each(|(step, error)| failures.add(step, error));
+        let worker = Worker::start(&options, &mut opened, failures.clone())?;
         let capture = Capture::new(&options, opened.seed, worker.staging.clone());
         Ok(Run { store: opened.store, capture, worker, failures, options, _lock: opened.lock })
     }

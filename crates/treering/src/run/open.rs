@@ -1,10 +1,10 @@
 //! Taking a run: lock it, use up a sequence number, put right what a crash left.
 
-use super::mover::roll_forward;
+use super::mover::Way;
 use super::options::Options;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Names, Opening};
-use crate::restore::{Log, named_packs};
+use crate::restore::{Log, named_packs, settle_logs};
 use crate::store::{Lock, Store, TieredStore};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -18,6 +18,10 @@ pub(super) struct Opened {
     pub(super) writer: u64,
     pub(super) seed: u64,
     pub(super) lock: Lock,
+    /// From the node to the shared store, if there are two.
+    pub(super) way: Option<Way>,
+    /// What an earlier process left on the node and could not be brought over: step and reason.
+    pub(super) trouble: Vec<(u64, Error)>,
 }
 
 pub(super) fn open(options: &Options) -> Result<Opened> {
@@ -26,9 +30,12 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     let names = Names::new(run);
     let lock =
         options.shared.lock(&names.lock()).map_err(|error| error.at(format!("run {run:?}")))?;
+    let (mut way, mut trouble) = (None, Vec::new());
     let store: Arc<dyn Store> = match &options.node {
         Some(node) => {
-            roll_forward(node, &options.shared, run)?;
+            let mut there = Way::new(node.clone(), options.shared.clone(), run)?;
+            trouble = there.roll_forward(run)?;
+            way = Some(there);
             Arc::new(TieredStore::new(node.clone(), options.shared.clone()))
         }
         None => options.shared.clone(),
@@ -37,7 +44,7 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     clean(&store, run, writer)?;
     // Seeded per run, so that nobody can prepare data whose prints collide.
     let seed = RandomState::new().build_hasher().finish();
-    Ok(Opened { store, writer, seed, lock })
+    Ok(Opened { store, writer, seed, lock, way, trouble })
 }
 
 /// Uses up the next sequence number: whoever had the run before cannot commit any more.
@@ -74,6 +81,7 @@ fn clean(store: &Arc<dyn Store>, run: &str, writer: u64) -> Result<()> {
     let Ok(named) = named_packs(store) else {
         return Ok(());
     };
+    settle_logs(store)?;
     let unnamed = earlier.into_iter().filter(|pack| !named.contains(&(run.to_string(), *pack)));
     store.delete(&unnamed.map(|pack| names.pack(pack)).collect::<Vec<_>>())
 }

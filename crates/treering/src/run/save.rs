@@ -9,7 +9,8 @@ enum Phase {
     UnderWay,
     Staged,
     Durable,
-    Failed(Error),
+    /// What went wrong, and whether it had been staged before.
+    Failed(Error, bool),
 }
 
 /// What the worker tells and the program waits for.
@@ -30,7 +31,8 @@ impl Progress {
     }
 
     pub(super) fn failed(&self, error: Error) {
-        self.set(Phase::Failed(error));
+        let staged = matches!(*held(&self.0.0), Phase::Staged);
+        self.set(Phase::Failed(error, staged));
     }
 
     fn set(&self, phase: Phase) {
@@ -42,8 +44,8 @@ impl Progress {
         let mut phase = held(&self.0.0);
         loop {
             match &*phase {
-                Phase::Failed(error) => return Err(error.clone()),
                 now if reached(now) => return Ok(()),
+                Phase::Failed(error, _) => return Err(error.clone()),
                 _ => {}
             }
             phase = match self.0.1.wait(phase) {
@@ -97,7 +99,7 @@ impl Save {
 
     /// Waits until it is complete in the first tier: it survives the process.
     pub fn staged(&self) -> Result<()> {
-        self.wait(|phase| matches!(phase, Phase::Staged | Phase::Durable))
+        self.wait(|phase| matches!(phase, Phase::Staged | Phase::Durable | Phase::Failed(_, true)))
     }
 
     /// Waits until it is complete in the shared store: it survives the node.

@@ -70,15 +70,19 @@ pub(super) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn start(options: &Options, opened: &Opened, failures: Failures) -> Result<Self> {
+    pub(super) fn start(
+        options: &Options,
+        opened: &mut Opened,
+        failures: Failures,
+    ) -> Result<Self> {
         let shared = Arc::new(Shared::default());
         let staging = Staging::new(options.staging);
         let (sender, receiver) = channel();
         let failed = |e| Error::io("cannot start the threads of a run", e);
         let pool = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("treering-{n}")).build();
         let pool = pool.map_err(|e| failed(std::io::Error::other(e)))?;
-        let mover = match &options.node {
-            Some(node) => Some(Mover::start(node.clone(), options, failures.clone())?),
+        let mover = match opened.way.take() {
+            Some(way) => Some(Mover::start(way, failures.clone())?),
             None => None,
         };
         let mut saver = Saver {
@@ -283,6 +287,7 @@ impl Saver {
             self.keeper.begin_epoch();
             self.keeper.trees.clear();
         }
+        self.mover.as_ref().map_or(Ok(()), Mover::check)?;
         let name = PackName { writer: self.writer, attempt: self.attempt, group: 0 };
         self.attempt += 1;
         let mut put = self.first.put(&Names::new(&self.run).pack(name))?;

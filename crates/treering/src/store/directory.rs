@@ -7,10 +7,11 @@
 use super::disk::{Disk, DiskFile, OsDisk};
 use super::{Blob, Item, Lock, Put, Store};
 use crate::error::{Error, ErrorKind, Result};
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// What temporary files begin with; they are not listed.
 const TEMPORARY: &str = ".new-";
@@ -20,6 +21,8 @@ pub struct DirectoryStore {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     name: String,
+    /// The folders whose names this process has made durable.
+    ready: Mutex<HashSet<PathBuf>>,
 }
 
 impl DirectoryStore {
@@ -32,7 +35,7 @@ impl DirectoryStore {
     pub fn on(disk: Arc<dyn Disk>, root: impl Into<PathBuf>) -> Self {
         let root = root.into();
         let name = root.display().to_string();
-        DirectoryStore { disk, root, name }
+        DirectoryStore { disk, root, name, ready: Mutex::default() }
     }
 
     fn path(&self, key: &str) -> Result<PathBuf> {
@@ -43,32 +46,38 @@ impl DirectoryStore {
         Ok(self.root.join(key))
     }
 
-    /// Makes the folders above `path`, each one durable before the next.
-    fn make_parents(&self, path: &Path) -> io::Result<()> {
-        let Some(parent) = path.parent() else {
+    /// Makes a folder and all above it, durably. A folder that is there already may have been made
+    /// by a process that died before its name was synced: so the first use of each one syncs it.
+    fn ready(&self, folder: &Path) -> io::Result<()> {
+        if self.is_ready(folder) {
             return Ok(());
-        };
-        match self.disk.list(parent) {
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
         }
-        self.make_parents(parent)?;
-        match self.disk.make_folder(parent) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        let outside = !folder.starts_with(&self.root);
+        if folder.as_os_str().is_empty() || (outside && self.disk.list(folder).is_ok()) {
+            return Ok(());
         }
-        match parent.parent() {
-            Some(above) if above.as_os_str().is_empty() => self.disk.sync_folder(Path::new(".")),
-            Some(above) => self.disk.sync_folder(above),
-            None => Ok(()),
+        if let Some(above) = folder.parent() {
+            self.ready(above)?;
+            match self.disk.make_folder(folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => self.disk.sync_folder(parent(folder))?,
+            }
         }
+        self.ready.lock().unwrap_or_else(|p| p.into_inner()).insert(folder.to_path_buf());
+        Ok(())
+    }
+
+    fn is_ready(&self, folder: &Path) -> bool {
+        self.ready.lock().unwrap_or_else(|p| p.into_inner()).contains(folder)
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
+        self.ready(parent(path))?;
         match self.disk.create(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                self.make_parents(path)?;
+                // Somebody has removed the folder meanwhile.
+                self.ready.lock().unwrap_or_else(|p| p.into_inner()).clear();
+                self.ready(parent(path))?;
                 self.disk.create(path)
             }
             done => done,
@@ -157,7 +166,7 @@ impl Store for DirectoryStore {
         let mut items: Vec<Item> = items
             .into_iter()
             .filter(|(name, ..)| !name.starts_with('.'))
-            .map(|(name, size, folder)| Item { name, size, folder })
+            .map(|(name, size, folder)| Item { name, size: if folder { 0 } else { size }, folder })
             .collect();
         items.sort();
         Ok(items)
@@ -168,16 +177,22 @@ impl Store for DirectoryStore {
         for key in keys {
             let path = self.path(key)?;
             match self.disk.remove(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(self.failed("remove", key, error)),
-                Ok(()) => folders.push(parent(&path).to_path_buf()),
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.failed("remove", key, error));
+                }
+                // What is gone already may have been removed without a sync.
+                _ => folders.push(parent(&path).to_path_buf()),
             }
         }
         folders.sort();
         folders.dedup();
         for folder in folders {
-            let synced = self.disk.sync_folder(&folder);
-            synced.map_err(|e| self.failed("remove", &folder.display().to_string(), e))?;
+            match self.disk.sync_folder(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(self.failed("remove", &folder.display().to_string(), error));
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -198,13 +213,7 @@ impl Store for DirectoryStore {
         let path = self.path(key)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let text = format!("process {} on {host}", std::process::id());
-        let taken = match self.disk.lock(&path, &text) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let made = self.make_parents(&path);
-                made.and_then(|()| self.disk.lock(&path, &text))
-            }
-            done => done,
-        };
+        let taken = self.ready(parent(&path)).and_then(|()| self.disk.lock(&path, &text));
         taken.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
                 Error::new(ErrorKind::Busy, format!("it is in use by {error}"))

@@ -103,7 +103,7 @@ impl Disk for OsDisk {
             Ok(()) => {
                 file.set_len(0)?;
                 file.write_all(text.as_bytes())?;
-                Ok(Box::new(file))
+                Ok(Box::new(OsLock(file)))
             }
             Err(std::fs::TryLockError::WouldBlock) => {
                 let holder = std::fs::read_to_string(path).unwrap_or_default();
@@ -111,6 +111,16 @@ impl Disk for OsDisk {
             }
             Err(std::fs::TryLockError::Error(error)) => Err(error),
         }
+    }
+}
+
+/// A lock that ends when it is dropped, even if a child process has a copy of the open file.
+struct OsLock(File);
+
+impl Drop for OsLock {
+    fn drop(&mut self) {
+        // If this fails, closing the file ends the lock.
+        let _ = self.0.unlock();
     }
 }
 

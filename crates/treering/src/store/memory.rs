@@ -108,7 +108,11 @@ impl Put for MemoryPut {
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
-        held(&self.objects).insert(self.key, Arc::new(self.bytes));
+        let mut objects = held(&self.objects);
+        if objects.contains_key(&self.key) {
+            return Err(Error::new(ErrorKind::Io, "there is such an object already").at(self.key));
+        }
+        objects.insert(self.key, Arc::new(self.bytes));
         Ok(())
     }
 }

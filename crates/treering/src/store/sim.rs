@@ -366,7 +366,7 @@ impl DiskFile for SimFile {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let state = self.disk.whole()?;
-        let end = offset as usize + buffer.len();
+        let end = (offset as usize).saturating_add(buffer.len());
         match state.files[self.file].now.get(offset as usize..end) {
             Some(bytes) => buffer.copy_from_slice(bytes),
             None => return Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,0 +1,44 @@
+# make test      formatting, lints, all tests; installs what they need when it is missing
+# make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
+# make kills     thousands of kills at random moments
+# make bench     all benchmarks; nothing else should run meanwhile
+
+MINUTES ?= 30
+KILLS ?= 5000
+VENV := target/venv
+CARGO ?= cargo
+
+.PHONY: test needs format lints tests orca fuzz kills bench
+
+test: needs format lints tests orca
+	@echo "all tests passed"
+
+# As root, what is missing is installed; else it is named.
+needs:
+	@bash tests/needs.sh $(VENV)
+
+format:
+	$(CARGO) fmt --all --check
+
+lints:
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+tests:
+	$(CARGO) test --workspace
+
+# The orbit counter against an independent tool.
+orca: needs
+	$(CARGO) build -p orbits
+	$(VENV)/bin/python apps/orbits/tests/with_orca.py target/debug/orbits
+
+fuzz:
+	bash fuzz/run.sh $(MINUTES)
+
+kills:
+	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test kill
+
+bench:
+	$(CARGO) build --release
+	target/release/treering bench capture
+	target/release/treering bench restore
+	target/release/treering bench lineage

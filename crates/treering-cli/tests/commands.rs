@@ -1,0 +1,119 @@
+//! The command as a person or a script meets it: exit codes, sentences, JSON.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+use treering::{Options, Run, Variable};
+
+fn treering(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_treering")).args(arguments).output().unwrap()
+}
+
+fn json(arguments: &[&str]) -> Value {
+    let output = treering(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.stderr.is_empty(), "a pipe must stay quiet");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A store with a run of ten steps, of which each changes a little.
+fn store(folder: &Path) -> String {
+    let store = folder.join("store");
+    let mut run = Run::open(Options::directory(&store, "waves").growth(100.0)).unwrap();
+    let mut data: Vec<f64> = (0..20_000).map(f64::from).collect();
+    for step in 0..10 {
+        data[step as usize * 100] += 0.5;
+        run.checkpoint(step, &[Variable::new("height", &data).shaped(&[100, 200])]).unwrap();
+    }
+    run.finish().unwrap();
+    store.display().to_string()
+}
+
+#[test]
+fn the_demo_ends_bit_identical() {
+    let report = json(&["demo", "--json"]);
+    assert_eq!(report["bit_identical"], true);
+    assert!(report["checkpoints"].as_u64().unwrap() >= 10);
+    assert!(report["stored_bytes"].as_u64().unwrap() < report["full_bytes"].as_u64().unwrap());
+    let (blocked, run) = (&report["blocked_seconds"], &report["run_seconds"]);
+    assert!(blocked.as_f64().unwrap() > 0.0 && blocked.as_f64() < run.as_f64());
+    assert_eq!(report["killed_at"], 860);
+    assert_eq!(report["restarted_from"], 800);
+}
+
+#[test]
+fn stores_are_listed_shown_verified_pruned_and_branched() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let run = format!("{store}#waves");
+    let runs = json(&["ls", &store, "--json"]);
+    assert_eq!(runs["runs"][0]["name"], "waves");
+    assert_eq!(runs["runs"][0]["checkpoints"], 10);
+    let listed = json(&["ls", &run, "--json"]);
+    assert_eq!(listed["checkpoints"][9]["step"], 9);
+    assert!(listed["checkpoints"][9]["stored_bytes"].as_u64().unwrap() < 10_000);
+    let shown = json(&["show", &format!("{run}@4"), "--json"]);
+    assert_eq!(shown["variables"][0]["name"], "height");
+    assert_eq!(shown["variables"][0]["dtype"], "f64");
+    assert_eq!(shown["variables"][0]["shape"][1], 200);
+    let branch = json(&["branch", &format!("{run}@4"), "other", "--json"]);
+    assert_eq!(branch["step"], 4);
+    let plan = json(&["prune", &run, "--keep-last", "2", "--dry-run", "--json"]);
+    assert_eq!(plan["plan"]["removed"].as_array().unwrap().len(), 8);
+    assert_eq!(json(&["ls", &run, "--json"])["checkpoints"].as_array().unwrap().len(), 10);
+    json(&["prune", &run, "--keep-last", "2", "--json"]);
+    assert_eq!(json(&["ls", &run, "--json"])["checkpoints"].as_array().unwrap().len(), 2);
+    let verified = json(&["verify", &store, "--deep", "--json"]);
+    assert_eq!(verified["sound"], 3);
+    for arguments in
+        [vec!["ls", &store], vec!["ls", &run], vec!["show", &run], vec!["verify", &store]]
+    {
+        let output = treering(&arguments);
+        assert!(output.status.success() && output.stdout.len() > 50, "{arguments:?}");
+    }
+}
+
+#[test]
+fn bad_input_gets_one_sentence_and_exit_code_2() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let run = format!("{store}#waves");
+    let nowhere = folder.path().join("nowhere").display().to_string();
+    let cases: &[&[&str]] = &[
+        &["ls", &nowhere],
+        &["ls", "x#"],
+        &["show", &store],
+        &["show", &format!("{run}@77")],
+        &["show", &format!("{store}#absent")],
+        &["show", &format!("{run}@x")],
+        &["verify", &format!("{run}@1")],
+        &["prune", &run, "--keep-last", "0"],
+        &["prune", &run, "--keep-last", "1", "--keep-every", "0"],
+        &["branch", &run, "a/b"],
+        &["branch", &run, "waves"],
+        &["demo", "--keep", &store],
+    ];
+    for arguments in cases {
+        let output = treering(arguments);
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(told.starts_with("treering: ") && told.trim_end().lines().count() == 1, "{told}");
+        assert!(output.stdout.is_empty());
+    }
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let packs = Path::new(&store).join("runs/waves/packs");
+    let pack = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).max().unwrap();
+    let mut bytes = std::fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(&pack, bytes).unwrap();
+    let output = treering(&["verify", &store]);
+    assert_eq!(output.status.code(), Some(2));
+    let found = String::from_utf8(output.stdout).unwrap();
+    assert!(found.contains(&pack.file_name().unwrap().display().to_string()), "{found}");
+}
