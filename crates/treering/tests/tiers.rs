@@ -264,7 +264,7 @@ fn what_is_complete_on_the_node_only_is_brought_forward() {
     let counting: Arc<dyn Store> = Arc::new(FaultStore::counting(shared.clone()));
     let counted = FaultStore::counting(counting);
     drop(Run::open(options(&node, &(Arc::new(counted.clone()) as Arc<dyn Store>))).unwrap());
-    let full = FaultStore::new(shared.clone(), counted.calls() + 20, Fault::FailFrom);
+    let full = FaultStore::new(shared.clone(), counted.calls() + 6, Fault::FailFrom);
     let full: Arc<dyn Store> = Arc::new(full);
     let mut run = Run::open(options(&node, &full)).unwrap();
     let mut only_staged = Vec::new();

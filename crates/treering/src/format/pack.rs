@@ -194,8 +194,8 @@ impl Footer {
     /// what opening a file, following a region and filling memory come to.
     pub(crate) fn restore_cost(&self) -> u64 {
         const FILE: u64 = 64 << 10;
-        const REGION: u64 = 64;
-        const FILLED_PER_READ: u64 = 4;
+        const REGION: u64 = 32;
+        const FILLED_PER_READ: u64 = 2;
         let regions: u64 = self.deltas.iter().map(|d| d.regions.len() as u64).sum();
         let filled: u64 = self.deltas.iter().map(VariableDelta::covered_bytes).sum();
         self.len() + filled / FILLED_PER_READ + REGION * regions + FILE

@@ -51,7 +51,7 @@ impl Options {
             staging: 1 << 30,
             record: 1 << 30,
             overload: Overload::Wait,
-            growth: 0.5,
+            growth: 1.0,
         }
     }
 
@@ -107,8 +107,9 @@ impl Options {
         self
     }
 
-    /// How much more than the state itself a restore may have to read, as a part of it; 0.5 unless
-    /// told. When the deltas of an epoch come to that, a whole checkpoint begins the next.
+    /// How much more a restore may cost than that of its epoch's first checkpoint, which holds
+    /// everything: 1.0 unless told, so at most twice as much. When the deltas come to that, a whole
+    /// checkpoint begins the next epoch. Small values restore faster, large ones store less.
     #[must_use]
     pub fn growth(mut self, part: f64) -> Self {
         self.growth = part;
@@ -127,7 +128,7 @@ impl Options {
         }
         if self.growth.is_nan() || self.growth < 0.0 {
             return Err(Error::usage(format!("a growth of {} makes no sense", self.growth))
-                .hint("give a part of the state, such as 0.5"));
+                .hint("give a number such as 1.0"));
         }
         Ok(())
     }

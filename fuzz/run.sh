@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Fuzzes every parser for so many minutes each, beginning with the kept corpus.
+set -euo pipefail
+minutes=${1:-30}
+cd "$(dirname "$0")"
+rustup toolchain list 2>/dev/null | grep -q nightly ||
+    { echo "missing: a nightly toolchain, which libFuzzer needs. Add one with 'rustup toolchain install nightly'." >&2; exit 1; }
+command -v cargo-fuzz >/dev/null 2>&1 || cargo install cargo-fuzz --locked
+for target in log_entry footer frame place store graph; do
+    cargo +nightly fuzz run "$target" "corpus/$target" -- -max_total_time=$((minutes * 60)) -max_len=4096
+done
