@@ -20,6 +20,10 @@
 //! # Ok::<(), treering::Error>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
+
 pub mod array;
 pub mod codec;
 pub mod error;
