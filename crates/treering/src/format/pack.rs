@@ -197,8 +197,10 @@ impl Footer {
         const REGION: u64 = 32;
         const FILLED_PER_READ: u64 = 2;
         let regions: u64 = self.deltas.iter().map(|d| d.regions.len() as u64).sum();
-        let filled: u64 = self.deltas.iter().map(VariableDelta::covered_bytes).sum();
-        self.len() + filled / FILLED_PER_READ + REGION * regions + FILE
+        let filled = self.deltas.iter().map(VariableDelta::covered_bytes);
+        let filled = filled.fold(0, u64::saturating_add);
+        let follow = filled / FILLED_PER_READ + REGION * regions + FILE;
+        self.len().saturating_add(follow)
     }
 
     /// The index of the frame that holds the byte at `offset`.
@@ -245,7 +247,7 @@ fn parse_frames(reader: &mut Reader, seal: &Seal) -> Result<Vec<Frame>> {
 impl VariableDelta {
     /// How many bytes of the variable its regions cover.
     fn covered_bytes(&self) -> u64 {
-        let chunks: u64 = self.regions.iter().map(|r| r.count).sum();
+        let chunks = self.regions.iter().map(|r| r.count).fold(0, u64::saturating_add);
         chunks.saturating_mul(self.chunk.bytes() as u64).min(self.bytes)
     }
 

@@ -150,7 +150,13 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
         let chunk = entry.chunk.bytes() as u64;
         let of_kind = |fresh: bool| {
             let regions = delta.iter().flat_map(|d| &d.regions).filter(|r| r.fresh == fresh);
-            regions.map(|r| bytes.min(r.end() * chunk).saturating_sub(r.start * chunk)).sum()
+            regions
+                .map(|r| {
+                    bytes
+                        .min(r.end().saturating_mul(chunk))
+                        .saturating_sub(r.start.saturating_mul(chunk))
+                })
+                .sum()
         };
         VariableInfo {
             rank: entry.rank,

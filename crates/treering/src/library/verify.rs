@@ -6,9 +6,9 @@
 //! roots.
 
 use super::{Library, Progress};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::format::{Manifest, Names};
-use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs};
+use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs, zeroed};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -93,14 +93,7 @@ impl Library {
             checkpoint.check_references(entry)?;
             if restore {
                 let bytes = entry.description.bytes().unwrap_or(0);
-                let mut out = Vec::new();
-                out.try_reserve_exact(bytes as usize).map_err(|_| {
-                    Error::new(
-                        crate::ErrorKind::Limit,
-                        format!("{bytes} bytes do not fit into memory"),
-                    )
-                })?;
-                out.resize(bytes as usize, 0);
+                let mut out = zeroed(bytes)?;
                 checkpoint.read_bytes(entry, 0..bytes, &mut out)?;
             }
         }

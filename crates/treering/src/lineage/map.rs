@@ -57,6 +57,22 @@ pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64
     })
 }
 
+/// Whether every one of `chunks` chunks is in some layer; the cost depends on the number of regions,
+/// not on that of chunks.
+pub(crate) fn covers(layers: &[Layer], chunks: u64) -> bool {
+    let mut spans: Vec<(u64, u64)> =
+        layers.iter().flat_map(|layer| layer.iter()).map(|r| (r.start, r.end())).collect();
+    spans.sort_unstable();
+    let mut end = 0;
+    for (start, stop) in spans {
+        if start > end {
+            break;
+        }
+        end = end.max(stop);
+    }
+    end >= chunks
+}
+
 /// Takes the place from every chunk that `layers` find at the same place.
 pub(crate) fn subtract(
     places: &mut [u64],
@@ -97,5 +113,7 @@ mod tests {
         assert_eq!(places, expected);
         assert_eq!(runs(&places, 10).count(), 7);
         assert!(resolve(&[&base], 10, 5..11, &mut places).is_err());
+        assert!(covers(&[&base], 10) && covers(&[&newer, &base], 10));
+        assert!(!covers(&[&base], 11) && !covers(&[&newer], 8));
     }
 }

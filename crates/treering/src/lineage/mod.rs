@@ -28,7 +28,7 @@ mod region;
 mod scan;
 
 pub(crate) use habit::Habit;
-pub(crate) use map::{Layer, resolve, runs, subtract};
+pub(crate) use map::{Layer, covers, resolve, runs, subtract};
 pub use record::Record;
 pub(crate) use region::MAX_PACKS;
 pub use region::{Place, Region, Regions};

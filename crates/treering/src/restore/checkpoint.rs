@@ -5,7 +5,7 @@ use super::plan::{Piece, Wanted, fill, plan};
 use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackName, Seal, VariableEntry};
-use crate::lineage::Layer;
+use crate::lineage::{Layer, covers};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::Store;
 use rayon::prelude::*;
@@ -109,7 +109,7 @@ impl Checkpoint {
                 range.start, range.end
             )));
         }
-        let mut out = vec![T::zeroed(); (range.end - range.start) as usize];
+        let mut out: Vec<T> = zeroed(range.end - range.start)?;
         let size = T::DTYPE.size();
         let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
         self.read_bytes(entry, range.start * size..range.end * size, bytes)?;
@@ -152,7 +152,7 @@ impl Checkpoint {
                 wanted.at_hand = Some(layers);
                 old.clone()
             }
-            _ => vec![0; bytes as usize],
+            _ => zeroed(bytes)?,
         };
         self.carry_out(entry.group, &[wanted], &mut [&mut out])?;
         self.check_root(entry, &out)?;
@@ -231,10 +231,23 @@ impl Checkpoint {
 
     /// Follows every reference of a variable without reading what it leads to.
     pub(crate) fn check_references(&self, entry: &VariableEntry) -> Result<()> {
-        let footers: Vec<&Footer> =
-            self.packs[entry.group as usize].iter().map(|p| &p.footer).collect();
+        let packs = &self.packs[entry.group as usize];
+        let chunk = entry.chunk.bytes() as u64;
         let bytes = entry.description.bytes().unwrap_or(0);
-        plan(&footers, &[self.wanted(entry, 0, 0..bytes)]).map(|_| ())
+        let layers = self.layers(entry);
+        for region in layers.iter().flat_map(|layer| layer.iter()) {
+            let distinct = if region.period > 0 { region.period } else { region.count };
+            // The last chunk, then or now, may be short; reading it tells.
+            let end = region.place.offset + (distinct - 1) * chunk;
+            let held = packs.get(region.place.pack as usize).map_or(0, |pack| pack.footer.len());
+            if end >= held && bytes > 0 {
+                return Err(Error::damaged("a reference leads past the end of its pack"));
+            }
+        }
+        match covers(&layers, entry.chunk.count(bytes)) {
+            true => Ok(()),
+            false => Err(Error::damaged("a chunk has no place in any pack of its epoch")),
+        }
     }
 
     fn carry_out(&self, group: u32, wanted: &[Wanted], targets: &mut [&mut [u8]]) -> Result<()> {
@@ -295,6 +308,15 @@ impl Checkpoint {
             .at(format!("{}@{}", self.manifest.run, self.manifest.step))),
         }
     }
+}
+
+/// Zeros; a length that does not fit into memory is an error, not the end of the process.
+pub(crate) fn zeroed<T: bytemuck::Zeroable>(len: u64) -> Result<Vec<T>> {
+    let made = usize::try_from(len).ok().map(bytemuck::allocation::try_zeroed_vec);
+    made.and_then(|made| made.ok()).ok_or_else(|| {
+        let bytes = len.saturating_mul(size_of::<T>() as u64);
+        Error::new(ErrorKind::Limit, format!("{bytes} bytes do not fit into memory"))
+    })
 }
 
 fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> Result<Vec<Pack>> {

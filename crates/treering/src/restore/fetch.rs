@@ -1,5 +1,6 @@
 //! Carrying out a plan: read frames, check them, decode them, fill the targets.
 
+use super::checkpoint::zeroed;
 use super::plan::Piece;
 use crate::codec;
 use crate::error::{Error, ErrorKind, Result};
@@ -89,7 +90,7 @@ pub(crate) fn fetch(
 
 /// The bytes of a whole pack, from the first good copy of each frame.
 pub(crate) fn image(store: &dyn Store, pack: &Pack, notes: &Notes) -> Result<Vec<u8>> {
-    let mut bytes = vec![0; pack.footer.len() as usize];
+    let mut bytes: Vec<u8> = zeroed(pack.footer.len())?;
     let frames = pack.footer.frames.iter().enumerate();
     let plan: Vec<Piece> = frames
         .map(|(at, frame)| Piece {

@@ -184,7 +184,7 @@ impl Capture {
         worker: &mut Worker,
     ) -> Save {
         let start = Instant::now();
-        self.staging.begin_save();
+        let turn = self.staging.begin_save();
         let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
         let whole = !self.attached
             || self.method == Method::Full
@@ -202,7 +202,7 @@ impl Capture {
         self.last_changed = if whole { 0 } else { changed };
         let blocked = start.elapsed();
         self.blocked += blocked;
-        self.staging.end_capture();
+        drop(turn);
         worker.end(changed, blocked);
         Save::new(step, progress, changed, blocked)
     }

@@ -43,17 +43,12 @@ impl Staging {
         waited.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Waits until another save may begin.
-    pub(super) fn begin_save(&self) {
+    /// Waits until another save may begin; the worker is held back until the turn is dropped.
+    pub(super) fn begin_save(&self) -> Turn {
         let mut inner = self.wait_until(|inner| inner.saves < MAX_SAVES);
         inner.saves += 1;
         inner.capturing = true;
-    }
-
-    /// The program goes on.
-    pub(super) fn end_capture(&self) {
-        self.held().capturing = false;
-        self.inner.1.notify_all();
+        Turn(self.clone())
     }
 
     /// Holds the worker back while the program is waiting for a capture: they would share the cores.
@@ -141,6 +136,16 @@ impl Staging {
         self.give_back(buffer);
         self.release(reserved - len as u64);
         Staged { content: Content::Tight(bytes), reserved: len as u64, staging: self.clone() }
+    }
+}
+
+/// The program is being held up by a capture, until this is dropped.
+pub(super) struct Turn(Staging);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.held().capturing = false;
+        self.0.inner.1.notify_all();
     }
 }
 
