@@ -26,7 +26,7 @@ for component in fmt clippy; do
     cargo "$component" --version >/dev/null 2>&1 ||
         { echo "missing: cargo $component. Add it with 'rustup component add rustfmt clippy'." >&2; exit 1; }
 done
-if ! "$venv/bin/python" -c 'import orca_graphlets' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'from orca import orca_nodes' 2>/dev/null; then
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check 'orca-graphlets==0.1.4'
 fi

@@ -119,7 +119,19 @@ impl<'a> Reader<'a> {
         Ok(Digest([self.u64()?, self.u64()?]))
     }
 
+    #[inline]
     pub(super) fn int(&mut self) -> Result<u64> {
+        // Most numbers of a delta are small.
+        if let Some((&byte, tail)) = self.rest.split_first()
+            && byte < 0x80
+        {
+            self.rest = tail;
+            return Ok(u64::from(byte));
+        }
+        self.long_int()
+    }
+
+    fn long_int(&mut self) -> Result<u64> {
         let mut value = 0u64;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

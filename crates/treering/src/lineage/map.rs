@@ -30,15 +30,28 @@ pub(crate) fn resolve(
             let from = region.start.max(window.start);
             let to = region.end().min(window.end);
             let part = &mut places[(from - window.start) as usize..(to - window.start) as usize];
-            for (place, at) in part.iter_mut().zip(from - region.start..) {
-                *place = region.place_of(at, chunk).packed().unwrap_or(NOWHERE);
-            }
+            fill(part, region, from - region.start, chunk);
         }
     }
     if places.contains(&NOWHERE) {
         return Err(Error::damaged("a chunk has no place in any pack of its epoch"));
     }
     Ok(())
+}
+
+/// The packed places of a region's chunks from the `first` on; [`NOWHERE`] if one does not fit.
+fn fill(places: &mut [u64], region: &Region, first: u64, chunk: u64) {
+    let distinct = if region.period > 0 { region.period } else { region.count };
+    let end = region.place_of(distinct - 1, chunk).packed();
+    let (Some(start), Some(_)) = (region.place.packed(), end) else {
+        return places.fill(NOWHERE);
+    };
+    // A packed place grows as its offset does.
+    let mut at = first % distinct;
+    for place in places {
+        *place = start + at * chunk;
+        at = if at + 1 == distinct { 0 } else { at + 1 };
+    }
 }
 
 /// Joins packed places of neighbouring chunks into runs: first chunk, count, place. Chunks without
