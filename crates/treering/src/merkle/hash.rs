@@ -1,7 +1,14 @@
 //! The hash functions: prints and digests of chunks, and the checksums of the format.
+//!
+//! All of them are xxh3. Two libraries compute it: one finds out at run time what vector instructions
+//! the processor has and is twice as fast on long inputs, the other is faster on short ones.
 
+use twox_hash::{XxHash3_64, XxHash3_128};
 use xxhash_rust::const_xxh3::const_custom_default_secret;
 use xxhash_rust::xxh3;
+
+/// Up to here xxh3 has no use for vectors.
+const SHORT: usize = 240;
 
 /// The 64-bit hash by which a chunk is compared with itself one checkpoint earlier.
 pub type Print = u64;
@@ -58,24 +65,33 @@ impl Hasher {
     /// The print of a chunk.
     #[inline]
     pub fn print(&self, chunk: &[u8]) -> Print {
-        xxh3::xxh3_64_with_secret(chunk, &self.secret[..])
+        XxHash3_64::oneshot_with_secret(&self.secret[..], chunk)
+            .expect("a secret of 192 bytes is long enough")
     }
 
     /// The digest of a chunk.
     #[inline]
     pub fn digest(&self, chunk: &[u8]) -> Digest {
-        Digest::from_u128(xxh3::xxh3_128_with_secret(chunk, &self.secret[..]))
+        let secret = &self.secret[..];
+        Digest::from_u128(match chunk.len() <= SHORT {
+            true => xxh3::xxh3_128_with_secret(chunk, secret),
+            false => XxHash3_128::oneshot_with_secret(secret, chunk)
+                .expect("a secret of 192 bytes is long enough"),
+        })
     }
 }
 
 /// The checksum of a frame: xxh3-64 without a seed.
 pub fn checksum(bytes: &[u8]) -> u64 {
-    xxh3::xxh3_64(bytes)
+    XxHash3_64::oneshot(bytes)
 }
 
 /// The checksum of whole files and footers, and of tree nodes: xxh3-128 without a seed.
 pub fn digest(bytes: &[u8]) -> Digest {
-    Digest::from_u128(xxh3::xxh3_128(bytes))
+    Digest::from_u128(match bytes.len() <= SHORT {
+        true => xxh3::xxh3_128(bytes),
+        false => XxHash3_128::oneshot(bytes),
+    })
 }
 
 /// Asks for the cache line at `address`, which need not be readable.
@@ -89,4 +105,24 @@ pub(crate) fn prefetch(address: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_libraries_compute_the_same() {
+        let data: Vec<u8> = (0..5000u32).map(|i| (i * i >> 3) as u8).collect();
+        let hasher = Hasher::new(77);
+        let secret = &hasher.secret[..];
+        for len in (0..600).chain([1024, 4096, 5000]) {
+            let data = &data[..len];
+            assert_eq!(hasher.print(data), xxh3::xxh3_64_with_secret(data, secret));
+            let seeded = Digest::from_u128(xxh3::xxh3_128_with_secret(data, secret));
+            assert_eq!(hasher.digest(data), seeded);
+            assert_eq!(checksum(data), xxh3::xxh3_64(data));
+            assert_eq!(digest(data), Digest::from_u128(xxh3::xxh3_128(data)));
+        }
+    }
 }

@@ -8,7 +8,9 @@ use std::collections::HashMap;
 pub(crate) struct Keeper {
     pub(crate) record: Record,
     pub(crate) trees: HashMap<String, Tree>,
-    repeats: HashMap<String, Habit>,
+    /// Whether content repeats within whole checkpoints, and whether deltas repeat what is stored:
+    /// a field may be constant in large parts although whatever changes in it is new.
+    repeats: HashMap<(String, bool), Habit>,
 }
 
 impl Keeper {
@@ -23,13 +25,13 @@ impl Keeper {
     }
 
     /// Whether to look for moved chunks of a variable this time.
-    pub(crate) fn look(&mut self, name: &str) -> bool {
-        self.repeats.entry(name.to_string()).or_default().look()
+    pub(crate) fn look(&mut self, name: &str, whole: bool) -> bool {
+        self.repeats.entry((name.to_string(), whole)).or_default().look()
     }
 
     /// Learns from how many of the looked-up bytes were moved.
-    pub(crate) fn learn(&mut self, name: &str, moved: u64, looked_up: u64) {
-        if let Some(habit) = self.repeats.get_mut(name)
+    pub(crate) fn learn(&mut self, name: &str, whole: bool, moved: u64, looked_up: u64) {
+        if let Some(habit) = self.repeats.get_mut(&(name.to_string(), whole))
             && looked_up >= 1 << 16
         {
             habit.observe(moved * 100 >= looked_up);
@@ -39,6 +41,6 @@ impl Keeper {
     /// Forgets variables that are not in the checkpoint any more.
     pub(crate) fn retain(&mut self, kept: impl Fn(&str) -> bool) {
         self.trees.retain(|name, _| kept(name));
-        self.repeats.retain(|name, _| kept(name));
+        self.repeats.retain(|(name, _), _| kept(name));
     }
 }

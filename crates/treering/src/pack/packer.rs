@@ -136,7 +136,8 @@ impl<'a> Packer<'a> {
             return open.look;
         }
         self.close(keeper);
-        let look = self.plan.method.finds_moved() && keeper.look(&self.plan.variables[at].name);
+        let look = self.plan.method.finds_moved()
+            && keeper.look(&self.plan.variables[at].name, self.plan.ordinal == 0);
         self.open = Some(OpenVariable {
             at,
             base: self.offset,
@@ -158,7 +159,7 @@ impl<'a> Packer<'a> {
         let tree = keeper.trees.entry(variable.name.clone()).or_default();
         tree.update(bough_count(chunks), &open.boughs);
         if open.look {
-            keeper.learn(&variable.name, open.moved, open.looked_up);
+            keeper.learn(&variable.name, self.plan.ordinal == 0, open.moved, open.looked_up);
         }
         self.deltas.push(VariableDelta {
             rank: self.plan.rank,
