@@ -2,12 +2,17 @@
 
 use crate::output;
 use serde_json::json;
+use std::path::Path;
 use treering::library::{CheckpointInfo, Keep, Place, PrunePlan, RunInfo};
 use treering::{Error, ErrorKind, Library, Result};
 
 /// The store of a place, and the place.
 fn open(place: &str) -> Result<(Library, Place)> {
-    let place = Place::parse(place)?;
+    // A folder's name may hold what looks like a run.
+    let place = match Path::new(place).is_dir() {
+        true => Place { store: place.into(), run: None, step: None },
+        false => Place::parse(place)?,
+    };
     Ok((Library::open(&place.store)?, place))
 }
 
@@ -127,13 +132,12 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         }));
     }
     output::line(format!(
-        "{run}@{}   captured {}   {} in {} variable{}   needs {packs} pack{}",
+        "{run}@{}   captured {}   {} in {}   needs {}",
         manifest.step,
         output::moment(manifest.time),
         output::bytes(manifest.full_bytes()),
-        variables.len(),
-        if variables.len() == 1 { "" } else { "s" },
-        if packs == 1 { "" } else { "s" },
+        output::count(variables.len() as u64, "variable"),
+        output::count(packs, "pack"),
     ));
     let row = |v: &treering::library::VariableInfo| {
         let part = v.part.as_ref().map(|p| format!("at {:?} of {}", p.offset, p.global));
@@ -178,11 +182,11 @@ pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
             output::line(format!("not referred to by any checkpoint: {key}"));
         }
         output::line(format!(
-            "{} of {} checkpoints are sound; {} in {} packs were read and checked",
+            "{} of {} are sound; {} in {} were read and checked",
             report.sound,
-            report.checkpoints,
+            output::count(report.checkpoints, "checkpoint"),
             output::bytes(report.bytes),
-            report.packs
+            output::count(report.packs, "pack")
         ));
     }
     match report.findings.len() {
@@ -197,17 +201,10 @@ pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
     }
 }
 
-pub fn prune(
-    place: &str,
-    keep_last: u64,
-    keep_every: Option<u64>,
-    dry_run: bool,
-    json: bool,
-) -> Result<()> {
+pub fn prune(place: &str, keep: Keep, dry_run: bool, json: bool) -> Result<()> {
     let (library, place) = open(place)?;
     no_step(&place)?;
     let run = run_of(&place)?;
-    let keep = Keep { last: keep_last, every: keep_every };
     let bar = output::progress("checking what stays");
     let told = |done, total| {
         bar.set_length(total);
@@ -228,9 +225,8 @@ pub fn prune(
 }
 
 fn print_plan(plan: &PrunePlan, dry_run: bool) {
-    let steps = |pairs: &[(u64, u64)]| match pairs {
-        [] => "none".to_string(),
-        pairs => pairs.iter().map(|(step, _)| step.to_string()).collect::<Vec<_>>().join(", "),
+    let steps = |pairs: &[(u64, u64)]| {
+        output::ranges(&pairs.iter().map(|(step, _)| *step).collect::<Vec<_>>())
     };
     let (verb, freed) = match dry_run {
         true => ("would remove", "would free"),
@@ -238,7 +234,14 @@ fn print_plan(plan: &PrunePlan, dry_run: bool) {
     };
     output::line(format!("keeps steps: {}", steps(&plan.kept)));
     output::line(format!("{verb} steps: {}", steps(&plan.removed)));
-    output::line(format!("{freed} {} in {} packs", output::bytes(plan.bytes), plan.packs.len()));
+    if !plan.forgotten.is_empty() {
+        output::line(format!(
+            "{verb} {}",
+            output::count(plan.forgotten.len() as u64, "damaged file") + " of the log"
+        ));
+    }
+    let packs = output::count(plan.packs.len() as u64, "pack");
+    output::line(format!("{freed} {} in {packs}", output::bytes(plan.bytes)));
     plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
 }
 

@@ -8,6 +8,7 @@ mod output;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use treering::library::Keep;
 
 /// Keeps the states that a simulation passes through: stores what is new, gives any state back.
 ///
@@ -56,12 +57,15 @@ enum Command {
     Prune {
         /// STORE#RUN.
         place: String,
-        /// Keep the newest N.
+        /// Keep the newest N; always also one of a second epoch, which shares no bytes with them.
         #[arg(long, value_name = "N")]
         keep_last: u64,
         /// Also keep every checkpoint whose step is a multiple of N.
         #[arg(long, value_name = "N")]
         keep_every: Option<u64>,
+        /// Give up entries of the log that are damaged; else they keep everything from being removed.
+        #[arg(long)]
+        forget_damaged: bool,
         /// Only say what would be removed.
         #[arg(long)]
         dry_run: bool,
@@ -94,8 +98,9 @@ fn main() -> ExitCode {
         Command::Ls { place, all } => commands::ls(&place, all, json),
         Command::Show { place } => commands::show(&place, json),
         Command::Verify { place, deep } => commands::verify(&place, deep, json),
-        Command::Prune { place, keep_last, keep_every, dry_run } => {
-            commands::prune(&place, keep_last, keep_every, dry_run, json)
+        Command::Prune { place, keep_last, keep_every, forget_damaged, dry_run } => {
+            let keep = Keep { last: keep_last, every: keep_every, forget_damaged };
+            commands::prune(&place, keep, dry_run, json)
         }
         Command::Branch { place, new } => commands::branch(&place, &new, json),
         Command::Bench { name, options } => bench::run(name, &options, json),

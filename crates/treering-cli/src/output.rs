@@ -4,6 +4,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 use treering::{Error, Result};
 
@@ -55,8 +56,8 @@ pub fn moment(milliseconds: u64) -> String {
 
 /// How many times smaller.
 pub fn ratio(full: u64, stored: u64) -> String {
-    match stored {
-        0 => "–".to_string(),
+    match (full, stored) {
+        (0, _) | (_, 0) => "–".to_string(),
         _ => match full as f64 / stored as f64 {
             r if r < 10.0 => format!("{r:.2}×"),
             r if r < 100.0 => format!("{r:.1}×"),
@@ -67,6 +68,32 @@ pub fn ratio(full: u64, stored: u64) -> String {
 
 /// A line under the header and nothing else.
 const PLAIN: &str = "     ──            ";
+
+/// So many of something.
+pub fn count(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Ascending numbers, neighbours by `stride` joined: `0 to 90 by 10, 95`.
+pub fn ranges(numbers: &[u64]) -> String {
+    let mut parts = Vec::new();
+    let mut rest = numbers;
+    while let [first, ..] = rest {
+        let stride = rest.get(1).map_or(0, |second| second.wrapping_sub(*first));
+        let steady = rest.windows(2).take_while(|w| w[1].wrapping_sub(w[0]) == stride).count();
+        let (run, tail) = rest.split_at(if steady < 3 { 1 } else { steady + 1 });
+        parts.push(match (run, stride) {
+            ([one], _) => one.to_string(),
+            (run, 1) => format!("{first} to {}", run[run.len() - 1]),
+            (run, stride) => format!("{first} to {} by {stride}", run[run.len() - 1]),
+        });
+        rest = tail;
+    }
+    match parts.is_empty() {
+        true => "none".to_string(),
+        false => parts.join(", "),
+    }
+}
 
 /// A table whose first column is text and whose others, unless named in `left`, are numbers.
 pub fn table(
@@ -88,10 +115,21 @@ pub fn table(
     table.to_string()
 }
 
-/// Prints a line; a closed pipe ends the command quietly.
+/// Prints a line. Nobody may be listening any more: then the command goes on quietly to its verdict.
 pub fn line(text: impl AsRef<str>) {
-    if writeln!(std::io::stdout(), "{}", text.as_ref()).is_err() {
-        std::process::exit(0);
+    static CLOSED: AtomicBool = AtomicBool::new(false);
+    if CLOSED.load(Ordering::Relaxed) {
+        return;
+    }
+    match writeln!(std::io::stdout(), "{}", text.as_ref()) {
+        Ok(()) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            CLOSED.store(true, Ordering::Relaxed);
+        }
+        Err(error) => {
+            eprintln!("treering: cannot write the result: {error}; nothing was changed by that");
+            std::process::exit(2);
+        }
     }
 }
 
@@ -119,6 +157,15 @@ pub fn progress(what: &str) -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn neighbours_are_joined_into_ranges() {
+        assert_eq!(ranges(&[]), "none");
+        assert_eq!(ranges(&[7]), "7");
+        assert_eq!(ranges(&[1, 2, 3, 4, 9]), "1 to 4, 9");
+        assert_eq!(ranges(&[0, 10, 20, 30, 31]), "0 to 30 by 10, 31");
+        assert_eq!(ranges(&[90, 100, 90]), "90, 100, 90");
+    }
 
     #[test]
     fn sizes_have_units_and_return() {

@@ -117,3 +117,24 @@ fn damage_is_found_and_named() {
     let found = String::from_utf8(output.stdout).unwrap();
     assert!(found.contains(&pack.file_name().unwrap().display().to_string()), "{found}");
 }
+
+#[test]
+fn a_result_that_cannot_be_written_is_no_success() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treering"));
+    let status = command.args(["ls", &store]).stdout(full).status().unwrap();
+    assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_store_in_a_folder_with_a_hash_in_its_name_is_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let inner = folder.path().join("a#b");
+    std::fs::create_dir(&inner).unwrap();
+    let store = store(&inner);
+    assert_eq!(json(&["ls", &store, "--json"])["runs"][0]["name"], "waves");
+    let run = format!("{store}#waves");
+    assert_eq!(json(&["ls", &run, "--json"])["checkpoints"][0]["step"], 0);
+}

@@ -69,6 +69,10 @@ impl Error {
                 Some("free some space, or remove old checkpoints with `treering prune`"),
             ),
             Os::NotFound => (ErrorKind::NotFound, None),
+            Os::NotADirectory => (ErrorKind::Io, Some("give a folder, not a file")),
+            Os::ReadOnlyFilesystem => {
+                (ErrorKind::Io, Some("choose a folder that can be written to"))
+            }
             Os::PermissionDenied => {
                 (ErrorKind::Io, Some("check the owner and the permissions of the store's folder"))
             }

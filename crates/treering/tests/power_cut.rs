@@ -15,7 +15,7 @@ use treering::store::{DirectoryStore, Disk, DiskFile, PowerCut, SimDisk, SimFaul
 use treering::{ChunkSize, Encoding, ErrorKind, Library, Options, Run, Variable, VariableMut};
 
 const STEPS: u64 = 7;
-const KEEP: Keep = Keep { last: 2, every: None };
+const KEEP: Keep = Keep { last: 2, every: None, forget_damaged: false };
 
 /// The state of a step: most of it stays, some of it changes, some of it moves.
 fn state(step: u64) -> (Vec<u8>, Vec<u64>) {

@@ -86,7 +86,7 @@ impl<'a> Reader<'a> {
         check_version([bytes[8], bytes[9]])?;
         let (body, seal) = bytes.split_at(bytes.len() - 16);
         if digest(body).to_bytes() != *seal {
-            return Err(Error::damaged(format!("the digest of a {what} does not match")));
+            return Err(Error::damaged(format!("the digest of this {what} does not match")));
         }
         Ok(Reader::new(&body[10..]))
     }

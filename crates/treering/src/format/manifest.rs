@@ -45,6 +45,11 @@ pub struct Opening {
 }
 
 impl Opening {
+    /// Whether a file begins as an opening does, whatever follows.
+    pub(crate) fn is_magic(bytes: &[u8]) -> bool {
+        bytes.starts_with(OPENING)
+    }
+
     /// The bytes of the file.
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer::file(OPENING);

@@ -126,16 +126,16 @@ fn added_bytes(manifest: &Manifest) -> u64 {
     own.map(|group| group.seal.size).sum::<u64>() + manifest.write().len() as u64
 }
 
-/// The sequence numbers from which the newest checkpoint descends, its own included.
+/// The sequence numbers from which the newest checkpoint descends, its own included. Where a parent
+/// was pruned, the next older checkpoint stands for it.
 pub(super) fn lineage(manifests: &[Manifest]) -> HashSet<u64> {
     let mut line = HashSet::new();
-    let mut next = manifests.last();
-    while let Some(manifest) = next {
+    let mut next = manifests.len().checked_sub(1);
+    while let Some(at) = next {
+        let manifest = &manifests[at];
         line.insert(manifest.sequence);
-        let parent = manifest.parent.as_ref().filter(|p| p.run.is_none());
-        next = parent.and_then(|p| {
-            manifests.iter().find(|m| m.sequence == p.sequence && p.sequence < manifest.sequence)
-        });
+        let parent = manifest.parent.as_ref().filter(|p| p.run.is_none()).map(|p| p.sequence);
+        next = parent.and_then(|p| manifests[..at].iter().rposition(|m| m.sequence <= p));
     }
     line
 }

@@ -16,7 +16,7 @@ pub use verify::{Finding, VerifyReport};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names, Opening, Origin, check_run_name};
 use crate::restore::{Backwards, Checkpoint, Log, runs};
-use crate::store::{DirectoryStore, Store};
+use crate::store::{DirectoryStore, Store, lock_patiently};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -88,8 +88,9 @@ impl Library {
     /// Begins a new run with a checkpoint of another one; no data is copied.
     pub fn branch(&self, run: &str, step: Option<u64>, new: &str) -> Result<Manifest> {
         check_run_name(new)?;
-        let _lock = self.store.lock(LOCK)?;
-        let source = self.manifest(run, step)?;
+        let _lock = lock_patiently(self.store.as_ref(), LOCK, prune::PATIENCE)?;
+        // A state that cannot be restored is no beginning.
+        let source = self.checkpoint(run, step)?.manifest().clone();
         let names = Names::new(new);
         let _writer = self.store.lock(&names.lock())?;
         let taken = || {
@@ -132,9 +133,11 @@ impl Library {
         check_run_name(run)?;
         let log = Log::read(self.store.clone(), run)?;
         if log.sequences.is_empty() {
-            let names = self.run_names()?.join(", ");
+            let mut names = self.run_names()?;
+            names.retain(|name| name != run);
+            let names = names.join(", ");
             let hint = match names.is_empty() {
-                true => "the store is empty".to_string(),
+                true => "the store has no other".to_string(),
                 false => format!("it has {names}"),
             };
             return Err(Error::new(ErrorKind::NotFound, format!("there is no run {run:?}"))

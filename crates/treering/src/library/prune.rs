@@ -10,8 +10,13 @@ use super::{LOCK, Library, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, PackName};
 use crate::restore::{Log, packs_of, settle_logs};
+use crate::store::lock_patiently;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Duration;
+
+/// How long tools wait for each other.
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to keep of a run.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +25,9 @@ pub struct Keep {
     pub last: u64,
     /// And every checkpoint whose step is a multiple of this.
     pub every: Option<u64>,
+    /// Whether to remove entries of the log that are damaged, so that their checkpoints are lost
+    /// for good; else they keep everything from being removed.
+    pub forget_damaged: bool,
 }
 
 /// What a pruning would remove, and why it keeps the rest.
@@ -31,6 +39,8 @@ pub struct PrunePlan {
     pub kept: Vec<(u64, u64)>,
     /// The steps that go, with their sequence numbers.
     pub removed: Vec<(u64, u64)>,
+    /// The sequence numbers of damaged entries of the log that go.
+    pub forgotten: Vec<u64>,
     /// The keys of packs that go.
     pub packs: Vec<String>,
     /// How many bytes that frees.
@@ -40,18 +50,19 @@ pub struct PrunePlan {
 }
 
 impl Library {
-    /// Computes what may go; reads the newest kept checkpoint to be sure that it can be restored.
+    /// Computes what may go; reads the newest checkpoint to be sure that it can be restored.
     pub fn plan_prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
-        self.log(run)?;
+        let sound = self.newest_sound(run, progress)?;
         // A lock that cannot be taken, for whatever reason, counts as a living writer: it is safe.
         let writer_is_gone = self.store.lock(&Names::new(run).lock()).is_ok();
-        self.plan(run, keep, writer_is_gone, progress)
+        self.plan(run, keep, writer_is_gone, sound)
     }
 
     /// Computes and carries out.
     pub fn prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
-        self.log(run)?;
-        let _lock = self.store.lock(LOCK)?;
+        // What takes long is done before any lock is taken.
+        let sound = self.newest_sound(run, progress)?;
+        let _lock = lock_patiently(self.store.as_ref(), LOCK, PATIENCE)?;
         // Held to the end, so that no writer begins while its packs are being counted.
         let writer = self.store.lock(&Names::new(run).lock());
         let closed = match &writer {
@@ -59,17 +70,17 @@ impl Library {
             Err(error) if error.kind() == ErrorKind::Busy => false,
             Err(error) => return Err(error.clone()),
         };
-        let plan = self.plan(run, keep, closed, progress)?;
+        let plan = self.plan(run, keep, closed, sound)?;
         let names = Names::new(run);
-        let entries: Vec<String> =
-            plan.removed.iter().map(|(_, sequence)| names.entry(*sequence)).collect();
+        let removed = plan.removed.iter().map(|(_, sequence)| sequence).chain(&plan.forgotten);
+        let entries: Vec<String> = removed.map(|sequence| names.entry(*sequence)).collect();
         self.store.delete(&entries)?;
         settle_logs(&self.store)?;
         self.store.delete(&plan.packs)?;
         Ok(plan)
     }
 
-    fn plan(&self, run: &str, keep: Keep, closed: bool, progress: Progress) -> Result<PrunePlan> {
+    fn plan(&self, run: &str, keep: Keep, closed: bool, sound: Sound) -> Result<PrunePlan> {
         if keep.last == 0 {
             return Err(Error::usage("at least one checkpoint must be kept")
                 .hint("--keep-last 1 keeps the newest"));
@@ -79,18 +90,17 @@ impl Library {
                 Error::usage("every 0th step makes no sense").hint("give --keep-every 1 or more")
             );
         }
-        let log = self.log(run)?;
-        let (manifests, trouble) = log.manifests();
-        if let Some(error) = trouble.first() {
-            return Err(Error::new(
-                ErrorKind::Damaged,
-                format!("an entry of the log cannot be read: {error}"),
-            )
-            .hint("nothing is removed while it is unknown what is needed; see `treering verify`"));
+        let mut plan =
+            PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
+        let (manifests, unreadable) = self.log(run)?.survey();
+        for (sequence, error) in unreadable {
+            match keep.forget_damaged && error.kind() == ErrorKind::Damaged {
+                true => plan.forgotten.push(sequence),
+                false => return Err(unknown(run, &error)),
+            }
         }
-        let mut plan = PrunePlan { run: run.to_string(), ..PrunePlan::default() };
         let mut kept = choose(&manifests, keep, closed, &mut plan.notes);
-        self.keep_a_sound_one(&manifests, &mut kept, &mut plan.notes, progress);
+        kept.extend(sound.sequence);
         for manifest in &manifests {
             let pair = (manifest.step, manifest.sequence);
             match kept.contains(&manifest.sequence) {
@@ -102,29 +112,26 @@ impl Library {
         Ok(plan)
     }
 
-    /// If the newest of those to be kept cannot be restored, the newest that can stays, too.
-    fn keep_a_sound_one(
-        &self,
-        manifests: &[Manifest],
-        kept: &mut BTreeSet<u64>,
-        notes: &mut Vec<String>,
-        progress: Progress,
-    ) {
+    /// The newest checkpoint that can be restored.
+    fn newest_sound(&self, run: &str, progress: Progress) -> Result<Sound> {
+        let manifests = self.log(run)?.manifests().0;
         let total = manifests.iter().map(Manifest::full_bytes).max().unwrap_or(0);
         progress(0, total);
-        let newest_kept = kept.last().copied();
-        for manifest in manifests.iter().rev().filter(|m| Some(m.sequence) <= newest_kept) {
-            match self.check_checkpoint(manifest.clone(), true) {
+        let mut sound = Sound::default();
+        for manifest in manifests.into_iter().rev() {
+            let (step, sequence) = (manifest.step, manifest.sequence);
+            match self.check_checkpoint(manifest, true) {
                 Ok(()) => {
-                    kept.insert(manifest.sequence);
+                    sound.sequence = Some(sequence);
                     break;
                 }
                 Err(error) => {
-                    notes.push(format!("step {} cannot be restored: {error}", manifest.step))
+                    sound.notes.push(format!("step {step} cannot be restored: {error}"));
                 }
             }
         }
         progress(total, total);
+        Ok(sound)
     }
 
     fn add_packs(
@@ -138,13 +145,9 @@ impl Library {
         let names = Names::new(&run);
         let mut needed: HashSet<(String, PackName)> = HashSet::new();
         for other in self.run_names()?.iter().filter(|other| **other != run) {
-            let (others, trouble) = Log::read(self.store.clone(), other)?.manifests();
-            if let Some(error) = trouble.first() {
-                return Err(Error::new(
-                    ErrorKind::Damaged,
-                    format!("an entry of the log of run {other:?} cannot be read: {error}"),
-                )
-                .hint("it may share packs with this run, so nothing is removed; see `treering verify`"));
+            let (others, unreadable) = Log::read(self.store.clone(), other)?.survey();
+            if let Some((_, error)) = unreadable.first() {
+                return Err(unknown(other, error));
             }
             needed.extend(others.iter().flat_map(packs_of).filter(|(of, _)| *of == run));
         }
@@ -166,6 +169,22 @@ impl Library {
         }
         Ok(())
     }
+}
+
+/// The newest checkpoint that can be restored, and what is wrong with newer ones.
+#[derive(Default)]
+struct Sound {
+    sequence: Option<u64>,
+    notes: Vec<String>,
+}
+
+/// Nothing is removed while it is unknown what is needed.
+fn unknown(run: &str, error: &Error) -> Error {
+    let what = format!("an entry of the log of run {run:?} cannot be read: {error}");
+    Error::new(ErrorKind::Damaged, what).hint(format!(
+        "nothing is removed while it is unknown what it needs; `treering prune STORE#{run} --forget-damaged` \
+         gives the damaged entry up"
+    ))
 }
 
 /// The sequence numbers to keep.

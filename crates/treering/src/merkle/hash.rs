@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn both_libraries_compute_the_same() {
-        let data: Vec<u8> = (0..5000u32).map(|i| (i * i >> 3) as u8).collect();
+        let data: Vec<u8> = (0..5000u32).map(|i| ((i * i) >> 3) as u8).collect();
         let hasher = Hasher::new(77);
         let secret = &hasher.secret[..];
         for len in (0..600).chain([1024, 4096, 5000]) {

@@ -60,10 +60,9 @@ impl Backwards {
                             return;
                         }
                     };
-                    next = checkpoint.manifest().parent.as_ref().and_then(|p| match p.run {
-                        None if log.sequences.contains(&p.sequence) => Some(p.sequence),
-                        _ => None,
-                    });
+                    let parent = checkpoint.manifest().parent.as_ref();
+                    next =
+                        parent.filter(|p| p.run.is_none()).and_then(|p| log.ancestor(p.sequence));
                     if send.send(Ok(state.clone())).is_err() {
                         return;
                     }

@@ -9,6 +9,7 @@ use crate::lineage::{Layer, covers};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::Store;
 use rayon::prelude::*;
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -18,8 +19,14 @@ pub struct Checkpoint {
     manifest: Manifest,
     /// The packs of each group's epoch, oldest first.
     pub(crate) packs: Vec<Vec<Pack>>,
+    deltas: Deltas,
+    /// The position of each variable in the manifest, by rank and name.
+    positions: HashMap<(u32, String), usize>,
     notes: Notes,
 }
+
+/// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
+type Deltas = HashMap<(u32, u32, String), Vec<(usize, usize)>>;
 
 /// What a restore of a whole variable leaves: enough to go on with its lineage.
 pub(crate) struct Restored {
@@ -43,11 +50,15 @@ impl Checkpoint {
             .hint("use a newer release of treering"));
         }
         let groups = manifest.groups.iter().enumerate();
-        let packs = groups
+        let packs: Vec<Vec<Pack>> = groups
             .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
-        Ok(Checkpoint { store, manifest, packs, notes })
+        let variables = manifest.variables.iter().enumerate();
+        let positions =
+            variables.map(|(at, v)| ((v.rank, v.description.name.clone()), at)).collect();
+        let deltas = index(&packs);
+        Ok(Checkpoint { store, manifest, packs, deltas, positions, notes })
     }
 
     /// Everything the manifest says.
@@ -164,7 +175,11 @@ impl Checkpoint {
         let mut entries = Vec::new();
         for target in targets.iter() {
             target.check()?;
-            let entry = self.manifest.variable(0, &target.description.name)?;
+            let name = &target.description.name;
+            let entry = match self.positions.get(&(0, name.clone())) {
+                Some(at) => &self.manifest.variables[*at],
+                None => self.manifest.variable(0, name)?,
+            };
             target.description.expect(&entry.description)?;
             entries.push(entry);
         }
@@ -197,13 +212,13 @@ impl Checkpoint {
     /// Layers from before the variable vanished and came back do not count, nor do those of another
     /// chunk size: the later one that replaced them covers every chunk.
     pub(crate) fn layers(&self, entry: &VariableEntry) -> Vec<Layer<'_>> {
+        let key = (entry.group, entry.rank, entry.description.name.clone());
         let mut layers = Vec::new();
-        for pack in &self.packs[entry.group as usize] {
-            let mut deltas = pack.footer.deltas.iter();
-            match deltas.find(|d| d.rank == entry.rank && d.name == entry.description.name) {
-                Some(delta) if delta.chunk == entry.chunk => layers.push(&delta.regions[..]),
-                Some(_) => layers.clear(),
-                None => {}
+        for (pack, at) in self.deltas.get(&key).into_iter().flatten() {
+            let delta = &self.packs[entry.group as usize][*pack].footer.deltas[*at];
+            match delta.chunk == entry.chunk {
+                true => layers.push(&delta.regions[..]),
+                false => layers.clear(),
             }
         }
         layers
@@ -308,6 +323,19 @@ impl Checkpoint {
             .at(format!("{}@{}", self.manifest.run, self.manifest.step))),
         }
     }
+}
+
+fn index(packs: &[Vec<Pack>]) -> Deltas {
+    let mut deltas = Deltas::new();
+    for (group, packs) in packs.iter().enumerate() {
+        for (number, pack) in packs.iter().enumerate() {
+            for (at, delta) in pack.footer.deltas.iter().enumerate() {
+                let key = (group as u32, delta.rank, delta.name.clone());
+                deltas.entry(key).or_default().push((number, at));
+            }
+        }
+    }
+    deltas
 }
 
 /// Zeros; a length that does not fit into memory is an error, not the end of the process.

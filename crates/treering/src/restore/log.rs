@@ -1,7 +1,7 @@
 //! Reading the log of a run: which sequence numbers there are, and what stands behind them.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest, Names, PackName, check_run_name};
+use crate::format::{LogEntry, Manifest, Names, Opening, PackName, check_run_name};
 use crate::store::{Store, read_small};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,9 +28,14 @@ impl Log {
     /// What stands behind a sequence number; the last tier, which all writers share, is asked first.
     pub(crate) fn entry(&self, sequence: u64) -> Result<LogEntry> {
         let key = self.names.entry(sequence);
-        let mut trouble =
-            Error::new(ErrorKind::NotFound, "there is no such entry in the log").at(&key);
-        for copy in self.store.copies(&key).iter().rev() {
+        let copies = self.store.copies(&key);
+        // Without any copy, opening it tells why: it may be there and not be ours to read.
+        let mut trouble = match copies.is_empty() {
+            true => self.store.open(&key).err(),
+            false => None,
+        }
+        .unwrap_or_else(|| Error::new(ErrorKind::NotFound, "it is gone").at(&key));
+        for copy in copies.iter().rev() {
             let read = read_small(copy.as_ref()).and_then(|bytes| self.parse(sequence, &bytes));
             match read {
                 Ok(entry) => return Ok(entry),
@@ -74,6 +79,31 @@ impl Log {
         (good, bad)
     }
 
+    /// All manifests, and the entries that cannot be read and may be manifests, too: nobody knows
+    /// what those name. One pass, because an entry that could be read a moment ago may not be now.
+    pub(crate) fn survey(&self) -> (Vec<Manifest>, Vec<(u64, Error)>) {
+        let (mut manifests, mut unknown) = (Vec::new(), Vec::new());
+        for &sequence in &self.sequences {
+            match self.manifest(sequence) {
+                Ok(manifest) => manifests.extend(manifest),
+                Err(_) if self.looks_like_opening(sequence) => {}
+                Err(error) => unknown.push((sequence, error)),
+            }
+        }
+        (manifests, unknown)
+    }
+
+    fn looks_like_opening(&self, sequence: u64) -> bool {
+        let copies = self.store.copies(&self.names.entry(sequence));
+        copies.iter().any(|copy| read_small(copy.as_ref()).is_ok_and(|b| Opening::is_magic(&b)))
+    }
+
+    /// The checkpoint that stands for `parent`: itself, or, if it was pruned, the next older one.
+    pub(crate) fn ancestor(&self, parent: u64) -> Option<u64> {
+        let older = self.sequences.iter().rev().filter(|s| **s <= parent);
+        older.copied().find(|s| !matches!(self.manifest(*s), Ok(None)))
+    }
+
     /// The sequence number of the newest opening: the writer that may be at work.
     pub(crate) fn newest_writer(&self) -> Option<u64> {
         let is_opening = |s: &&u64| matches!(self.entry(**s), Ok(LogEntry::Opening(_)));
@@ -97,8 +127,8 @@ pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
 pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, PackName)>> {
     let mut named = HashSet::new();
     for run in runs(store.as_ref())? {
-        let (manifests, trouble) = Log::read(store.clone(), &run)?.manifests();
-        if let Some(error) = trouble.into_iter().next() {
+        let (manifests, unknown) = Log::read(store.clone(), &run)?.survey();
+        if let Some((_, error)) = unknown.into_iter().next() {
             return Err(error);
         }
         manifests.iter().for_each(|manifest| named.extend(packs_of(manifest)));

@@ -224,7 +224,7 @@ impl Capture {
         let mut jobs = jobs(variables, &mut trackers, self.chunk).into_iter().peekable();
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
-            let mut room = BATCH;
+            let mut room = BATCH.min(self.staging.limit() as usize);
             while let Some(job) = jobs.next_if(|job| batch.is_empty() || job.data.len() <= room) {
                 room = room.saturating_sub(job.data.len());
                 batch.push(job);

@@ -161,21 +161,24 @@ impl Run {
                 Ok(Some(manifest)) => {
                     parent =
                         manifest.parent.clone().filter(|p| p.run.is_none()).map(|p| p.sequence);
+                    let step = manifest.step;
                     match self.restore_one(manifest, newest_epoch.clone(), variables) {
                         Ok(mut restored) => {
                             notes.append(&mut restored.notes);
                             return Ok(Some(Restored { notes, ..restored }));
                         }
-                        Err(error) if !may_fall_back(&error) => return Err(error),
-                        Err(error) => error,
+                        Err(error) if !may_fall_back(&error) => {
+                            return Err(with_notes(error, &notes));
+                        }
+                        Err(error) => (format!("step {step}"), error),
                     }
                 }
                 Err(error) => {
                     parent = None;
-                    error
+                    (format!("number {sequence} of the log"), error)
                 }
             };
-            notes.push(format!("number {sequence} cannot be used: {trouble}"));
+            notes.push(format!("{} cannot be used: {}", trouble.0, trouble.1));
             // The parent is the state before it; without one, the next older of the log.
             next = parent.filter(|p| log.sequences.contains(p)).or(before);
         }
@@ -221,6 +224,17 @@ impl Drop for Run {
 fn newest_epoch(log: &Log) -> Option<Origin> {
     let newest_first = log.sequences.iter().rev();
     newest_first.filter_map(|s| log.manifest(*s).ok().flatten()).map(|m| m.epoch).next()
+}
+
+/// An error about an older checkpoint says why the newer ones did not serve.
+fn with_notes(error: Error, notes: &[String]) -> Error {
+    match notes.is_empty() {
+        true => error,
+        false => Error::new(
+            error.kind(),
+            format!("{error}; this is about an older checkpoint, because {}", notes.join(", and ")),
+        ),
+    }
 }
 
 /// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing.

@@ -5,10 +5,13 @@ use super::options::Options;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Names, Opening};
 use crate::restore::{Log, named_packs, settle_logs};
-use crate::store::{Lock, Store, TieredStore};
+use crate::store::{Lock, Store, TieredStore, lock_patiently};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long to wait for a tool that is pruning the run.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A run that this process has taken.
 pub(super) struct Opened {
@@ -28,8 +31,8 @@ pub(super) fn open(options: &Options) -> Result<Opened> {
     options.check()?;
     let run = &options.run;
     let names = Names::new(run);
-    let lock =
-        options.shared.lock(&names.lock()).map_err(|error| error.at(format!("run {run:?}")))?;
+    let lock = lock_patiently(options.shared.as_ref(), &names.lock(), PATIENCE);
+    let lock = lock.map_err(|error| error.at(format!("run {run:?}")))?;
     let (mut way, mut trouble) = (None, Vec::new());
     let store: Arc<dyn Store> = match &options.node {
         Some(node) => {

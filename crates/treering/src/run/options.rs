@@ -14,7 +14,7 @@ pub enum Overload {
     /// Hold the program up until there is room.
     #[default]
     Wait,
-    /// Leave this checkpoint out.
+    /// Leave this checkpoint out, unless nothing else is staged.
     Skip,
 }
 
@@ -85,7 +85,8 @@ impl Options {
 
     /// How much memory copies may take while they wait to be written; 1 GiB unless told.
     ///
-    /// A checkpoint that is larger than this streams through it.
+    /// A checkpoint of which more has changed streams through it and holds the program up meanwhile.
+    /// However small they are, at most 16 checkpoints are under way at a time.
     #[must_use]
     pub fn staging(mut self, bytes: u64) -> Self {
         self.staging = bytes;

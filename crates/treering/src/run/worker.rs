@@ -17,6 +17,7 @@ use crate::merkle::{Digest, Hasher, Tree};
 use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
 use crate::restore::{Checkpoint, Log, Restored};
 use crate::store::{Put, Store};
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -373,8 +374,8 @@ impl Saver {
         seal: Seal,
         stats: Stats,
     ) -> Manifest {
-        let described: Vec<&str> = begin.variables.iter().map(|d| d.name.as_str()).collect();
-        self.keeper.retain(|name| described.contains(&name));
+        let described: HashSet<&str> = begin.variables.iter().map(|d| d.name.as_str()).collect();
+        self.keeper.retain(|name| described.contains(name));
         let sequence = self.sequence + 1;
         let (mut group, epoch) = match base {
             Some(base) => (base.group, base.epoch),

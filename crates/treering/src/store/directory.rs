@@ -71,17 +71,11 @@ impl DirectoryStore {
         self.ready.lock().unwrap_or_else(|p| p.into_inner()).contains(folder)
     }
 
+    /// Creates a file. A folder that was there and is gone is not made again: somebody has moved or
+    /// removed the store, and what goes on elsewhere would lack everything from before.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         self.ready(parent(path))?;
-        match self.disk.create(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Somebody has removed the folder meanwhile.
-                self.ready.lock().unwrap_or_else(|p| p.into_inner()).clear();
-                self.ready(parent(path))?;
-                self.disk.create(path)
-            }
-            done => done,
-        }
+        self.disk.create(path)
     }
 
     fn write_temporary(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -93,6 +87,14 @@ impl DirectoryStore {
     fn failed(&self, what: &str, key: &str, error: io::Error) -> Error {
         Error::io(format!("cannot {what} a file of the store"), error)
             .at(self.root.join(key).display())
+    }
+}
+
+/// Who holds a lock, as its file tells.
+fn holder(error: &io::Error) -> String {
+    match error.to_string() {
+        text if text.is_empty() => "another process".to_string(),
+        text => text,
     }
 }
 
@@ -216,7 +218,7 @@ impl Store for DirectoryStore {
         let taken = self.ready(parent(&path)).and_then(|()| self.disk.lock(&path, &text));
         taken.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
-                Error::new(ErrorKind::Busy, format!("it is in use by {error}"))
+                Error::new(ErrorKind::Busy, format!("it is in use by {}", holder(&error)))
                     .at(path.display())
                     .hint("wait for that process to end, or end it")
             }

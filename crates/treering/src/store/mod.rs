@@ -19,8 +19,9 @@ pub use memory::MemoryStore;
 pub use sim::{PowerCut, SimDisk, SimFault};
 pub use tiered::TieredStore;
 
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use std::any::Any;
+use std::time::{Duration, Instant};
 
 /// A place for bytes, by key; a key is a path with `/`.
 pub trait Store: Send + Sync {
@@ -97,4 +98,17 @@ pub(crate) fn read_small(blob: &dyn Blob) -> Result<Vec<u8>> {
     let mut bytes = vec![0; blob.size() as usize];
     blob.read_at(0, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Takes a lock that another may hold for a moment: tools do while they remove or share packs.
+pub(crate) fn lock_patiently(store: &dyn Store, key: &str, patience: Duration) -> Result<Lock> {
+    let start = Instant::now();
+    loop {
+        match store.lock(key) {
+            Err(error) if error.kind() == ErrorKind::Busy && start.elapsed() < patience => {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            done => return done,
+        }
+    }
 }

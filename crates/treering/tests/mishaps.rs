@@ -1,0 +1,141 @@
+//! What people do to stores: move them, prune them, lose a file, look at them while they change.
+
+use std::path::{Path, PathBuf};
+use treering::library::Keep;
+use treering::{ErrorKind, Library, Options, Run, Variable, VariableMut};
+
+fn field(step: u64) -> Vec<u64> {
+    (0..5000).map(|i| if i / 100 == step { step + i } else { 7 }).collect()
+}
+
+fn save(run: &mut Run, step: u64) -> treering::Result<()> {
+    run.checkpoint(step, &[Variable::new("x", &field(step))])?.durable()
+}
+
+/// A store in a temporary folder, with a run of so many steps.
+fn store(folder: &Path, steps: u64) -> PathBuf {
+    let store = folder.join("store");
+    let mut run = Run::open(Options::directory(&store, "r").growth(3.0)).unwrap();
+    (0..steps).for_each(|step| save(&mut run, step).unwrap());
+    run.finish().unwrap();
+    store
+}
+
+fn keep(last: u64, every: Option<u64>) -> Keep {
+    Keep { last, every, forget_damaged: false }
+}
+
+#[test]
+fn a_store_that_is_moved_away_is_not_made_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let (here, there) = (folder.path().join("store"), folder.path().join("elsewhere"));
+    let mut run = Run::open(Options::directory(&here, "r").growth(100.0)).unwrap();
+    save(&mut run, 0).unwrap();
+    std::fs::rename(&here, &there).unwrap();
+    assert_eq!(save(&mut run, 1).unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(save(&mut run, 2).unwrap_err().kind(), ErrorKind::NotFound);
+    assert!(!here.exists());
+    std::fs::rename(&there, &here).unwrap();
+    save(&mut run, 3).unwrap();
+    run.failures();
+    run.finish().unwrap();
+    let report = Library::open(&here).unwrap().verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound() && report.checkpoints == 2, "{:?}", report.findings);
+}
+
+#[test]
+fn pruned_checkpoints_leave_no_gap_in_the_lineage() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = Library::open(store(folder.path(), 30)).unwrap();
+    library.prune("r", keep(2, Some(5)), &|_, _| {}).unwrap();
+    let (checkpoints, _) = library.checkpoints("r").unwrap();
+    let steps: Vec<u64> = checkpoints.iter().map(|c| c.step).collect();
+    assert!([0, 5, 10, 15, 20, 25, 28, 29].iter().all(|s| steps.contains(s)), "{steps:?}");
+    assert!(checkpoints.iter().all(|c| !c.abandoned));
+    let back: Vec<u64> = library.backwards("r").unwrap().map(|state| state.unwrap().step).collect();
+    assert_eq!(back, steps.into_iter().rev().collect::<Vec<_>>());
+}
+
+#[test]
+fn a_damaged_manifest_keeps_packs_until_it_is_given_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), 12);
+    let damage = |number: u64| {
+        let path = store.join(format!("runs/r/log/{number:012}"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[40] ^= 1;
+        std::fs::write(path, bytes).unwrap();
+    };
+    let library = Library::open(&store).unwrap();
+    // Number 1 is the opening, which names no packs.
+    damage(1);
+    assert!(library.plan_prune("r", keep(3, None), &|_, _| {}).is_ok());
+    damage(4);
+    let refused = library.prune("r", keep(3, None), &|_, _| {}).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Damaged);
+    assert!(refused.to_string().contains("--forget-damaged"));
+    let forget = Keep { forget_damaged: true, ..keep(3, None) };
+    let plan = library.prune("r", forget, &|_, _| {}).unwrap();
+    assert_eq!(plan.forgotten, [4]);
+    assert!(library.plan_prune("r", keep(3, None), &|_, _| {}).is_ok());
+    assert_eq!(library.checkpoint("r", None).unwrap().read::<u64>("x").unwrap(), field(11));
+}
+
+#[test]
+fn a_branch_does_not_begin_with_what_cannot_be_restored() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), 3);
+    for entry in std::fs::read_dir(store.join("runs/r/packs")).unwrap() {
+        std::fs::remove_file(entry.unwrap().path()).unwrap();
+    }
+    let library = Library::open(&store).unwrap();
+    assert_eq!(library.branch("r", None, "b").unwrap_err().kind(), ErrorKind::Damaged);
+    assert!(library.checkpoint("b", None).is_err());
+}
+
+#[test]
+fn a_fallback_that_does_not_fit_says_why_it_was_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut run = Run::open(Options::directory(&store, "r")).unwrap();
+    run.checkpoint(0, &[Variable::new("x", &[1u64, 2])]).unwrap();
+    run.checkpoint(1, &[Variable::new("x", &[1u64, 2, 3])]).unwrap();
+    run.finish().unwrap();
+    let packs = std::fs::read_dir(store.join("runs/r/packs")).unwrap();
+    let newest = packs.map(|e| e.unwrap().path()).max().unwrap();
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes[18] ^= 1;
+    std::fs::write(newest, bytes).unwrap();
+    let mut run = Run::open(Options::directory(&store, "r")).unwrap();
+    let mut data = [0u64; 3];
+    let error = run.restore(&mut [VariableMut::new("x", &mut data)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Mismatch);
+    let text = error.to_string();
+    assert!(text.contains("step 1 cannot be used") && text.contains("shape"), "{text}");
+}
+
+#[test]
+fn thousands_of_variables_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let names: Vec<String> = (0..3000).map(|i| format!("particle/{i}")).collect();
+    let mut data: Vec<[f64; 2]> = (0..3000).map(|i| [f64::from(i), 0.5]).collect();
+    let mut run = Run::open(Options::directory(&store, "r").growth(100.0)).unwrap();
+    for step in 0..3 {
+        data[step as usize][1] = 9.0;
+        let variables: Vec<Variable> =
+            names.iter().zip(&data).map(|(name, data)| Variable::new(name, &data[..])).collect();
+        let save = run.checkpoint(step, &variables).unwrap();
+        assert!(step == 0 || save.changed_bytes() == 16);
+    }
+    run.finish().unwrap();
+    let mut back = vec![[0.0f64; 2]; 3000];
+    let mut targets: Vec<VariableMut> = names
+        .iter()
+        .zip(&mut back)
+        .map(|(name, data)| VariableMut::new(name, &mut data[..]))
+        .collect();
+    let mut run = Run::open(Options::directory(&store, "r")).unwrap();
+    assert_eq!(run.restore(&mut targets).unwrap().unwrap().step, 2);
+    assert_eq!(back, data);
+}
