@@ -59,6 +59,12 @@ impl Pattern {
         pattern
     }
 
+    /// Touches so many rows that nearly all have been touched: from then on, no checkpoint is harder to
+    /// store than the one before.
+    pub fn settle(&mut self) {
+        self.touch_rows(self.table.len() / COLUMNS * 3);
+    }
+
     /// What happens between two checkpoints: one row in a hundred is touched.
     pub fn step(&mut self) {
         self.touch_rows(self.table.len() / COLUMNS / 100);

@@ -65,8 +65,12 @@ impl Hasher {
     /// The print of a chunk.
     #[inline]
     pub fn print(&self, chunk: &[u8]) -> Print {
-        XxHash3_64::oneshot_with_secret(&self.secret[..], chunk)
-            .expect("a secret of 192 bytes is long enough")
+        let secret = &self.secret[..];
+        match chunk.len() <= SHORT {
+            true => xxh3::xxh3_64_with_secret(chunk, secret),
+            false => XxHash3_64::oneshot_with_secret(secret, chunk)
+                .expect("a secret of 192 bytes is long enough"),
+        }
     }
 
     /// The digest of a chunk.
