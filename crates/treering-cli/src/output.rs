@@ -127,7 +127,7 @@ pub fn line(text: impl AsRef<str>) {
             CLOSED.store(true, Ordering::Relaxed);
         }
         Err(error) => {
-            eprintln!("treering: cannot write the result: {error}; nothing was changed by that");
+            eprintln!("treering: cannot write the result: {error}");
             std::process::exit(2);
         }
     }

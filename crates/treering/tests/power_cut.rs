@@ -211,10 +211,11 @@ fn goes_on(disk: &Arc<dyn Disk>, library: &Library, name: &str, what: &str) {
     assert_eq!(checkpoint.read::<u8>("field").unwrap(), state(next).0);
 }
 
-/// What a power cut may do, the same way every time for the same operation.
-fn cuts(operation: u64, random: u64) -> impl Iterator<Item = PowerCut> {
-    let seeds = (0..random).map(move |seed| PowerCut::Random(operation * 1000 + seed));
-    [PowerCut::Lose, PowerCut::Keep].into_iter().chain(seeds)
+/// Everything that a power cut may do at this moment.
+fn all_cuts(disk: &SimDisk) -> impl Iterator<Item = PowerCut> {
+    let outcomes = disk.outcomes();
+    assert!(outcomes <= 1024, "too much is unsynced at a time to try every outcome: {outcomes}");
+    (0..outcomes).map(PowerCut::Number)
 }
 
 /// A disk on which the scenario has not begun yet, and what was acknowledged before it.
@@ -290,7 +291,7 @@ fn cut_everywhere(start: &Start, scenario: Scenario) {
         disk.inject(at, SimFault::Cut);
         scenario(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &mut witness);
         assert!(disk.is_dead());
-        for cut in cuts(at, 3) {
+        for cut in all_cuts(&disk) {
             let what = format!("cut after operation {at}, {cut:?}");
             check(disk.after_cut(cut), &witness, &what);
         }
@@ -306,7 +307,7 @@ fn fail_everywhere(start: &Start, scenario: Scenario, fault: SimFault) {
         let what = format!("{fault:?} at operation {at}");
         assert!(witness.stuck.is_empty(), "{what}: {:?}", witness.stuck);
         assert_eq!(witness.unreported, Vec::<u64>::new(), "{what}");
-        for cut in cuts(at, 0) {
+        for cut in [PowerCut::Lose, PowerCut::Keep] {
             check(disk.after_cut(cut), &witness, &format!("{what}, {cut:?}"));
         }
     }
@@ -323,7 +324,7 @@ fn kill_everywhere(start: &Start, scenario: Scenario) {
         scenario(&(Arc::new(disk.clone()) as Arc<dyn Disk>), &mut witness);
         let what = format!("killed before operation {at}");
         assert!(witness.stuck.is_empty(), "{what}: {:?}", witness.stuck);
-        for cut in cuts(at, 0) {
+        for cut in [PowerCut::Lose, PowerCut::Keep] {
             check(disk.after_cut(cut), &witness, &format!("{what}, {cut:?}"));
         }
     }

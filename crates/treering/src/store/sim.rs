@@ -89,7 +89,7 @@ pub struct SimDisk(Arc<Mutex<State>>);
 
 /// How a power cut decides about each unsynced change: a source of small numbers.
 ///
-/// Number 0 everywhere loses everything that was not synced, and `Keep` nothing.
+/// Rolling 0 everywhere loses everything that was not synced.
 #[derive(Clone, Copy, Debug)]
 pub enum PowerCut {
     /// Everything unsynced is lost.
@@ -98,6 +98,8 @@ pub enum PowerCut {
     Keep,
     /// Each change by the dice.
     Random(u64),
+    /// One of all outcomes there are, by its number; see [`SimDisk::outcomes`].
+    Number(u64),
 }
 
 impl PowerCut {
@@ -105,6 +107,11 @@ impl PowerCut {
         match self {
             PowerCut::Lose => 0,
             PowerCut::Keep => sides - 1,
+            PowerCut::Number(rest) => {
+                let rolled = *rest % sides;
+                *rest /= sides;
+                rolled
+            }
             PowerCut::Random(state) => {
                 *state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 (*state >> 33) % sides
@@ -142,6 +149,14 @@ impl SimDisk {
     /// Whether the power has been cut.
     pub fn is_dead(&self) -> bool {
         self.held().dead
+    }
+
+    /// How many outcomes a power cut at this moment may have.
+    pub fn outcomes(&self) -> u64 {
+        let state = self.held();
+        let unsynced = state.files.iter().filter(|c| c.synced != c.now).count();
+        let changes: usize = state.folders.values().map(|f| f.changes.len()).sum();
+        1u64.checked_shl((2 * unsynced + changes) as u32).unwrap_or(u64::MAX)
     }
 
     /// The disk as it may be found after a power cut at this moment.
@@ -205,6 +220,9 @@ impl SimDisk {
 /// What a power cut leaves of a file.
 fn survive(content: &Content, dice: &mut PowerCut) -> Vec<u8> {
     let (synced, now) = (&content.synced, &content.now);
+    if synced == now {
+        return now.clone();
+    }
     match dice.roll(4) {
         0 => synced.clone(),
         1 => now[..synced.len() + (now.len() - synced.len()) / 2].to_vec(),
