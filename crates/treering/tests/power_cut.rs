@@ -457,6 +457,18 @@ fn a_torn_write_while_saving() {
 }
 
 #[test]
+fn a_torn_write_while_opening_after_a_crash() {
+    fail_everywhere(&Start::after_a_crash(an_unnamed_pack), saving, SimFault::Tear);
+    fail_everywhere(&Start::after_a_crash(a_temporary_file), saving, SimFault::Tear);
+}
+
+#[test]
+fn a_torn_write_while_pruning_or_branching() {
+    fail_everywhere(&Start::after_a_run(), pruning, SimFault::Tear);
+    fail_everywhere(&Start::after_a_run(), branching, SimFault::Tear);
+}
+
+#[test]
 fn a_failure_while_opening_after_a_crash() {
     fail_everywhere(&Start::after_a_crash(an_unnamed_pack), saving, SimFault::Fail);
     fail_everywhere(&Start::after_a_crash(a_temporary_file), saving, SimFault::Fail);
