@@ -14,7 +14,7 @@ pub use prune::{Keep, PrunePlan};
 pub use verify::{Finding, VerifyReport};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest, Names, Opening, Origin, check_run_name};
+use crate::format::{Manifest, Names, Origin, check_run_name};
 use crate::restore::{Backwards, Checkpoint, Log, runs};
 use crate::store::{DirectoryStore, Store, lock_patiently};
 use std::path::Path;
@@ -115,18 +115,6 @@ impl Library {
             true => Ok(manifest),
             false => Err(taken()),
         }
-    }
-
-    /// Who has opened a run for writing, newest last.
-    pub fn openings(&self, run: &str) -> Result<Vec<Opening>> {
-        let log = self.log(run)?;
-        let entries = log.sequences.iter().filter_map(|s| log.entry(*s).ok());
-        Ok(entries
-            .filter_map(|entry| match entry {
-                LogEntry::Opening(opening) => Some(opening),
-                LogEntry::Manifest(_) => None,
-            })
-            .collect())
     }
 
     fn log(&self, run: &str) -> Result<Log> {

@@ -7,7 +7,7 @@
 
 use super::{Library, Progress};
 use crate::error::Result;
-use crate::format::{Manifest, Names};
+use crate::format::{Manifest, Names, PackName};
 use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs, zeroed};
 use serde::Serialize;
 use std::collections::BTreeSet;
@@ -66,11 +66,12 @@ impl Library {
             }
             None => self.run_names()?,
         };
+        let named = self.named()?;
         let mut all = Vec::new();
         for run in &names {
             let (manifests, trouble) = Log::read(self.store.clone(), run)?.manifests();
             trouble.iter().for_each(|error| report.add(format!("run {run}"), error));
-            self.find_unreferenced(run, &mut report)?;
+            self.find_unreferenced(run, &named, &mut report)?;
             all.extend(manifests);
         }
         self.check_log_copies(&all, &mut report);
@@ -150,13 +151,23 @@ impl Library {
         progress(total, total);
     }
 
-    /// Packs that no manifest names.
-    fn find_unreferenced(&self, run: &str, report: &mut VerifyReport) -> Result<()> {
+    /// Every pack that a readable manifest of any run names.
+    fn named(&self) -> Result<BTreeSet<(String, PackName)>> {
         let mut named = BTreeSet::new();
-        for other in runs(self.store.as_ref())? {
-            let manifests = Log::read(self.store.clone(), &other)?.manifests().0;
+        for run in runs(self.store.as_ref())? {
+            let manifests = Log::read(self.store.clone(), &run)?.manifests().0;
             named.extend(manifests.iter().flat_map(packs_of));
         }
+        Ok(named)
+    }
+
+    /// Packs of a run that no manifest names.
+    fn find_unreferenced(
+        &self,
+        run: &str,
+        named: &BTreeSet<(String, PackName)>,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
         let names = Names::new(run);
         for item in self.store.list(&names.packs())? {
             let known = Names::parse_pack(&item.name)
