@@ -26,6 +26,7 @@ struct Readme;
 
 pub mod array;
 pub mod codec;
+pub mod compare;
 pub mod error;
 pub mod format;
 pub mod library;
@@ -34,6 +35,7 @@ pub mod merkle;
 mod pack;
 pub mod restore;
 pub mod run;
+pub mod source;
 pub mod store;
 
 pub use array::{DType, Description, Element, Shape, Variable, VariableMut};

@@ -358,15 +358,7 @@ fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
 fn write_variable(out: &mut Writer, variable: &VariableEntry) {
     out.int(u64::from(variable.rank));
     out.int(u64::from(variable.group));
-    let description = &variable.description;
-    out.string(&description.name);
-    out.byte(description.dtype.code());
-    out.ints(&description.shape.0);
-    out.byte(u8::from(description.part.is_some()));
-    if let Some(part) = &description.part {
-        out.ints(&part.global.0);
-        out.ints(&part.offset);
-    }
+    write_description(out, &variable.description);
     out.int(variable.chunk.bytes() as u64);
     out.digest(variable.root);
     out.int(variable.base.map_or(0, |b| b + 1));
@@ -380,9 +372,18 @@ fn write_variable(out: &mut Writer, variable: &VariableEntry) {
     }
 }
 
-fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
-    let rank = reader.u32()?;
-    let group = reader.u32()?;
+pub(super) fn write_description(out: &mut Writer, description: &Description) {
+    out.string(&description.name);
+    out.byte(description.dtype.code());
+    out.ints(&description.shape.0);
+    out.byte(u8::from(description.part.is_some()));
+    if let Some(part) = &description.part {
+        out.ints(&part.global.0);
+        out.ints(&part.offset);
+    }
+}
+
+pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
     let description = Description {
         name: reader.string()?,
         dtype: DType::from_code(reader.byte()?)
@@ -395,7 +396,14 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
     };
     description
         .check()
-        .map_err(|e| Error::damaged(format!("a variable of a manifest makes no sense: {e}")))?;
+        .map_err(|e| Error::damaged(format!("the description of a variable makes no sense: {e}")))?;
+    Ok(description)
+}
+
+fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
+    let rank = reader.u32()?;
+    let group = reader.u32()?;
+    let description = parse_description(reader)?;
     let chunk = ChunkSize::new(reader.int()?)
         .map_err(|_| Error::damaged("a variable has an impossible chunk size"))?;
     let root = reader.digest()?;

@@ -1,7 +1,7 @@
 //! Every byte on disk is written and read here; `docs/format.md` is the specification.
 //!
-//! Three kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
-//! complete) and a *pack* (the bytes of a delta, in frames). All of them start with a magic number
+//! Four kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
+//! complete), a *pack* (the bytes of a delta, in frames) and a *tree file* (bounded trees). All of them start with a magic number
 //! and a version and end with a digest. Parsers take any bytes: a count is believed only as far as
 //! the bytes behind it reach, so nothing is allocated that the input does not pay for.
 
@@ -10,6 +10,7 @@ mod delta;
 mod manifest;
 mod names;
 mod pack;
+mod tree;
 
 pub use manifest::{
     Group, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
@@ -17,6 +18,8 @@ pub use manifest::{
 pub use names::{Names, PackName, check_run_name};
 pub use pack::{Footer, Frame, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, Kind, TRAILER_BYTES, header, parse_trailer};
+
+pub use tree::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 
 /// The version this release writes, and the newest it reads.
 pub const VERSION: u16 = 1;

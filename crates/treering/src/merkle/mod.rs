@@ -12,6 +12,7 @@
 //! prints are at hand. The law: the root is a function of the bytes, the chunk size and the seed
 //! alone, however the tree came about (built at once, or updated change by change).
 
+pub mod bounded;
 mod hash;
 mod tree;
 

@@ -21,6 +21,8 @@ pub use tiered::TieredStore;
 
 use crate::error::{ErrorKind, Result};
 use std::any::Any;
+use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A place for bytes, by key; a key is a path with `/`.
@@ -73,6 +75,16 @@ pub trait Blob: Send + Sync {
     fn size(&self) -> u64;
     /// Fills `buffer` from `offset` on.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+
+    /// The file that holds these bytes as they are, its path, and where in it they begin.
+    fn file(&self) -> Option<(&File, &Path, u64)> {
+        None
+    }
+
+    /// Whether going back is expensive.
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 /// Something in a folder.

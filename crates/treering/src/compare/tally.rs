@@ -1,0 +1,314 @@
+//! The values stage: two pieces of an array, held against each other.
+//!
+//! A block of both is first asked a cheap question, many values at a time: is everything surely
+//! within the bound? Only where the answer is no, values are judged one by one, exactly.
+
+use super::judge::{Judge, Value};
+use crate::array::DType;
+use crate::merkle::bounded::{Bound, widen_f16};
+use serde::Serialize;
+
+/// How many bytes are asked about at a time.
+const BLOCK: usize = 4096;
+/// How many classes of size differences are counted in.
+pub const CLASSES: usize = 48;
+
+/// What was found in one part of a variable.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tally {
+    /// How many values differ beyond the bound.
+    pub differences: u64,
+    /// How many of these have a NaN on one side, or, if so wished, on both.
+    pub nan_differences: u64,
+    /// The largest difference among these; NaN does not count.
+    pub largest: f64,
+    /// The sum of the squares of the finite ones.
+    pub squares: f64,
+    /// The first: its index and both values.
+    pub first: Option<(u64, Value, Value)>,
+    /// The last index that differs.
+    pub last: u64,
+    /// How many values of each side are NaN, as far as they were read.
+    pub nans: [u64; 2],
+    /// How many differences have which size, see [`class_of`].
+    pub classes: Classes,
+}
+
+/// How many differences there are of which size.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Classes(pub Vec<u64>);
+
+/// The class of a difference: half-decades from 1e-12 up; the ends hold the rest.
+pub fn class_of(difference: f64) -> usize {
+    match difference > 0.0 {
+        true => ((difference.log10() + 12.0) * 2.0).floor().clamp(0.0, CLASSES as f64 - 1.0) as usize,
+        false => 0,
+    }
+}
+
+impl Tally {
+    /// Adds what was found further on.
+    pub fn append(&mut self, later: Tally) {
+        self.differences += later.differences;
+        self.nan_differences += later.nan_differences;
+        self.largest = self.largest.max(later.largest);
+        self.squares += later.squares;
+        self.first = self.first.or(later.first);
+        self.last = self.last.max(later.last);
+        self.nans = [self.nans[0] + later.nans[0], self.nans[1] + later.nans[1]];
+        if self.classes.0.is_empty() {
+            self.classes = later.classes;
+        } else {
+            self.classes.0.iter_mut().zip(&later.classes.0).for_each(|(a, b)| *a += b);
+        }
+    }
+
+    /// The root of the mean of the squares of the finite differences.
+    pub fn root_mean_square(&self) -> f64 {
+        match self.differences - self.nan_differences {
+            0 => 0.0,
+            count => (self.squares / count as f64).sqrt(),
+        }
+    }
+
+    fn add(&mut self, index: u64, a: Value, b: Value) {
+        self.differences += 1;
+        self.first.get_or_insert((index, a, b));
+        self.last = index;
+        let size = a.difference(b);
+        if size.is_nan() {
+            self.nan_differences += 1;
+            return;
+        }
+        self.largest = self.largest.max(size);
+        if size.is_finite() {
+            self.squares += size * size;
+        }
+        if self.classes.0.is_empty() {
+            self.classes.0 = vec![0; CLASSES];
+        }
+        self.classes.0[class_of(size)] += 1;
+    }
+}
+
+/// Told of every difference: index and both values.
+pub type Listener<'a> = &'a mut dyn FnMut(u64, Value, Value);
+
+/// Compares pieces of arrays of one type within one bound.
+pub struct Comparer {
+    judge: Judge,
+    quick: Quick,
+    size: usize,
+}
+
+impl Comparer {
+    /// For a judge's type and bound.
+    pub fn new(judge: Judge) -> Self {
+        Comparer { judge, quick: Quick::new(&judge), size: judge.dtype.size() as usize }
+    }
+
+    /// Compares two pieces of the same length, whose first element has index `first`.
+    pub fn compare(&self, a: &[u8], b: &[u8], first: u64, tally: &mut Tally, listener: Listener) {
+        for (number, (x, y)) in a.chunks(BLOCK).zip(b.chunks(BLOCK)).enumerate() {
+            if !self.quick.all_within(x, y) {
+                let first = first + (number * BLOCK / self.size) as u64;
+                self.one_by_one(x, y, first, tally, listener);
+            }
+        }
+    }
+
+    fn one_by_one(&self, a: &[u8], b: &[u8], first: u64, tally: &mut Tally, listener: Listener) {
+        let pairs = a.chunks_exact(self.size).zip(b.chunks_exact(self.size));
+        for (at, (x, y)) in pairs.enumerate() {
+            let same = x == y;
+            if same && self.judge.bound == Bound::Bits {
+                continue;
+            }
+            let (v, w) = (Value::read(self.judge.dtype, x), Value::read(self.judge.dtype, y));
+            let nan = (v.is_nan(), w.is_nan());
+            tally.nans[0] += u64::from(nan.0);
+            tally.nans[1] += u64::from(nan.1);
+            if same && !nan.0 {
+                continue;
+            }
+            if self.judge.differ(x, y) {
+                tally.add(first + at as u64, v, w);
+                listener(first + at as u64, v, w);
+            }
+        }
+    }
+}
+
+/// The cheap question.
+#[derive(Clone, Copy)]
+enum Quick {
+    /// Are the bytes the same?
+    Bytes,
+    /// Are the bits of components of so many bytes the same, and no NaN, which is above this?
+    Bits { size: usize, infinity: u64 },
+    /// Are numbers of this format less apart than this?
+    F32 { abs: f32, rel: f32, format: Narrow },
+    F64 { abs: f64, rel: f64 },
+}
+
+/// How a number that fits into an f32 is written.
+#[derive(Clone, Copy)]
+enum Narrow {
+    F16,
+    BF16,
+    F32,
+}
+
+impl Quick {
+    /// A little less than the bound, so that roundings do not matter.
+    fn new(judge: &Judge) -> Quick {
+        let (abs, rel) = match judge.bound {
+            Bound::Bits => return Quick::Bytes,
+            Bound::Ulp(_) => return Quick::bits(judge.dtype),
+            Bound::Within { abs, rel } => (abs, rel),
+        };
+        let complex = matches!(judge.dtype, DType::C64 | DType::C128);
+        let part = if complex { 0.7 } else { 1.0 };
+        let narrow = |format| {
+            let part = if rel > 0.0 { part * (1.0 - 1e-5) } else { part };
+            Quick::F32 { abs: down(abs * part), rel: down(rel * part), format }
+        };
+        match judge.dtype {
+            DType::F16 => narrow(Narrow::F16),
+            DType::BF16 => narrow(Narrow::BF16),
+            DType::F32 | DType::C64 => narrow(Narrow::F32),
+            _ => {
+                let part = if rel > 0.0 { part * (1.0 - 1e-12) } else { part };
+                Quick::F64 { abs: abs * part, rel: rel * part }
+            }
+        }
+    }
+
+    fn bits(dtype: DType) -> Quick {
+        match dtype {
+            DType::F16 => Quick::Bits { size: 2, infinity: 0x7c00 },
+            DType::BF16 => Quick::Bits { size: 2, infinity: 0x7f80 },
+            DType::F32 | DType::C64 => Quick::Bits { size: 4, infinity: 0x7f80_0000 },
+            _ => Quick::Bits { size: 8, infinity: 0x7ff << 52 },
+        }
+    }
+
+    fn all_within(&self, a: &[u8], b: &[u8]) -> bool {
+        #[cfg(target_arch = "x86_64")]
+        if std::is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has the instructions.
+            return unsafe { self.all_within_avx2(a, b) };
+        }
+        self.all_within_any(a, b)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn all_within_avx2(&self, a: &[u8], b: &[u8]) -> bool {
+        self.all_within_any(a, b)
+    }
+
+    #[inline(always)]
+    fn all_within_any(&self, a: &[u8], b: &[u8]) -> bool {
+        match *self {
+            Quick::Bytes => a == b,
+            Quick::Bits { size, infinity } => a == b && no_nan(a, size, infinity),
+            Quick::F32 { abs, rel, format } => {
+                let wide = |raw: &[u8; 2], format| match format {
+                    Narrow::F16 => widen_f16(u16::from_le_bytes(*raw) as u32),
+                    _ => (u16::from_le_bytes(*raw) as u32) << 16,
+                };
+                match (format, rel == 0.0) {
+                    (Narrow::F32, true) => near_f32(a, b, u32_of, |_| abs),
+                    (Narrow::F32, false) => near_f32(a, b, u32_of, |b| abs + rel * b.abs()),
+                    (format, _) => {
+                        near_f32(a, b, |raw| wide(raw, format), |b| abs + rel * b.abs())
+                    }
+                }
+            }
+            Quick::F64 { abs, rel: 0.0 } => near_f64(a, b, |_| abs),
+            Quick::F64 { abs, rel } => near_f64(a, b, |b| abs + rel * b.abs()),
+        }
+    }
+}
+
+#[inline(always)]
+fn u32_of(raw: &[u8; 4]) -> u32 {
+    u32::from_le_bytes(*raw)
+}
+
+/// The greatest f32 that is not above.
+fn down(x: f64) -> f32 {
+    let near = x as f32;
+    if near as f64 > x { near.next_down() } else { near }
+}
+
+/// Whether all are less apart than `limit` says, or equal. NaN and infinities are not.
+#[inline(always)]
+fn near_f32<const SIZE: usize>(
+    a: &[u8],
+    b: &[u8],
+    bits: impl Fn(&[u8; SIZE]) -> u32,
+    limit: impl Fn(f32) -> f32,
+) -> bool {
+    let pairs = a.as_chunks::<SIZE>().0.iter().zip(b.as_chunks::<SIZE>().0);
+    let far = pairs.fold(0u32, |far, (a, b)| {
+        let (a, b) = (f32::from_bits(bits(a)), f32::from_bits(bits(b)));
+        let apart = (a - b).abs();
+        far | u32::from(!((apart < limit(b)) | (apart == 0.0)))
+    });
+    far == 0
+}
+
+#[inline(always)]
+fn near_f64(a: &[u8], b: &[u8], limit: impl Fn(f64) -> f64) -> bool {
+    let pairs = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0);
+    let far = pairs.fold(0u64, |far, (a, b)| {
+        let (a, b) = (f64::from_le_bytes(*a), f64::from_le_bytes(*b));
+        let apart = (a - b).abs();
+        far | u64::from(!((apart < limit(b)) | (apart == 0.0)))
+    });
+    far == 0
+}
+
+#[inline(always)]
+fn no_nan(data: &[u8], size: usize, infinity: u64) -> bool {
+    let top = 8 * size - 1;
+    data.chunks_exact(size).all(|raw| {
+        let bits = raw.iter().rev().fold(0u64, |word, byte| word << 8 | *byte as u64);
+        bits & ((1 << top) - 1) <= infinity
+    })
+}
+
+/// Puts the processor's floating-point modes to the standard's, and back when dropped: programs that
+/// call may have told it to take denormals for zero.
+pub(crate) struct StandardFloats {
+    #[cfg(target_arch = "x86_64")]
+    modes: u32,
+}
+
+impl StandardFloats {
+    pub(crate) fn set() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let mut modes = 0u32;
+            let standard = 0x1f80u32;
+            // SAFETY: reads and writes the register of this thread, which is put back.
+            unsafe {
+                std::arch::asm!("stmxcsr [{}]", in(reg) &mut modes, options(nostack));
+                std::arch::asm!("ldmxcsr [{}]", in(reg) &standard, options(nostack));
+            }
+            StandardFloats { modes }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        StandardFloats {}
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+impl Drop for StandardFloats {
+    fn drop(&mut self) {
+        // SAFETY: puts back what was read.
+        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &self.modes, options(nostack)) };
+    }
+}

@@ -1,0 +1,278 @@
+//! Tree files: the bounded trees of some variables, and what they were made from.
+//!
+//! The same bytes lie beside a foreign file, in a repository as a golden file, and in a checkpoint as
+//! a variable of their own. The head has a digest and names the root of each tree; a walk from the
+//! root checks every node and leaf it reads; planes need no checksum (see `merkle::bounded`).
+
+use super::bytes::{Reader, Writer};
+use super::manifest::{parse_description, write_description};
+use crate::array::Description;
+use crate::error::{Error, Result};
+use crate::merkle::Digest;
+use crate::merkle::bounded::{Bound, Grid, Image, Layout, Recipe};
+
+const TREES: &[u8; 8] = b"TREETREE";
+/// Bodies begin at multiples of this.
+const ALIGN: u64 = 4096;
+/// The most bytes a head may have.
+const MAX_HEAD: u64 = 1 << 28;
+/// The room that one tree's head needs at most, in front of its body.
+pub const TREE_FRONT: usize = 8192;
+
+/// What a tree was made from, so that one that is out of date is not taken for another's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeOrigin {
+    /// Nothing is known; the trees stand for themselves.
+    None,
+    /// A file of this size, last changed at this time (nanoseconds since 1970).
+    File {
+        /// Its size in bytes.
+        size: u64,
+        /// When it was changed last.
+        changed: u64,
+    },
+    /// Stored variables; each tree names the exact root of its own.
+    Stored,
+}
+
+/// One tree of a tree file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeEntry {
+    /// The step it belongs to.
+    pub step: Option<u64>,
+    /// The rank.
+    pub rank: u32,
+    /// The variable.
+    pub description: Description,
+    /// Whether the first axis is the fastest.
+    pub fortran: bool,
+    /// How the tree was made.
+    pub recipe: Recipe,
+    /// Its root.
+    pub root: Digest,
+    /// How many values are NaN.
+    pub nans: u64,
+    /// The digest of the numbers of NaN.
+    pub nans_digest: Digest,
+    /// The exact root of the variable it was made from, if that is stored.
+    pub exact: Digest,
+    /// Where its body begins.
+    pub offset: u64,
+}
+
+impl TreeEntry {
+    /// The entry of a tree of `description`; its place is given when the file is written.
+    pub fn new(description: &Description, image: &Image) -> Self {
+        let nans = image.layout.nans.start as usize..image.layout.nans.end as usize;
+        TreeEntry {
+            step: None,
+            rank: 0,
+            description: description.clone(),
+            fortran: false,
+            recipe: image.recipe,
+            root: image.root,
+            nans: image.nans,
+            nans_digest: crate::merkle::digest(&image.body()[nans]),
+            exact: Digest::default(),
+            offset: 0,
+        }
+    }
+
+    /// Where what is in its body.
+    pub fn layout(&self) -> Result<Layout> {
+        let bytes = self.description.bytes().unwrap_or(0);
+        Layout::new(self.description.dtype, bytes, &self.recipe)
+    }
+}
+
+/// The head of a tree file.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeFile {
+    /// What all trees were made from.
+    pub origin: TreeOrigin,
+    /// The trees.
+    pub entries: Vec<TreeEntry>,
+}
+
+impl TreeFile {
+    /// How many bytes tell how long the head is.
+    pub const PREFIX: usize = 18;
+
+    /// The head, with every body's place set; they follow in this order.
+    pub fn write(&mut self) -> Result<Vec<u8>> {
+        // The places are part of the head: they take as much room as the largest could.
+        self.entries.iter_mut().for_each(|entry| entry.offset = u64::MAX);
+        let room = self.encode().len() as u64;
+        self.place(room.next_multiple_of(ALIGN))?;
+        let mut head = self.encode();
+        head.resize(room.next_multiple_of(ALIGN) as usize, 0);
+        Ok(head)
+    }
+
+    /// The head of one tree whose body begins after [`TREE_FRONT`] bytes.
+    pub fn write_front(&mut self) -> Result<Vec<u8>> {
+        self.place(TREE_FRONT as u64)?;
+        let mut head = self.encode();
+        match head.len() <= TREE_FRONT {
+            true => {
+                head.resize(TREE_FRONT, 0);
+                Ok(head)
+            }
+            false => Err(Error::usage("the name of this variable is too long for a tree")),
+        }
+    }
+
+    fn place(&mut self, mut next: u64) -> Result<()> {
+        for entry in &mut self.entries {
+            entry.offset = next;
+            next = (next + entry.layout()?.len()).next_multiple_of(ALIGN);
+        }
+        Ok(())
+    }
+
+    /// The length of the whole file.
+    pub fn len(&self) -> Result<u64> {
+        let mut ends = self.entries.iter().map(|e| Ok(e.offset + e.layout()?.len()));
+        ends.try_fold(0, |end, next: Result<u64>| Ok(end.max(next?)))
+    }
+
+    /// Whether there are no trees.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Writer::default();
+        match self.origin {
+            TreeOrigin::None => body.byte(0),
+            TreeOrigin::File { size, changed } => {
+                body.byte(1);
+                body.int(size);
+                body.int(changed);
+            }
+            TreeOrigin::Stored => body.byte(2),
+        }
+        body.int(self.entries.len() as u64);
+        self.entries.iter().for_each(|entry| write_entry(&mut body, entry));
+        let mut out = Writer::file(TREES);
+        out.u64(body.0.len() as u64);
+        out.raw(&body.0);
+        out.sealed()
+    }
+
+    /// How long the head is that begins with these bytes.
+    pub fn head_len(prefix: &[u8]) -> Result<u64> {
+        let mut reader = Reader::new(prefix);
+        if reader.raw(8)? != TREES {
+            return Err(Error::damaged("this is no tree file"));
+        }
+        super::bytes::check_version([reader.byte()?, reader.byte()?])?;
+        match reader.u64()? {
+            len if len <= MAX_HEAD => Ok(len + Self::PREFIX as u64 + 16),
+            _ => Err(Error::damaged("the head of a tree file is larger than any can be")),
+        }
+    }
+
+    /// Reads a head of exactly the length that [`TreeFile::head_len`] tells.
+    pub fn parse(bytes: &[u8]) -> Result<TreeFile> {
+        let mut reader = Reader::file(bytes, TREES, "tree file")?;
+        reader.u64()?;
+        let origin = match reader.byte()? {
+            0 => TreeOrigin::None,
+            1 => TreeOrigin::File { size: reader.int()?, changed: reader.int()? },
+            2 => TreeOrigin::Stored,
+            _ => return Err(Error::damaged("a tree file has an unknown origin")),
+        };
+        let count = reader.count()?;
+        let entries = (0..count).map(|_| parse_entry(&mut reader)).collect::<Result<_>>()?;
+        reader.end()?;
+        Ok(TreeFile { origin, entries })
+    }
+}
+
+fn write_entry(out: &mut Writer, entry: &TreeEntry) {
+    out.int(entry.step.map_or(0, |step| step.saturating_add(1)));
+    out.int(u64::from(entry.rank));
+    write_description(out, &entry.description);
+    out.byte(u8::from(entry.fortran));
+    match entry.recipe.bound {
+        Bound::Bits => out.byte(0),
+        Bound::Within { abs, rel } => {
+            out.byte(1);
+            out.u64(abs.to_bits());
+            out.u64(rel.to_bits());
+        }
+        Bound::Ulp(count) => {
+            out.byte(2);
+            out.u64(count);
+        }
+    }
+    match entry.recipe.grid {
+        Grid::Bits => out.byte(0),
+        Grid::Uniform { e, m } => {
+            out.byte(1);
+            out.signed(e as i64);
+            out.byte(m);
+        }
+        Grid::Ordinal { s, denormals } => {
+            out.byte(2 + u8::from(denormals));
+            out.byte(s);
+        }
+    }
+    out.int(u64::from(entry.recipe.chunk));
+    out.byte(entry.recipe.planes);
+    out.digest(entry.root);
+    out.int(entry.nans);
+    out.digest(entry.nans_digest);
+    out.digest(entry.exact);
+    out.u64(entry.offset);
+}
+
+fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
+    let step = reader.int()?.checked_sub(1);
+    let rank = reader.u32()?;
+    let description = parse_description(reader)?;
+    let fortran = reader.byte()? != 0;
+    let bound = match reader.byte()? {
+        0 => Bound::Bits,
+        1 => Bound::Within {
+            abs: f64::from_bits(reader.u64()?),
+            rel: f64::from_bits(reader.u64()?),
+        },
+        2 => Bound::Ulp(reader.u64()?),
+        _ => return Err(Error::damaged("a tree has an unknown bound")),
+    };
+    let grid = match reader.byte()? {
+        0 => Grid::Bits,
+        1 => Grid::Uniform {
+            e: i16::try_from(reader.signed()?)
+                .map_err(|_| Error::damaged("a tree has an impossible grid"))?,
+            m: reader.byte()?,
+        },
+        kind @ (2 | 3) => Grid::Ordinal { s: reader.byte()?, denormals: kind == 3 },
+        _ => return Err(Error::damaged("a tree has an unknown grid")),
+    };
+    let recipe = Recipe { bound, grid, chunk: reader.u32()?, planes: reader.byte()? };
+    let sound = recipe.check().is_ok() && bound.check().is_ok() && grid.fits(description.dtype)
+        && (grid != Grid::Bits || recipe.planes == 0);
+    if !sound {
+        return Err(Error::damaged("a tree has an impossible recipe"));
+    }
+    let entry = TreeEntry {
+        step,
+        rank,
+        description,
+        fortran,
+        recipe,
+        root: reader.digest()?,
+        nans: reader.int()?,
+        nans_digest: reader.digest()?,
+        exact: reader.digest()?,
+        offset: reader.u64()?,
+    };
+    let end = entry.layout().ok().and_then(|layout| entry.offset.checked_add(layout.len()));
+    match end {
+        Some(_) => Ok(entry),
+        None => Err(Error::damaged("a tree lies at an impossible place")),
+    }
+}

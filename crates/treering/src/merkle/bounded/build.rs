@@ -1,0 +1,274 @@
+//! Making trees: all at once, or again where something changed.
+
+use super::cells::Loops;
+use super::grid::Component;
+use super::lanes::Planes;
+use super::{Grid, Image, Layout, Leaf, Recipe};
+use crate::array::DType;
+use crate::error::Result;
+use crate::merkle::{Digest, digest};
+use rayon::prelude::*;
+use std::ops::Range;
+
+/// How many children a node has.
+pub const NODE: u64 = 1024;
+
+/// Makes the trees of one variable, for several bounds at once.
+pub struct Builder {
+    dtype: DType,
+    recipes: Vec<Recipe>,
+    vectors: bool,
+    front: usize,
+}
+
+/// What is computed for one strip of data and one recipe.
+struct Out<'a> {
+    leaves: &'a mut [u8],
+    nans: &'a mut [u8],
+    planes: &'a mut [u8],
+}
+
+impl Builder {
+    /// For arrays of a type; all recipes have the same chunk size.
+    pub fn new(dtype: DType, recipes: &[Recipe]) -> Self {
+        debug_assert!(recipes.windows(2).all(|r| r[0].chunk == r[1].chunk));
+        Builder { dtype, recipes: recipes.to_vec(), vectors: true, front: 0 }
+    }
+
+    /// Does without vector instructions that not every processor has; the same bits come out.
+    #[must_use]
+    pub fn baseline(mut self) -> Self {
+        self.vectors = false;
+        self
+    }
+
+    /// Keeps bytes free in front of every tree, for its head.
+    #[must_use]
+    pub fn front(mut self, bytes: usize) -> Self {
+        self.front = bytes;
+        self
+    }
+
+    /// The trees over `data`, one for each recipe, in one pass over it.
+    pub fn build(&self, data: &[u8]) -> Result<Vec<Image>> {
+        let mut images = self.blank(data.len() as u64)?;
+        let mut parts: Vec<_> = images.iter_mut().map(parts).collect();
+        let Some(first) = self.recipes.first() else { return Ok(Vec::new()) };
+        let chunk = first.chunk as usize;
+        let strip = (images_strip(&parts)) * chunk;
+        let strips = data.chunks(strip.max(1)).map(|data| {
+            let outs: Vec<Out> = parts.iter_mut().map(|parts| parts.take(data.len())).collect();
+            (data, outs)
+        });
+        let strips: Vec<(&[u8], Vec<Out>)> = strips.collect();
+        let workers = self.workers();
+        strips.into_par_iter().for_each(|(data, mut outs)| {
+            for (at, piece) in data.chunks(chunk).enumerate() {
+                for (worker, out) in workers.iter().zip(&mut outs) {
+                    worker.chunk(piece, at, data.len().div_ceil(chunk), out);
+                }
+            }
+        });
+        drop(parts);
+        images.iter_mut().for_each(|image| image.close(None));
+        Ok(images)
+    }
+
+    /// Brings trees up to date with `data`, of which only the bytes of `dirty` may have changed.
+    ///
+    /// The trees are those of data of the same length; `dirty` is ascending.
+    pub fn update(&self, images: &mut [Image], data: &[u8], dirty: &[Range<u64>]) {
+        let Some(first) = self.recipes.first() else { return };
+        let chunk = first.chunk as u64;
+        let mut chunks: Vec<u64> = dirty
+            .iter()
+            .filter(|range| !range.is_empty())
+            .flat_map(|range| range.start / chunk..range.end.div_ceil(chunk))
+            .collect();
+        chunks.dedup();
+        let workers = self.workers();
+        for (worker, image) in workers.iter().zip(images) {
+            image.renew(worker, data, &chunks);
+        }
+    }
+
+    fn blank(&self, bytes: u64) -> Result<Vec<Image>> {
+        let blank = |recipe: &Recipe| {
+            let layout = Layout::new(self.dtype, bytes, recipe)?;
+            let bytes = vec![0; self.front + layout.len() as usize];
+            let root = Digest::default();
+            Ok(Image { recipe: *recipe, layout, root, nans: 0, front: self.front, bytes })
+        };
+        self.recipes.iter().map(blank).collect()
+    }
+
+    fn workers(&self) -> Vec<Worker> {
+        let worker = |recipe: &Recipe| match (recipe.grid, Component::of(self.dtype)) {
+            (Grid::Bits, _) | (_, None) => Worker { loops: None, planes: 0 },
+            (grid, Some(component)) => {
+                let loops = Loops::new(component, grid, recipe.chunk as usize, self.vectors);
+                Worker { loops: Some(loops), planes: recipe.planes }
+            }
+        };
+        self.recipes.iter().map(worker).collect()
+    }
+}
+
+/// Computes chunks for one recipe.
+struct Worker {
+    /// Nothing for trees over bits.
+    loops: Option<Loops>,
+    planes: u8,
+}
+
+impl Worker {
+    /// Computes chunk `at` of the `count` of a strip.
+    fn chunk(&self, data: &[u8], at: usize, count: usize, out: &mut Out) {
+        let mut nans = 0;
+        let leaf = match &self.loops {
+            None => digest(data).0,
+            Some(loops) => {
+                let stride = out.planes.len() / count / (self.planes.max(1) as usize);
+                let from = (at * stride).min(out.planes.len());
+                let planes =
+                    Planes { out: &mut out.planes[from..], pitch: count * stride, count: self.planes };
+                let done = loops.chunk(data, planes);
+                nans = done.nans;
+                done.leaf
+            }
+        };
+        put_leaf(&mut out.leaves[at * 16..at * 16 + 16], leaf);
+        if !out.nans.is_empty() {
+            out.nans[at * 4..at * 4 + 4].copy_from_slice(&(nans as u32).to_le_bytes());
+        }
+    }
+}
+
+fn put_leaf(out: &mut [u8], leaf: Leaf) {
+    out[..8].copy_from_slice(&leaf[0].to_le_bytes());
+    out[8..].copy_from_slice(&leaf[1].to_le_bytes());
+}
+
+/// What is left to be given out of an image, strip by strip.
+struct Parts<'a> {
+    leaves: &'a mut [u8],
+    nans: &'a mut [u8],
+    planes: &'a mut [u8],
+    chunk: usize,
+    strip: usize,
+    /// The bytes of all planes of one chunk.
+    plane_bytes: usize,
+}
+
+fn images_strip(parts: &[Parts]) -> usize {
+    parts.first().map_or(8, |parts| parts.strip)
+}
+
+fn parts(image: &mut Image) -> Parts<'_> {
+    let layout = image.layout.clone();
+    let (_, rest) = image.body_mut().split_at_mut(layout.leaves.start as usize);
+    let (leaves, rest) = rest.split_at_mut((layout.leaves.end - layout.leaves.start) as usize);
+    let (nans, planes) = rest.split_at_mut((layout.nans.end - layout.nans.start) as usize);
+    Parts {
+        leaves,
+        nans,
+        planes,
+        chunk: layout.chunk as usize,
+        strip: layout.strip as usize,
+        plane_bytes: layout.stride as usize * layout.plane_count as usize,
+    }
+}
+
+impl<'a> Parts<'a> {
+    /// The places for the next strip, which has so many bytes of data.
+    fn take(&mut self, bytes: usize) -> Out<'a> {
+        let chunks = bytes.div_ceil(self.chunk);
+        let nans = if self.nans.is_empty() { 0 } else { chunks * 4 };
+        Out {
+            leaves: self.leaves.split_off_mut(..chunks * 16).unwrap_or_default(),
+            nans: self.nans.split_off_mut(..nans).unwrap_or_default(),
+            planes: self.planes.split_off_mut(..chunks * self.plane_bytes).unwrap_or_default(),
+        }
+    }
+}
+
+impl Image {
+    /// Computes the given chunks again, in parallel, and what stands above them.
+    fn renew(&mut self, worker: &Worker, data: &[u8], chunks: &[u64]) {
+        let layout = self.layout.clone();
+        let stride = layout.stride as usize;
+        let one = |chunk: &u64| {
+            let range = layout.data_of(*chunk);
+            let mut leaf = [0; 16];
+            let mut nans = [0; 4];
+            let mut planes = vec![0; stride * layout.plane_count as usize];
+            let mut out = Out { leaves: &mut leaf, nans: &mut nans, planes: &mut planes };
+            worker.chunk(&data[range.start as usize..range.end as usize], 0, 1, &mut out);
+            (*chunk, leaf, nans, planes)
+        };
+        for batch in chunks.chunks(NODE as usize) {
+            let made: Vec<_> = batch.par_iter().map(one).collect();
+            for (chunk, leaf, nans, planes) in made {
+                let at = (layout.leaves.start + chunk * 16) as usize;
+                self.body_mut()[at..at + 16].copy_from_slice(&leaf);
+                if !layout.nans.is_empty() {
+                    let at = (layout.nans.start + chunk * 4) as usize;
+                    self.body_mut()[at..at + 4].copy_from_slice(&nans);
+                }
+                let strip = chunk / layout.strip;
+                let within = ((chunk - strip * layout.strip) * layout.stride) as usize;
+                for plane in 0..layout.plane_count {
+                    let at = layout.planes_of(strip, plane..plane + 1).start as usize + within;
+                    let from = plane as usize * stride;
+                    self.body_mut()[at..at + stride].copy_from_slice(&planes[from..from + stride]);
+                }
+            }
+        }
+        self.close(Some(chunks));
+    }
+
+    /// Computes the nodes above the leaves, all or those above `changed`, and the root.
+    fn close(&mut self, changed: Option<&[u64]>) {
+        let layout = self.layout.clone();
+        let mut dirty: Option<Vec<u64>> = changed.map(<[u64]>::to_vec);
+        let mut below = layout.leaves.clone();
+        for level in &layout.levels {
+            let children = &self.body()[below.start as usize..below.end as usize];
+            let node = |at: u64| {
+                let from = (at * NODE * 16) as usize;
+                digest(&children[from..children.len().min(from + NODE as usize * 16)])
+            };
+            if let Some(dirty) = &mut dirty {
+                dirty.iter_mut().for_each(|at| *at /= NODE);
+                dirty.dedup();
+            }
+            let all = (level.end - level.start) / 16;
+            let nodes: Vec<(u64, Digest)> = match &dirty {
+                Some(dirty) => dirty.par_iter().map(|at| (*at, node(*at))).collect(),
+                None => (0..all).into_par_iter().map(|at| (at, node(at))).collect(),
+            };
+            for (at, node) in nodes {
+                let at = (level.start + at * 16) as usize;
+                self.body_mut()[at..at + 16].copy_from_slice(&node.to_bytes());
+            }
+            below = level.clone();
+        }
+        let nans = &self.body()[layout.nans.start as usize..layout.nans.end as usize];
+        let count = |four: &[u8; 4]| u32::from_le_bytes(*four) as u64;
+        let (total, nans) = (nans.as_chunks::<4>().0.iter().map(count).sum(), digest(nans));
+        self.nans = total;
+        self.root = root(&layout, self.body(), nans);
+    }
+}
+
+/// The root: a digest of the top node, of the numbers of NaN and of the length.
+pub(crate) fn root(layout: &Layout, top: &[u8], nans: Digest) -> Digest {
+    let mut input = [0; 40];
+    if let Some(level) = layout.levels.last() {
+        let level = level.start as usize..level.start as usize + 16;
+        input[..16].copy_from_slice(&top[level]);
+    }
+    input[16..32].copy_from_slice(&nans.to_bytes());
+    input[32..].copy_from_slice(&layout.bytes.to_le_bytes());
+    digest(&input)
+}

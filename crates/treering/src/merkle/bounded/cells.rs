@@ -1,0 +1,328 @@
+//! The inner loops: values to cells, cells to sums and planes.
+//!
+//! A chunk is worked off in segments that stay in the first-level cache between the three loops. The
+//! loops are written so that the compiler turns them into vector instructions; they are compiled
+//! twice, for the processor that every machine has and for one with AVX2, and chosen at run time.
+
+use super::grid::Component;
+use super::keys::{Keys, add_wide};
+use super::lanes::{self, Planes};
+use super::{Grid, Leaf};
+use crate::merkle::prefetch;
+
+/// How many components are worked off at a time.
+pub(super) const SEGMENT: usize = 1024;
+/// How far ahead the data is asked for, in bytes.
+const AHEAD: usize = 4096;
+
+/// What a chunk came to.
+pub(super) struct Done {
+    pub(super) leaf: Leaf,
+    pub(super) nans: u64,
+}
+
+/// Everything that is the same for all chunks of a variable.
+pub(super) struct Loops {
+    component: Component,
+    grid: Grid,
+    keys: std::sync::Arc<Keys>,
+    /// Whether AVX2 is there.
+    vectors: bool,
+}
+
+impl Loops {
+    pub(super) fn new(component: Component, grid: Grid, chunk: usize, vectors: bool) -> Self {
+        let keys = Keys::of(chunk / component.bytes, component.wide);
+        Loops { component, grid, keys, vectors: vectors && has_vectors() }
+    }
+
+    /// The leaf and the planes of one chunk.
+    pub(super) fn chunk(&self, data: &[u8], planes: Planes) -> Done {
+        #[cfg(target_arch = "x86_64")]
+        if self.vectors {
+            // SAFETY: the processor has the instructions.
+            return unsafe { self.chunk_avx2(data, planes) };
+        }
+        self.chunk_any(data, planes, false)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi2")]
+    fn chunk_avx2(&self, data: &[u8], planes: Planes) -> Done {
+        self.chunk_any(data, planes, true)
+    }
+
+    #[inline(always)]
+    fn chunk_any(&self, data: &[u8], planes: Planes, vectors: bool) -> Done {
+        match (self.grid, self.component.mantissa) {
+            (Grid::Uniform { e, m }, 52) => self.wide(data, planes, vectors, |b| uniform_wide(b, e, m)),
+            (Grid::Uniform { e, m: 31 }, 23) => {
+                let scale = 2f32.powi(-(e as i32));
+                self.narrow::<4>(data, planes, vectors, f32_bits, |b| uniform(b, scale))
+            }
+            (Grid::Uniform { e, m }, 23) => {
+                let zones = Zones::new(e, m);
+                self.narrow::<4>(data, planes, vectors, f32_bits, |b| zones.cell(b))
+            }
+            (Grid::Uniform { e, m }, 10) => {
+                let zones = Zones::new(e, m);
+                self.narrow::<2>(data, planes, vectors, f16_bits, |b| zones.cell(widen_f16(b)))
+            }
+            (Grid::Uniform { e, m }, _) => {
+                let zones = Zones::new(e, m);
+                self.narrow::<2>(data, planes, vectors, f16_bits, |b| zones.cell(b << 16))
+            }
+            (Grid::Ordinal { s, denormals }, 52) => {
+                self.wide(data, planes, vectors, |b| ordinal_wide(b, s, denormals))
+            }
+            (Grid::Ordinal { s, denormals }, 23) => {
+                self.narrow::<4>(data, planes, vectors, f32_bits, |b| ordinal::<23, 31>(b, s, denormals))
+            }
+            (Grid::Ordinal { s, denormals }, 10) => {
+                self.narrow::<2>(data, planes, vectors, f16_bits, |b| ordinal::<10, 15>(b, s, denormals))
+            }
+            (Grid::Ordinal { s, denormals }, _) => {
+                self.narrow::<2>(data, planes, vectors, f16_bits, |b| ordinal::<7, 15>(b, s, denormals))
+            }
+            (Grid::Bits, _) => unreachable!("bits have no cells"),
+        }
+    }
+
+    #[inline(always)]
+    fn narrow<const SIZE: usize>(
+        &self,
+        data: &[u8],
+        mut planes: Planes,
+        vectors: bool,
+        load: impl Fn(&[u8; SIZE]) -> u32,
+        cell: impl Fn(u32) -> u32,
+    ) -> Done {
+        let mut cells = [0u32; SEGMENT];
+        let mut done = Done { leaf: [0; 2], nans: 0 };
+        for (number, part) in data.chunks(SEGMENT * SIZE).enumerate() {
+            let values = part.as_chunks::<SIZE>().0;
+            let cells = &mut cells[..values.len()];
+            let mut none = 0u32;
+            ask_for(part);
+            for (cell_out, raw) in cells.iter_mut().zip(values) {
+                let t = cell(load(raw));
+                none |= u32::from(t == 0);
+                *cell_out = t;
+            }
+            let first = number * SEGMENT;
+            let keys = first..first + values.len();
+            let (a, b) =
+                lanes::sums(cells, &self.keys.first[keys.clone()], &self.keys.second[keys], vectors);
+            done.leaf[0] = done.leaf[0].wrapping_add(a);
+            done.leaf[1] = done.leaf[1].wrapping_add(b);
+            planes.put(first, cells, vectors);
+            if none != 0 {
+                let bits = |at: usize| load(&values[at]) as u64;
+                self.none(first, cells.iter().map(|t| *t == 0), bits, &mut done);
+            }
+        }
+        done
+    }
+
+    #[inline(always)]
+    fn wide(&self, data: &[u8], mut planes: Planes, vectors: bool, cell: impl Fn(u64) -> u64) -> Done {
+        let mut cells = [0u64; SEGMENT];
+        let mut done = Done { leaf: [0; 2], nans: 0 };
+        for (number, part) in data.chunks(SEGMENT * 8).enumerate() {
+            let values = part.as_chunks::<8>().0;
+            let cells = &mut cells[..values.len()];
+            let mut none = 0u64;
+            ask_for(part);
+            for (cell_out, raw) in cells.iter_mut().zip(values) {
+                let t = cell(u64::from_le_bytes(*raw));
+                none |= u64::from(t == 0);
+                *cell_out = t;
+            }
+            let first = number * SEGMENT;
+            let keys = &self.keys.wide[first..first + values.len()];
+            let sum = cells.iter().zip(keys).fold(0u128, |sum, (t, k)| {
+                sum.wrapping_add(*t as u128 * *k as u128)
+            });
+            add_wide(&mut done.leaf, sum);
+            let mut low = [0u32; SEGMENT];
+            low.iter_mut().zip(&*cells).for_each(|(low, cell)| *low = *cell as u32);
+            planes.put(first, &low[..cells.len()], vectors);
+            if none != 0 {
+                let bits = |at: usize| u64::from_le_bytes(values[at]);
+                self.none(first, cells.iter().map(|t| *t == 0), bits, &mut done);
+            }
+        }
+        done
+    }
+
+    /// Adds what has no cell.
+    #[cold]
+    fn none(
+        &self,
+        first: usize,
+        none: impl Iterator<Item = bool>,
+        bits: impl Fn(usize) -> u64,
+        done: &mut Done,
+    ) {
+        let top = 8 * self.component.bytes as u32 - 1;
+        let exponent = ((1u64 << (top - self.component.mantissa as u32)) - 1)
+            << self.component.mantissa;
+        for (at, _) in none.enumerate().filter(|(_, none)| *none) {
+            let bits = bits(at);
+            let nan = bits & ((1 << top) - 1) > exponent;
+            done.nans += u64::from(nan);
+            let bits = if nan { exponent | 1 } else { bits };
+            self.keys.add_none(&mut done.leaf, first + at, bits);
+        }
+    }
+}
+
+fn has_vectors() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("bmi2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Asks for what comes after a segment of data.
+#[inline(always)]
+fn ask_for(part: &[u8]) {
+    for line in (0..part.len().min(AHEAD)).step_by(64) {
+        prefetch(part.as_ptr().wrapping_add(AHEAD + line));
+    }
+}
+
+#[inline(always)]
+fn f32_bits(raw: &[u8; 4]) -> u32 {
+    u32::from_le_bytes(*raw)
+}
+
+#[inline(always)]
+fn f16_bits(raw: &[u8; 2]) -> u32 {
+    u16::from_le_bytes(*raw) as u32
+}
+
+/// The same number as an f32; every f16 is one.
+#[inline(always)]
+pub(crate) fn widen_f16(bits: u32) -> u32 {
+    let (sign, rest) = ((bits & 0x8000) << 16, bits & 0x7fff);
+    if rest >= 0x7c00 {
+        return sign | 0x7f80_0000 | (rest & 0x3ff) << 13;
+    }
+    if rest >= 0x400 {
+        return sign | (rest << 13) + (112 << 23);
+    }
+    if rest == 0 {
+        return sign;
+    }
+    let up = rest.leading_zeros() - 21;
+    sign | ((113 - up) << 23) | ((rest << up & 0x3ff) << 13)
+}
+
+/// The sign of everything but −0, as a mask.
+#[inline(always)]
+fn negative(bits: u32) -> u32 {
+    (bits > 0x8000_0000) as u32 * u32::MAX
+}
+
+const MIDDLE: u32 = 1 << 31;
+
+/// A cell of a grid without octaves; a product with a power of two is exact, or too small to reach
+/// cell 1, or too large for any.
+#[inline(always)]
+fn uniform(bits: u32, scale: f32) -> u32 {
+    let scaled = f32::from_bits(bits & 0x7fff_ffff) * scale;
+    let inside = scaled < 2147483648.0;
+    let scaled = if inside { scaled } else { 0.0 };
+    // SAFETY: the number is from 0 to below 2^31.
+    let t = unsafe { scaled.to_int_unchecked::<i32>() } as u32;
+    let t = (t ^ negative(bits)) ^ MIDDLE;
+    if inside { t } else { 0 }
+}
+
+/// A grid with octaves.
+struct Zones {
+    scale: f32,
+    /// The bit pattern from which on octaves count.
+    border: u32,
+    shift: u32,
+    /// What makes the two parts continue each other.
+    base: u32,
+    pure: bool,
+}
+
+impl Zones {
+    fn new(e: i16, m: u8) -> Self {
+        let scale = 2f32.powi(-(e as i32));
+        if m == 31 {
+            return Zones { scale, border: 0, shift: 0, base: 0, pure: true };
+        }
+        let exponent = (e as i32 + m as i32 + 127) as u32;
+        let border = exponent.min(255) << 23;
+        let shift = 23 - m as u32;
+        Zones { scale, border, shift, base: (border >> shift).wrapping_sub(1 << m), pure: false }
+    }
+
+    #[inline(always)]
+    fn cell(&self, bits: u32) -> u32 {
+        let rest = bits & 0x7fff_ffff;
+        if self.pure || rest < self.border {
+            return uniform(bits, self.scale);
+        }
+        let t = (rest >> self.shift).wrapping_sub(self.base);
+        let t = (t ^ negative(bits)) ^ MIDDLE;
+        if rest < 0x7f80_0000 { t } else { 0 }
+    }
+}
+
+/// A cell of the ordinal grid, for a format with so many bits of fraction below so many in all.
+#[inline(always)]
+fn ordinal<const MANTISSA: u32, const TOP: u32>(bits: u32, s: u8, denormals: bool) -> u32 {
+    let rest = bits & ((1 << TOP) - 1);
+    let finite = rest < ((1 << (TOP - MANTISSA)) - 1) << MANTISSA;
+    let counted = denormals || rest >= 1 << MANTISSA || rest == 0;
+    let sign = (bits > 1 << TOP) as u32 * u32::MAX;
+    let t = ((rest >> s) ^ sign) ^ MIDDLE;
+    if finite & counted { t } else { 0 }
+}
+
+const MIDDLE_WIDE: u64 = 1 << 63;
+
+#[inline(always)]
+fn negative_wide(bits: u64) -> u64 {
+    (bits > 1 << 63) as u64 * u64::MAX
+}
+
+/// The same as [`uniform`] and [`Zones::cell`], in integers: the fraction is shifted into place.
+#[inline(always)]
+fn uniform_wide(bits: u64, e: i16, m: u8) -> u64 {
+    let rest = bits & (u64::MAX >> 1);
+    let exponent = (rest >> 52) as i64;
+    let t = match m < 63 && exponent >= e as i64 + m as i64 + 1023 {
+        true => {
+            let shift = 52 - m as u32;
+            let border = ((e as i64 + m as i64 + 1023) as u64) << 52;
+            (rest >> shift).wrapping_sub((border >> shift).wrapping_sub(1 << m))
+        }
+        false => {
+            let fraction = rest & ((1 << 52) - 1) | 1 << 52;
+            let up = exponent - (e as i64 + 1075);
+            match up >= 0 {
+                true => fraction << (up & 63),
+                false => fraction.checked_shr(-up as u32).unwrap_or(0),
+            }
+        }
+    };
+    let inside = exponent < 2047 && (m < 63 || exponent < e as i64 + 63 + 1023);
+    let t = (t ^ negative_wide(bits)) ^ MIDDLE_WIDE;
+    if inside { t } else { 0 }
+}
+
+#[inline(always)]
+fn ordinal_wide(bits: u64, s: u8, denormals: bool) -> u64 {
+    let rest = bits & (u64::MAX >> 1);
+    let counted = denormals || rest >= 1 << 52 || rest == 0;
+    let t = ((rest >> s) ^ negative_wide(bits)) ^ MIDDLE_WIDE;
+    if rest < 0x7ff << 52 && counted { t } else { 0 }
+}
+

@@ -1,0 +1,103 @@
+//! The public keys of the sums, and the sums.
+
+use super::Leaf;
+use std::sync::{Arc, Mutex};
+
+/// The keys of a chunk: for 32-bit cells those of two sums, for 64-bit cells those of one.
+pub(crate) struct Keys {
+    pub(crate) first: Vec<u32>,
+    pub(crate) second: Vec<u32>,
+    pub(crate) wide: Vec<u64>,
+}
+
+impl Keys {
+    /// The keys of chunks of up to `count` components. The i-th key is the same for every count.
+    pub(crate) fn of(count: usize, wide: bool) -> Arc<Keys> {
+        static MADE: Mutex<[Option<Arc<Keys>>; 2]> = Mutex::new([None, None]);
+        let mut made = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let made = &mut made[usize::from(wide)];
+        let count = count.next_multiple_of(8);
+        match made {
+            Some(keys) if keys.len() >= count => keys.clone(),
+            _ => made.insert(Arc::new(Keys::make(count, wide))).clone(),
+        }
+    }
+
+    fn make(count: usize, wide: bool) -> Keys {
+        let words = (0..count as u64).map(|i| mix(2 * i + u64::from(wide)));
+        match wide {
+            true => Keys { first: Vec::new(), second: Vec::new(), wide: words.collect() },
+            false => Keys {
+                first: words.clone().map(|w| w as u32).collect(),
+                second: words.map(|w| (w >> 32) as u32).collect(),
+                wide: Vec::new(),
+            },
+        }
+    }
+
+    fn len(&self) -> usize {
+        self.first.len().max(self.wide.len())
+    }
+
+    /// What a change of component `at` by `d` cells adds to the leaf.
+    #[inline]
+    pub(crate) fn add(&self, leaf: &mut Leaf, at: usize, d: i64) {
+        match self.wide.is_empty() {
+            true => {
+                leaf[0] = leaf[0].wrapping_add((d as u64).wrapping_mul(self.first[at] as u64));
+                leaf[1] = leaf[1].wrapping_add((d as u64).wrapping_mul(self.second[at] as u64));
+            }
+            false => {
+                let product = (d as i128 as u128).wrapping_mul(self.wide[at] as u128);
+                add_wide(leaf, product);
+            }
+        }
+    }
+
+    /// Adds what a component without a cell adds.
+    pub(crate) fn add_none(&self, leaf: &mut Leaf, at: usize, bits: u64) {
+        let mut input = [0; 16];
+        input[..8].copy_from_slice(&(at as u64).to_le_bytes());
+        input[8..].copy_from_slice(&bits.to_le_bytes());
+        let digest = crate::merkle::digest(&input);
+        match self.wide.is_empty() {
+            true => {
+                leaf[0] = leaf[0].wrapping_add(digest.0[0]);
+                leaf[1] = leaf[1].wrapping_add(digest.0[1]);
+            }
+            false => add_wide(leaf, digest.0[0] as u128 | (digest.0[1] as u128) << 64),
+        }
+    }
+
+    /// The gap between two leaves.
+    pub(crate) fn gap(&self, from: Leaf, to: Leaf) -> Leaf {
+        match self.wide.is_empty() {
+            true => [to[0].wrapping_sub(from[0]), to[1].wrapping_sub(from[1])],
+            false => split(join(to).wrapping_sub(join(from))),
+        }
+    }
+}
+
+/// Adds to a sum of 128 bits.
+#[inline(always)]
+pub(super) fn add_wide(leaf: &mut Leaf, amount: u128) {
+    *leaf = split(join(*leaf).wrapping_add(amount));
+}
+
+#[inline(always)]
+fn join(leaf: Leaf) -> u128 {
+    leaf[0] as u128 | (leaf[1] as u128) << 64
+}
+
+#[inline(always)]
+fn split(sum: u128) -> Leaf {
+    [sum as u64, (sum >> 64) as u64]
+}
+
+/// The finaliser of splitmix64 over a Weyl sequence: fixed, public, without structure.
+fn mix(at: u64) -> u64 {
+    let mut z = (at ^ 0x7472_6565_7269_6e67).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}

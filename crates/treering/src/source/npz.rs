@@ -1,0 +1,165 @@
+//! The `.npz` format of NumPy: a zip archive of `.npy` files, stored or deflated.
+//!
+//! A stored member is a part of the file like any other. A deflated one can only be read from its
+//! beginning: it keeps its place, so that reading on costs nothing, and starts again when somebody
+//! goes back. When it has been read to its end in one go, its checksum is held against the archive's.
+
+use super::{Extent, Field, npy};
+use crate::error::{Error, Result};
+use crate::store::Blob;
+use flate2::{Crc, read::DeflateDecoder};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::sync::{Arc, Mutex};
+use zip::{CompressionMethod, ZipArchive};
+
+pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
+pub(super) const EMPTY: &[u8] = b"PK\x05\x06";
+/// More members than any archive of arrays has.
+const MAX_MEMBERS: usize = 1 << 20;
+
+/// The arrays of an archive, in its order.
+pub(super) fn open(whole: &Extent) -> Result<Vec<Field>> {
+    let broken = |e: zip::result::ZipError| {
+        Error::damaged(format!("this archive cannot be read: {e}"))
+            .hint("it was cut, or is still being written")
+    };
+    let mut archive = ZipArchive::new(Cursor { extent: whole.clone(), at: 0 }).map_err(broken)?;
+    if archive.len() > MAX_MEMBERS {
+        return Err(Error::damaged("this archive has more members than any can have"));
+    }
+    let mut fields = Vec::new();
+    for at in 0..archive.len() {
+        let member = archive.by_index_raw(at).map_err(broken)?;
+        let name = member.name().map_err(broken)?.to_string();
+        let Some(name) = name.strip_suffix(".npy") else { continue };
+        let start = member.data_start().ok_or_else(|| Error::damaged("a member has no place"))?;
+        let packed = whole.part(start, member.compressed_size())?;
+        let field = match member.compression() {
+            CompressionMethod::Stored => npy::open(&packed, name),
+            CompressionMethod::Deflated => deflated(packed, member.size(), member.crc32(), name),
+            other => Err(Error::usage(format!("a member is compressed by {other}"))
+                .hint("write it with numpy.savez or numpy.savez_compressed")),
+        };
+        fields.push(field.map_err(|e| e.at(format!("{} in {}", name, whole.store())))?);
+    }
+    Ok(fields)
+}
+
+fn deflated(packed: Extent, size: u64, crc: u32, name: &str) -> Result<Field> {
+    let inflated = Inflated { packed, size, crc, state: Mutex::default() };
+    let mut start = vec![0; size.min(1 << 17) as usize];
+    inflated.read_at(0, &mut start)?;
+    let head = npy::parse(&start)?;
+    let description = head.describe(name)?;
+    let wanted = description.bytes().unwrap_or(0);
+    if head.len.checked_add(wanted).is_none_or(|end| end > size) {
+        return Err(Error::damaged(format!(
+            "a member has {size} bytes, but its head promises {wanted} after itself"
+        )));
+    }
+    let bytes = Behind { inner: inflated, offset: head.len, len: wanted };
+    Ok(head.field(description, Arc::new(bytes)))
+}
+
+/// A deflated member.
+struct Inflated {
+    packed: Extent,
+    size: u64,
+    crc: u32,
+    state: Mutex<Option<Stream>>,
+}
+
+struct Stream {
+    decoder: DeflateDecoder<Cursor>,
+    at: u64,
+    crc: Crc,
+}
+
+impl Inflated {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut stream = match state.take() {
+            Some(stream) if stream.at <= offset => stream,
+            _ => Stream {
+                decoder: DeflateDecoder::new(Cursor { extent: self.packed.clone(), at: 0 }),
+                at: 0,
+                crc: Crc::new(),
+            },
+        };
+        let mut skipped = [0u8; 1 << 15];
+        while stream.at < offset {
+            let step = (offset - stream.at).min(skipped.len() as u64) as usize;
+            self.take(&mut stream, &mut skipped[..step])?;
+        }
+        self.take(&mut stream, buffer)?;
+        *state = Some(stream);
+        Ok(())
+    }
+
+    fn take(&self, stream: &mut Stream, buffer: &mut [u8]) -> Result<()> {
+        stream.decoder.read_exact(buffer).map_err(|e| {
+            Error::damaged(format!("a member of this archive cannot be inflated: {e}"))
+                .at(self.packed.store())
+        })?;
+        stream.crc.update(buffer);
+        stream.at += buffer.len() as u64;
+        match stream.at == self.size && stream.crc.sum() != self.crc {
+            true => Err(Error::damaged("the checksum of a member of this archive does not match")
+                .at(self.packed.store())),
+            false => Ok(()),
+        }
+    }
+}
+
+/// A deflated member without its head.
+struct Behind {
+    inner: Inflated,
+    offset: u64,
+    len: u64,
+}
+
+impl Blob for Behind {
+    fn store(&self) -> &str {
+        self.inner.packed.store()
+    }
+
+    fn size(&self) -> u64 {
+        self.len
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.inner.read_at(self.offset + offset, buffer)
+    }
+
+    fn in_order(&self) -> bool {
+        true
+    }
+}
+
+/// A part of a file, read from a place that moves.
+#[derive(Clone)]
+struct Cursor {
+    extent: Extent,
+    at: u64,
+}
+
+impl Read for Cursor {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = buffer.len().min(self.extent.size().saturating_sub(self.at) as usize);
+        self.extent.read_at(self.at, &mut buffer[..len]).map_err(io::Error::other)?;
+        self.at += len as u64;
+        Ok(len)
+    }
+}
+
+impl Seek for Cursor {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        let at = match to {
+            SeekFrom::Start(at) => Some(at),
+            SeekFrom::End(by) => self.extent.size().checked_add_signed(by),
+            SeekFrom::Current(by) => self.at.checked_add_signed(by),
+        };
+        self.at = at.ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(self.at)
+    }
+}

@@ -1,0 +1,43 @@
+//! Raw files: nothing but values of one type.
+
+use super::{Extent, Field};
+use crate::array::{DType, Description, Shape};
+use crate::error::{Error, Result};
+use crate::store::Blob;
+use std::sync::Arc;
+
+/// What the values of a raw file are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RawType {
+    /// The type of one value, little-endian.
+    pub dtype: DType,
+    /// The extent; one axis of all there are unless told.
+    pub shape: Option<Shape>,
+}
+
+impl RawType {
+    pub(super) fn open(&self, whole: &Extent, name: &str) -> Result<Field> {
+        let size = self.dtype.size();
+        let elements = whole.size() / size;
+        let shape = self.shape.clone().unwrap_or(Shape(vec![elements]));
+        let description =
+            Description { name: name.to_string(), dtype: self.dtype, shape, part: None };
+        let wanted = description.check()?;
+        match wanted == whole.size() {
+            true => Ok(Field { description, fortran: false, bytes: Arc::new(whole.clone()) }),
+            false if self.shape.is_none() => Err(Error::usage(format!(
+                "{} bytes are no whole number of {} values",
+                whole.size(),
+                self.dtype
+            ))
+            .hint("give the type that the file was written with")),
+            false => Err(Error::usage(format!(
+                "{} values of type {} take {wanted} bytes, but the file has {}",
+                description.shape,
+                self.dtype,
+                whole.size()
+            ))
+            .hint("give the shape that the file was written with")),
+        }
+    }
+}
