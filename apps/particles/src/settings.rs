@@ -2,7 +2,7 @@
 
 use treering::{Error, Result};
 
-/// What tells one simulation from another.
+/// What tells one simulation from another. All but `threads` must stay the same over a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Particles along each side of the cube; there are as many as its third power.
@@ -47,6 +47,12 @@ impl Settings {
             ))),
         }
     }
+
+    /// The numbers that must be the same when a run goes on.
+    pub(crate) fn fingerprint(&self) -> [u64; 4] {
+        let timestep = u64::from(self.timestep.to_bits());
+        [u64::from(self.particles_per_side), u64::from(self.mesh), self.seed, timestep]
+    }
 }
 
 fn within(what: &str, value: u32, least: u32, most: u32) -> Result<()> {
@@ -75,5 +81,14 @@ mod tests {
         ] {
             assert!(bad.check().unwrap_err().to_string().contains(word));
         }
+    }
+
+    #[test]
+    fn only_the_threads_may_change_over_a_restart() {
+        let one = Settings { threads: 1, ..Settings::default() };
+        assert_eq!(one.fingerprint(), Settings { threads: 2, ..one.clone() }.fingerprint());
+        assert_ne!(one.fingerprint(), Settings { mesh: 48, ..one.clone() }.fingerprint());
+        assert_ne!(one.fingerprint(), Settings { seed: 2, ..one.clone() }.fingerprint());
+        assert_ne!(one.fingerprint(), Settings { timestep: 0.01, ..one }.fingerprint());
     }
 }
