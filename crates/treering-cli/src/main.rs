@@ -2,6 +2,7 @@
 
 mod bench;
 mod commands;
+mod compare;
 mod demo;
 mod output;
 
@@ -77,6 +78,15 @@ enum Command {
         /// The name of the new run.
         new: String,
     },
+    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different.
+    Compare(compare::CompareOptions),
+    /// Makes trees and sketches for data that has none, so that comparing it reads little.
+    Tree(compare::TreeArguments),
+    /// A small file of expected trees, for continuous integration.
+    Golden {
+        #[command(subcommand)]
+        command: compare::GoldenCommand,
+    },
     /// Runs a benchmark; prints ratios to limits measured in the same run.
     Bench {
         /// Which one.
@@ -92,8 +102,21 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    match carry_out(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("treering: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
     let json = cli.json;
-    let outcome = match cli.command {
+    let done = match cli.command {
+        Command::Compare(options) => return compare::run(&options, json),
+        Command::Golden { command } => return compare::golden(&command, json),
+        Command::Tree(arguments) => compare::tree(&arguments, json),
         Command::Demo { keep } => demo::run(keep, json),
         Command::Ls { place, all } => commands::ls(&place, all, json),
         Command::Show { place } => commands::show(&place, json),
@@ -106,11 +129,5 @@ fn main() -> ExitCode {
         Command::Bench { name, options } => bench::run(name, &options, json),
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),
     };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("treering: {error}");
-            ExitCode::from(2)
-        }
-    }
+    done.map(|()| ExitCode::SUCCESS)
 }

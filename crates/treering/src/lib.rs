@@ -33,6 +33,7 @@ pub mod library;
 pub mod lineage;
 pub mod merkle;
 mod pack;
+pub mod report;
 pub mod restore;
 pub mod run;
 pub mod source;

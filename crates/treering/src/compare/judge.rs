@@ -213,7 +213,8 @@ const FUZZ: f64 = 1e-14;
 const SAFE: std::ops::Range<f64> = 1e-140..1e140;
 
 /// Whether |a − b| > abs + rel·|b|, for numbers that are not NaN.
-fn beyond(a: f64, b: f64, abs: f64, rel: f64) -> bool {
+#[inline]
+pub(super) fn beyond(a: f64, b: f64, abs: f64, rel: f64) -> bool {
     if a == b {
         return false;
     }
@@ -228,6 +229,11 @@ fn beyond(a: f64, b: f64, abs: f64, rel: f64) -> bool {
     if let Some(answer) = clearly(left, right) {
         return answer;
     }
+    beyond_exactly(a, b, abs, rel)
+}
+
+#[cold]
+fn beyond_exactly(a: f64, b: f64, abs: f64, rel: f64) -> bool {
     let left = Exact::of(a).minus(&Exact::of(b)).size();
     let right = Exact::of(abs).plus(&Exact::of(rel).times(&Exact::of(b.abs())));
     left.minus(&right).is_positive()

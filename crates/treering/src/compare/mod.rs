@@ -1,5 +1,39 @@
 //! Where two states part, within a bound.
+//!
+//! Three stages, each of which reads less than the next would: trees, then the sketches of chunks
+//! whose leaves differ, then the values of what is still open. A variable without trees begins with
+//! its values, read once from front to back; where most chunks mismatch, reading what lies between
+//! them makes the third stage the same. Without values (golden files, runs that kept trees only) the
+//! first two stages give a third answer beside equal and different: undecided.
+//!
+//! The law: a difference beyond the bound is never missed, but for the odds in `merkle::bounded`; what
+//! is reported was found by its values, or follows from the cells' law; and the answer does not depend
+//! on the number of threads, nor on whether there were trees.
+
+mod engine;
+mod fetch;
 mod judge;
+mod list;
+mod outcome;
+mod pair;
+mod settings;
+mod side;
+mod sides;
+mod strip;
 mod tally;
+mod trees;
+mod walk;
+
+pub use engine::{Progress, compare};
+pub use fetch::Reading;
 pub use judge::{Judge, Number, Value};
+pub use list::List;
+pub use outcome::{Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome};
+pub use settings::Settings;
+pub(crate) use settings::matches;
+pub use side::{Entry, Side, TreeView, read_trees};
+pub use sides::{FileSide, Golden, MemorySide, StoredSide, TREE_PREFIX, sidecar};
+pub(crate) use sides::{TREES_RUN, is_tree_file};
+pub(crate) use trees::{build as build_trees, put_head};
+pub use trees::{Prepared, TreeSettings, make_beside, record};
 pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};

@@ -3,13 +3,16 @@
 //! A block of both is first asked a cheap question, many values at a time: is everything surely
 //! within the bound? Only where the answer is no, values are judged one by one, exactly.
 
-use super::judge::{Judge, Value};
+use super::judge::{Judge, Value, beyond};
 use crate::array::DType;
 use crate::merkle::bounded::{Bound, widen_f16};
 use serde::Serialize;
+use std::sync::LazyLock;
 
 /// How many bytes are asked about at a time.
 const BLOCK: usize = 4096;
+/// How many of these are asked about again, where the answer was no.
+const LINE: usize = 128;
 /// How many classes of size differences are counted in.
 pub const CLASSES: usize = 48;
 
@@ -26,8 +29,6 @@ pub struct Tally {
     pub squares: f64,
     /// The first: its index and both values.
     pub first: Option<(u64, Value, Value)>,
-    /// The last index that differs.
-    pub last: u64,
     /// How many values of each side are NaN, as far as they were read.
     pub nans: [u64; 2],
     /// How many differences have which size, see [`class_of`].
@@ -40,10 +41,9 @@ pub struct Classes(pub Vec<u64>);
 
 /// The class of a difference: half-decades from 1e-12 up; the ends hold the rest.
 pub fn class_of(difference: f64) -> usize {
-    match difference > 0.0 {
-        true => ((difference.log10() + 12.0) * 2.0).floor().clamp(0.0, CLASSES as f64 - 1.0) as usize,
-        false => 0,
-    }
+    static BORDERS: LazyLock<[f64; CLASSES]> =
+        LazyLock::new(|| std::array::from_fn(|class| 10f64.powf(class as f64 / 2.0 - 12.0)));
+    BORDERS.partition_point(|border| *border <= difference).saturating_sub(1)
 }
 
 impl Tally {
@@ -54,7 +54,6 @@ impl Tally {
         self.largest = self.largest.max(later.largest);
         self.squares += later.squares;
         self.first = self.first.or(later.first);
-        self.last = self.last.max(later.last);
         self.nans = [self.nans[0] + later.nans[0], self.nans[1] + later.nans[1]];
         if self.classes.0.is_empty() {
             self.classes = later.classes;
@@ -71,11 +70,12 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, index: u64, a: Value, b: Value) {
+    #[inline]
+    fn add(&mut self, index: u64, a: Value, b: Value, size: f64) {
         self.differences += 1;
-        self.first.get_or_insert((index, a, b));
-        self.last = index;
-        let size = a.difference(b);
+        if self.first.is_none() {
+            self.first = Some((index, a, b));
+        }
         if size.is_nan() {
             self.nan_differences += 1;
             return;
@@ -101,6 +101,13 @@ pub struct Comparer {
     size: usize,
 }
 
+/// What the values of a block are held to and added to.
+struct Block<'a, 'b> {
+    first: u64,
+    tally: &'a mut Tally,
+    listener: &'a mut Option<Listener<'b>>,
+}
+
 impl Comparer {
     /// For a judge's type and bound.
     pub fn new(judge: Judge) -> Self {
@@ -108,16 +115,76 @@ impl Comparer {
     }
 
     /// Compares two pieces of the same length, whose first element has index `first`.
-    pub fn compare(&self, a: &[u8], b: &[u8], first: u64, tally: &mut Tally, listener: Listener) {
+    pub fn compare(
+        &self,
+        a: &[u8],
+        b: &[u8],
+        first: u64,
+        tally: &mut Tally,
+        mut listener: Option<Listener>,
+    ) {
         for (number, (x, y)) in a.chunks(BLOCK).zip(b.chunks(BLOCK)).enumerate() {
-            if !self.quick.all_within(x, y) {
-                let first = first + (number * BLOCK / self.size) as u64;
-                self.one_by_one(x, y, first, tally, listener);
+            if self.quick.all_within(x, y) {
+                continue;
+            }
+            let start = first + (number * BLOCK / self.size) as u64;
+            let lines = x.chunks(LINE).zip(y.chunks(LINE)).enumerate();
+            for (line, (x, y)) in lines.filter(|(_, (x, y))| !self.quick.all_within(x, y)) {
+                let first = start + (line * LINE / self.size) as u64;
+                self.line(x, y, Block { first, tally, listener: &mut listener });
             }
         }
     }
 
-    fn one_by_one(&self, a: &[u8], b: &[u8], first: u64, tally: &mut Tally, listener: Listener) {
+    fn line(&self, a: &[u8], b: &[u8], block: Block) {
+        match (self.judge.bound, self.judge.dtype) {
+            (Bound::Within { abs, rel }, DType::F32) => {
+                let load = |raw: &[u8; 4]| f32::from_le_bytes(*raw) as f64;
+                self.floats(a, b, (abs, rel), load, block);
+            }
+            (Bound::Within { abs, rel }, DType::F64) => {
+                self.floats(a, b, (abs, rel), |raw: &[u8; 8]| f64::from_le_bytes(*raw), block);
+            }
+            _ => self.one_by_one(a, b, block),
+        }
+    }
+
+    /// The usual case, without detours.
+    #[inline(always)]
+    fn floats<const SIZE: usize>(
+        &self,
+        a: &[u8],
+        b: &[u8],
+        (abs, rel): (f64, f64),
+        load: impl Fn(&[u8; SIZE]) -> f64,
+        block: Block,
+    ) {
+        let pairs = a.as_chunks::<SIZE>().0.iter().zip(b.as_chunks::<SIZE>().0);
+        for (at, (x, y)) in pairs.enumerate() {
+            let (x, y) = (load(x), load(y));
+            if x == y {
+                continue;
+            }
+            let differ = match (x.is_nan(), y.is_nan()) {
+                (false, false) => beyond(x, y, abs, rel),
+                (nan, other) => {
+                    block.tally.nans[0] += u64::from(nan);
+                    block.tally.nans[1] += u64::from(other);
+                    !(nan && other && self.judge.nan_equal)
+                }
+            };
+            if differ {
+                let index = block.first + at as u64;
+                let (v, w) = (Value::Float(x), Value::Float(y));
+                block.tally.add(index, v, w, (x - y).abs());
+                if let Some(listener) = block.listener {
+                    listener(index, v, w);
+                }
+            }
+        }
+    }
+
+    fn one_by_one(&self, a: &[u8], b: &[u8], block: Block) {
         let pairs = a.chunks_exact(self.size).zip(b.chunks_exact(self.size));
         for (at, (x, y)) in pairs.enumerate() {
             let same = x == y;
@@ -126,14 +193,17 @@ impl Comparer {
             }
             let (v, w) = (Value::read(self.judge.dtype, x), Value::read(self.judge.dtype, y));
             let nan = (v.is_nan(), w.is_nan());
-            tally.nans[0] += u64::from(nan.0);
-            tally.nans[1] += u64::from(nan.1);
+            block.tally.nans[0] += u64::from(nan.0);
+            block.tally.nans[1] += u64::from(nan.1);
             if same && !nan.0 {
                 continue;
             }
             if self.judge.differ(x, y) {
-                tally.add(first + at as u64, v, w);
-                listener(first + at as u64, v, w);
+                let index = block.first + at as u64;
+                block.tally.add(index, v, w, v.difference(w));
+                if let Some(listener) = block.listener {
+                    listener(index, v, w);
+                }
             }
         }
     }

@@ -4,9 +4,8 @@ use super::Library;
 use crate::array::{DType, Part, Shape};
 use crate::error::Result;
 use crate::format::{Manifest, Origin, Stats};
-use crate::restore::Checkpoint;
+use crate::restore::{Checkpoint, lineage};
 use serde::Serialize;
-use std::collections::HashSet;
 
 /// A run, in short.
 #[derive(Clone, Debug, Serialize)]
@@ -124,20 +123,6 @@ fn added_bytes(manifest: &Manifest) -> u64 {
     let own =
         manifest.groups.iter().filter(|g| g.packs.last().is_some_and(|p| p.run == manifest.run));
     own.map(|group| group.seal.size).sum::<u64>() + manifest.write().len() as u64
-}
-
-/// The sequence numbers from which the newest checkpoint descends, its own included. Where a parent
-/// was pruned, the next older checkpoint stands for it.
-pub(super) fn lineage(manifests: &[Manifest]) -> HashSet<u64> {
-    let mut line = HashSet::new();
-    let mut next = manifests.len().checked_sub(1);
-    while let Some(at) = next {
-        let manifest = &manifests[at];
-        line.insert(manifest.sequence);
-        let parent = manifest.parent.as_ref().filter(|p| p.run.is_none()).map(|p| p.sequence);
-        next = parent.and_then(|p| manifests[..at].iter().rposition(|m| m.sequence <= p));
-    }
-    line
 }
 
 pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {

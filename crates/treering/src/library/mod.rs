@@ -6,11 +6,14 @@
 mod info;
 mod place;
 mod prune;
+mod sides;
+mod trees;
 mod verify;
 
 pub use info::{CheckpointInfo, RunInfo, VariableInfo};
 pub use place::Place;
 pub use prune::{Keep, PrunePlan};
+pub use sides::open_side;
 pub use verify::{Finding, VerifyReport};
 
 use crate::error::{Error, ErrorKind, Result};

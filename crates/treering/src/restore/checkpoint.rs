@@ -7,7 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackName, Seal, VariableEntry};
 use crate::lineage::{Layer, covers};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
-use crate::store::Store;
+use crate::store::{Blob, Store};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -322,6 +322,44 @@ impl Checkpoint {
             ))
             .at(format!("{}@{}", self.manifest.run, self.manifest.step))),
         }
+    }
+}
+
+/// One variable of a checkpoint, read as far as needed; frame by frame verified.
+pub(crate) struct VariableBlob {
+    checkpoint: Arc<Checkpoint>,
+    at: usize,
+    name: String,
+}
+
+impl VariableBlob {
+    /// The variable at a position of the manifest.
+    pub(crate) fn new(checkpoint: &Arc<Checkpoint>, at: usize) -> Self {
+        let manifest = &checkpoint.manifest;
+        VariableBlob {
+            checkpoint: checkpoint.clone(),
+            at,
+            name: format!("{}@{}", manifest.run, manifest.step),
+        }
+    }
+}
+
+impl Blob for VariableBlob {
+    fn store(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.checkpoint.manifest.variables[self.at].description.bytes().unwrap_or(0)
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let end = offset.saturating_add(buffer.len() as u64);
+        if end > self.size() {
+            return Err(Error::damaged("a variable is shorter than it should be").at(&self.name));
+        }
+        let entry = &self.checkpoint.manifest.variables[self.at];
+        self.checkpoint.read_bytes(entry, offset..end, buffer)
     }
 }
 

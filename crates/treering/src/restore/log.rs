@@ -116,6 +116,20 @@ impl Log {
     }
 }
 
+/// The sequence numbers from which the newest checkpoint descends, its own included. Where a parent
+/// was pruned, the next older checkpoint stands for it.
+pub(crate) fn lineage(manifests: &[Manifest]) -> HashSet<u64> {
+    let mut line = HashSet::new();
+    let mut next = manifests.len().checked_sub(1);
+    while let Some(at) = next {
+        let manifest = &manifests[at];
+        line.insert(manifest.sequence);
+        let parent = manifest.parent.as_ref().filter(|p| p.run.is_none()).map(|p| p.sequence);
+        next = parent.and_then(|p| manifests[..at].iter().rposition(|m| m.sequence <= p));
+    }
+    line
+}
+
 /// The names of all runs in a store.
 pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
     let items = store.list(Names::RUNS)?;

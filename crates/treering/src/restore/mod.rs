@@ -15,6 +15,6 @@ mod plan;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
-pub(crate) use checkpoint::{Restored, zeroed};
+pub(crate) use checkpoint::{Restored, VariableBlob, zeroed};
 pub(crate) use fetch::{check_frames, read_footer};
-pub(crate) use log::{Log, named_packs, packs_of, runs, settle_logs};
+pub(crate) use log::{lineage, Log, named_packs, packs_of, runs, settle_logs};

@@ -7,9 +7,10 @@
 
 use super::options::Options;
 use super::save::{Progress, Save};
-use super::staging::{Staged, Staging};
+use super::staging::{Staged, Staging, Turn};
+use super::trees::{Dirty, Trees};
 use super::worker::{Begin, Message, Worker};
-use crate::array::Variable;
+use crate::array::{Description, Variable};
 use crate::error::{Error, Result};
 use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
 use crate::merkle::{BOUGH, Hasher, Print};
@@ -17,6 +18,7 @@ use crate::pack::Strip;
 use crate::restore::Restored;
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,6 +34,13 @@ pub(super) fn check(variables: &[Variable]) -> Result<()> {
     let mut names = HashSet::new();
     for variable in variables {
         variable.check()?;
+        if variable.description.name.starts_with("treering:") {
+            return Err(Error::usage(format!(
+                "names that begin with treering: are taken, as in {:?}",
+                variable.description.name
+            ))
+            .hint("give the variable another name"));
+        }
         if !names.insert(&variable.description.name) {
             return Err(Error::usage(format!(
                 "variable {:?} was handed over twice in one checkpoint",
@@ -135,6 +144,8 @@ pub(super) struct Capture {
     /// Whether there is a checkpoint to build on.
     attached: bool,
     last_changed: u64,
+    pub(super) trees: Trees,
+    trees_only: bool,
     pub(super) blocked: Duration,
 }
 
@@ -149,6 +160,8 @@ impl Capture {
             trackers: HashMap::new(),
             attached: false,
             last_changed: 0,
+            trees: Trees::new(&options.bounds, &options.trees),
+            trees_only: options.trees_only,
             blocked: Duration::ZERO,
         }
     }
@@ -163,6 +176,7 @@ impl Capture {
     pub(super) fn resume(&mut self, seed: u64, restored: Vec<Restored>) {
         self.hasher = Arc::new(Hasher::new(seed));
         self.attached = true;
+        self.trees.forget();
         let tracked = restored.into_iter().map(|r| {
             let known = r.prints.len() as u64;
             (r.name, Tracker { bytes: r.bytes, prints: r.prints, known, ..Tracker::default() })
@@ -177,15 +191,56 @@ impl Capture {
         self.staging.is_full_for(expected.min(self.staging.limit()))
     }
 
+    /// Captures arrays, and the trees of those that have bounds.
     pub(super) fn capture(
         &mut self,
         step: u64,
         variables: &[Variable],
         worker: &mut Worker,
-    ) -> Save {
+    ) -> Result<Save> {
         let start = Instant::now();
+        let trees = self.trees.prepare(variables)?;
+        let data = if self.trees_only { &[] } else { variables };
+        let mut begun = self.begin(step, data, trees, worker);
+        let mut changed = self.scan_all(data, &mut begun, worker);
+        if !self.trees.is_empty() {
+            let mut dirty = std::mem::take(&mut begun.dirty);
+            dirty.resize(variables.len(), None);
+            self.trees.renew(variables, &dirty)?;
+            // The trees are lent to the scan, which needs the rest of this.
+            let trees = std::mem::replace(&mut self.trees, Trees::new(&[], &Default::default()));
+            changed += self.scan_all(&trees.variables(variables), &mut begun, worker);
+            self.trees = trees;
+        }
+        Ok(self.end(begun, changed, start, worker))
+    }
+
+    /// Captures variables without making trees of them.
+    pub(super) fn capture_as_is(
+        &mut self,
+        step: u64,
+        variables: &[Variable],
+        worker: &mut Worker,
+    ) -> Result<Save> {
+        let start = Instant::now();
+        let mut begun = self.begin(step, variables, Vec::new(), worker);
+        let changed = self.scan_all(variables, &mut begun, worker);
+        Ok(self.end(begun, changed, start, worker))
+    }
+
+    /// Tells the worker what will come: variables, and then what is only described yet.
+    fn begin(
+        &mut self,
+        step: u64,
+        variables: &[Variable],
+        later: Vec<Description>,
+        worker: &mut Worker,
+    ) -> Begun {
         let turn = self.staging.begin_save();
-        let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
+        let mut descriptions: Vec<Description> =
+            variables.iter().map(|v| v.description.clone()).collect();
+        descriptions.extend(later);
+        let total: u64 = descriptions.iter().filter_map(Description::bytes).sum();
         let whole = !self.attached
             || self.method == Method::Full
             || worker.epoch_is_over(total, self.last_changed.min(total), self.growth);
@@ -194,33 +249,42 @@ impl Capture {
             step,
             whole,
             hasher: self.hasher.clone(),
-            variables: variables.iter().map(|v| v.description.clone()).collect(),
+            variables: descriptions,
             progress: progress.clone(),
         });
-        let changed = self.scan_all(variables, whole, worker);
-        self.attached = true;
-        self.last_changed = if whole { 0 } else { changed };
-        let blocked = start.elapsed();
-        self.blocked += blocked;
-        drop(turn);
-        worker.end(changed, blocked);
-        Save::new(step, progress, changed, blocked)
+        // Trackers of variables that are not handed over any more are dropped with the old map.
+        let old = std::mem::take(&mut self.trackers);
+        Begun { step, whole, progress, turn, old, scanned: 0, dirty: Vec::new() }
     }
 
-    /// Scans all variables, batch by batch; how many bytes had changed.
-    fn scan_all(&mut self, variables: &[Variable], whole: bool, worker: &Worker) -> u64 {
-        // Trackers of variables that are not handed over any more are dropped with the old map.
-        let mut old = std::mem::take(&mut self.trackers);
+    fn end(&mut self, begun: Begun, changed: u64, start: Instant, worker: &mut Worker) -> Save {
+        self.attached = true;
+        self.last_changed = if begun.whole { 0 } else { changed };
+        let blocked = start.elapsed();
+        self.blocked += blocked;
+        drop(begun.turn);
+        worker.end(changed, blocked);
+        Save::new(begun.step, begun.progress, changed, blocked)
+    }
+
+    /// Scans variables, batch by batch; how many bytes had changed.
+    fn scan_all(&mut self, variables: &[Variable], begun: &mut Begun, worker: &Worker) -> u64 {
         let mut trackers: Vec<Tracker> = variables
             .iter()
             .map(|variable| {
-                let mut tracker = old.remove(&variable.description.name).unwrap_or_default();
-                tracker.prepare(variable.bytes.len() as u64, self.chunk, whole, self.method);
+                let mut tracker = begun.old.remove(&variable.description.name).unwrap_or_default();
+                let bytes = variable.bytes.len() as u64;
+                tracker.prepare(bytes, self.chunk, begun.whole, self.method);
                 tracker
             })
             .collect();
-        drop(old);
         let mut changed = vec![0u64; variables.len()];
+        let first = begun.scanned;
+        begun.scanned += variables.len();
+        if !self.trees.is_empty() {
+            let known = |tracker: &Tracker| (tracker.known > 0).then(Vec::new);
+            begun.dirty = trackers.iter().map(known).collect();
+        }
         let mut jobs = jobs(variables, &mut trackers, self.chunk).into_iter().peekable();
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
@@ -229,8 +293,15 @@ impl Capture {
                 room = room.saturating_sub(job.data.len());
                 batch.push(job);
             }
-            let (strips, staged) = self.scan_batch(batch);
-            strips.iter().for_each(|s| changed[s.variable] += s.changed.bytes as u64);
+            let (mut strips, staged) = self.scan_batch(batch);
+            for strip in &mut strips {
+                changed[strip.variable] += strip.changed.bytes as u64;
+                if let Some(Some(dirty)) = begun.dirty.get_mut(strip.variable) {
+                    let bytes = variables[strip.variable].bytes.len() as u64;
+                    dirty.extend(dirty_ranges(strip, self.chunk.bytes() as u64, bytes));
+                }
+                strip.variable += first;
+            }
             if !strips.is_empty() {
                 worker.send(Message::Batch { strips, staged });
             }
@@ -240,7 +311,7 @@ impl Capture {
             tracker.learn(*changed, self.chunk);
         }
         let names = variables.iter().map(|v| v.description.name.clone());
-        self.trackers = names.zip(trackers).collect();
+        self.trackers.extend(names.zip(trackers));
         changed.iter().sum()
     }
 
@@ -297,6 +368,28 @@ impl Capture {
         }
         self.staging.condense(buffer, &parts, len as u64)
     }
+}
+
+/// A checkpoint that is being captured.
+struct Begun {
+    step: u64,
+    whole: bool,
+    progress: Progress,
+    turn: Turn,
+    /// What is known of variables that were not scanned yet.
+    old: HashMap<String, Tracker>,
+    /// How many variables were scanned.
+    scanned: usize,
+    /// What changed in each, if somebody wants to know.
+    dirty: Vec<Dirty>,
+}
+
+/// The bytes of a variable in which a strip found changes.
+fn dirty_ranges(strip: &Strip, chunk: u64, bytes: u64) -> impl Iterator<Item = Range<u64>> {
+    strip.changed.runs.iter().map(move |(start, count)| {
+        let first = strip.first + *start as u64;
+        first * chunk..bytes.min((first + *count as u64) * chunk)
+    })
 }
 
 /// All strips of all variables, in order.

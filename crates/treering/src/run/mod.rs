@@ -10,14 +10,17 @@ mod capture;
 mod mover;
 mod open;
 mod options;
+mod reference;
 mod save;
 mod staging;
+mod trees;
 mod worker;
 
 pub use options::{Options, Overload};
 pub use save::Save;
 
 use crate::array::{Variable, VariableMut};
+use crate::compare::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Origin};
 use crate::restore::{Backwards, Checkpoint, Log};
@@ -35,6 +38,7 @@ pub struct Run {
     capture: Capture,
     worker: Worker,
     failures: Failures,
+    divergence: Option<Outcome>,
     _lock: Lock,
 }
 
@@ -55,7 +59,8 @@ impl Run {
         opened.trouble.drain(..).for_each(|(step, error)| failures.add(step, error));
         let worker = Worker::start(&options, &mut opened, failures.clone())?;
         let capture = Capture::new(&options, opened.seed, worker.staging.clone());
-        Ok(Run { store: opened.store, capture, worker, failures, options, _lock: opened.lock })
+        let (store, divergence) = (opened.store, None);
+        Ok(Run { store, capture, worker, failures, divergence, options, _lock: opened.lock })
     }
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
@@ -70,7 +75,42 @@ impl Run {
         if self.options.overload == Overload::Skip && self.capture.is_overloaded(variables) {
             return Ok(Save::skipped(step));
         }
-        Ok(self.capture.capture(step, variables, &mut self.worker))
+        let save = self.capture.capture(step, variables, &mut self.worker)?;
+        self.hold_against_reference(step, variables);
+        Ok(save)
+    }
+
+    /// What was found at the first checkpoint that differs from the reference run beyond the bounds;
+    /// nothing as long as the two agree. See [`Options::reference`].
+    pub fn divergence(&self) -> Option<&Outcome> {
+        self.divergence.as_ref()
+    }
+
+    /// Saves trees that were made elsewhere, and nothing else.
+    pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
+        if self.worker.lineage_lost() {
+            self.capture.forget();
+        }
+        self.capture.capture_as_is(step, trees, &mut self.worker)
+    }
+
+    /// A comparison that fails does not stop the program; it is reported as a failure of the step.
+    fn hold_against_reference(&mut self, step: u64, variables: &[Variable]) {
+        let Some(reference) = self.options.reference.as_ref().filter(|_| self.divergence.is_none())
+        else {
+            return;
+        };
+        let start = std::time::Instant::now();
+        let trees = self.capture.trees.variables(variables);
+        match reference.compare(step, variables, &trees) {
+            Ok(Some(outcome)) if reference::parted(&outcome) => self.divergence = Some(outcome),
+            Ok(_) => {}
+            Err(error) => {
+                let what = format!("cannot compare with the reference run: {error}");
+                self.failures.add(step, Error::new(error.kind(), what));
+            }
+        }
+        self.capture.blocked += start.elapsed();
     }
 
     /// Fills the arrays from the newest complete checkpoint, if there is one.

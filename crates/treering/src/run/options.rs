@@ -1,9 +1,13 @@
 //! Everything that can be chosen about a run, checked once.
 
+use super::reference::Reference;
+use crate::array::DType;
 use crate::codec::Encoding;
+use crate::compare::{Settings, TreeSettings};
 use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
+use crate::merkle::bounded::{Bound, Recipe};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
 use std::sync::Arc;
@@ -31,6 +35,10 @@ pub struct Options {
     pub(crate) record: u64,
     pub(crate) overload: Overload,
     pub(crate) growth: f64,
+    pub(crate) bounds: Vec<(String, Bound)>,
+    pub(crate) trees: TreeSettings,
+    pub(crate) trees_only: bool,
+    pub(crate) reference: Option<Reference>,
 }
 
 impl Options {
@@ -52,6 +60,10 @@ impl Options {
             record: 1 << 30,
             overload: Overload::Wait,
             growth: 1.0,
+            bounds: Vec::new(),
+            trees: TreeSettings::default(),
+            trees_only: false,
+            reference: None,
         }
     }
 
@@ -117,8 +129,53 @@ impl Options {
         self
     }
 
+    /// Makes a tree of every variable whose name matches the pattern (`*` and `?`), so that runs can
+    /// be compared within this bound, and larger ones, without reading their data. Several bounds for
+    /// a variable make several trees, in one pass over it.
+    #[must_use]
+    pub fn bound(mut self, pattern: &str, bound: Bound) -> Self {
+        self.bounds.push((pattern.to_string(), bound));
+        self
+    }
+
+    /// The size of the chunks of trees (4 KiB unless told) and the number of planes of their sketches
+    /// (4 unless told, 0 for none).
+    #[must_use]
+    pub fn tree(mut self, chunk: u32, planes: u8) -> Self {
+        self.trees = TreeSettings { chunk, planes, ..self.trees };
+        self
+    }
+
+    /// Keeps only the trees of the variables, and not their data. Such a run can be compared, and
+    /// cannot be restored.
+    #[must_use]
+    pub fn trees_only(mut self) -> Self {
+        self.trees_only = true;
+        self
+    }
+
+    /// Compares every checkpoint, as it is captured, with that step of another run; see
+    /// [`Run::divergence`](crate::Run::divergence). Both need trees within the same bound to be fast;
+    /// a bound of the settings that the trees do not serve reads the reference's data.
+    #[must_use]
+    pub fn reference(mut self, store: Arc<dyn Store>, run: &str, settings: Settings) -> Self {
+        self.reference = Some(Reference { store, run: run.to_string(), settings });
+        self
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         check_run_name(&self.run)?;
+        for (_, bound) in &self.bounds {
+            Recipe::new(DType::F64, *bound, self.trees.chunk, self.trees.planes)?;
+        }
+        if self.trees_only && self.bounds.is_empty() {
+            return Err(Error::usage("a run that keeps trees only has no bound to make them for")
+                .hint("give Options::bound"));
+        }
+        if let Some(reference) = &self.reference {
+            check_run_name(&reference.run)?;
+            reference.settings.check()?;
+        }
         self.encoding.check()?;
         if self.staging < 1 << 20 {
             return Err(Error::usage(format!(

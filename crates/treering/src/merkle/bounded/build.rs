@@ -51,24 +51,45 @@ impl Builder {
 
     /// The trees over `data`, one for each recipe, in one pass over it.
     pub fn build(&self, data: &[u8]) -> Result<Vec<Image>> {
-        let mut images = self.blank(data.len() as u64)?;
+        self.build_from(data.len() as u64, true, |range, work| {
+            work(&data[range.start as usize..range.end as usize]);
+            Ok(())
+        })
+    }
+
+    /// The same for data that is not in memory: `lend` is asked for ranges of it, each once, in order
+    /// or from several threads, and hands them to the function it is given.
+    pub fn build_from(
+        &self,
+        bytes: u64,
+        parallel: bool,
+        lend: impl Fn(Range<u64>, &mut dyn FnMut(&[u8])) -> Result<()> + Sync,
+    ) -> Result<Vec<Image>> {
+        let mut images = self.blank(bytes)?;
+        let Some(first) = images.first() else { return Ok(images) };
+        let (chunk, strip) = (first.layout.chunk, first.layout.strip);
         let mut parts: Vec<_> = images.iter_mut().map(parts).collect();
-        let Some(first) = self.recipes.first() else { return Ok(Vec::new()) };
-        let chunk = first.chunk as usize;
-        let strip = (images_strip(&parts)) * chunk;
-        let strips = data.chunks(strip.max(1)).map(|data| {
-            let outs: Vec<Out> = parts.iter_mut().map(|parts| parts.take(data.len())).collect();
-            (data, outs)
+        let strips = (0..bytes.div_ceil(strip * chunk)).map(|at| {
+            let range = at * strip * chunk..bytes.min((at + 1) * strip * chunk);
+            let len = (range.end - range.start) as usize;
+            (range, parts.iter_mut().map(|parts| parts.take(len)).collect())
         });
-        let strips: Vec<(&[u8], Vec<Out>)> = strips.collect();
+        let strips: Vec<(Range<u64>, Vec<Out>)> = strips.collect();
         let workers = self.workers();
-        strips.into_par_iter().for_each(|(data, mut outs)| {
-            for (at, piece) in data.chunks(chunk).enumerate() {
-                for (worker, out) in workers.iter().zip(&mut outs) {
-                    worker.chunk(piece, at, data.len().div_ceil(chunk), out);
+        let one = |(range, mut outs): (Range<u64>, Vec<Out>)| {
+            lend(range, &mut |data: &[u8]| {
+                let count = data.len().div_ceil(chunk as usize);
+                for (at, piece) in data.chunks(chunk as usize).enumerate() {
+                    for (worker, out) in workers.iter().zip(&mut outs) {
+                        worker.chunk(piece, at, count, out);
+                    }
                 }
-            }
-        });
+            })
+        };
+        match parallel {
+            true => strips.into_par_iter().try_for_each(one)?,
+            false => strips.into_iter().try_for_each(one)?,
+        }
         drop(parts);
         images.iter_mut().for_each(|image| image.close(None));
         Ok(images)
@@ -90,6 +111,13 @@ impl Builder {
         for (worker, image) in workers.iter().zip(images) {
             image.renew(worker, data, &chunks);
         }
+    }
+
+    /// How many bytes each tree over so much data takes, with what is kept free in front.
+    pub fn sizes(&self, bytes: u64) -> Result<Vec<u64>> {
+        let layout = |recipe: &Recipe| Layout::new(self.dtype, bytes, recipe);
+        let sizes = self.recipes.iter().map(|r| Ok(self.front as u64 + layout(r)?.len()));
+        sizes.collect()
     }
 
     fn blank(&self, bytes: u64) -> Result<Vec<Image>> {
@@ -155,13 +183,8 @@ struct Parts<'a> {
     nans: &'a mut [u8],
     planes: &'a mut [u8],
     chunk: usize,
-    strip: usize,
     /// The bytes of all planes of one chunk.
     plane_bytes: usize,
-}
-
-fn images_strip(parts: &[Parts]) -> usize {
-    parts.first().map_or(8, |parts| parts.strip)
 }
 
 fn parts(image: &mut Image) -> Parts<'_> {
@@ -174,7 +197,6 @@ fn parts(image: &mut Image) -> Parts<'_> {
         nans,
         planes,
         chunk: layout.chunk as usize,
-        strip: layout.strip as usize,
         plane_bytes: layout.stride as usize * layout.plane_count as usize,
     }
 }
@@ -262,11 +284,12 @@ impl Image {
 }
 
 /// The root: a digest of the top node, of the numbers of NaN and of the length.
-pub(crate) fn root(layout: &Layout, top: &[u8], nans: Digest) -> Digest {
+///
+/// The top node comes first in a body.
+pub(crate) fn root(layout: &Layout, body: &[u8], nans: Digest) -> Digest {
     let mut input = [0; 40];
-    if let Some(level) = layout.levels.last() {
-        let level = level.start as usize..level.start as usize + 16;
-        input[..16].copy_from_slice(&top[level]);
+    if !layout.levels.is_empty() {
+        input[..16].copy_from_slice(&body[..16]);
     }
     input[16..32].copy_from_slice(&nans.to_bytes());
     input[32..].copy_from_slice(&layout.bytes.to_le_bytes());

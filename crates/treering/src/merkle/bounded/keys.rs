@@ -16,7 +16,7 @@ impl Keys {
         static MADE: Mutex<[Option<Arc<Keys>>; 2]> = Mutex::new([None, None]);
         let mut made = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let made = &mut made[usize::from(wide)];
-        let count = count.next_multiple_of(8);
+        let count = count.next_multiple_of(64);
         match made {
             Some(keys) if keys.len() >= count => keys.clone(),
             _ => made.insert(Arc::new(Keys::make(count, wide))).clone(),
@@ -39,18 +39,35 @@ impl Keys {
         self.first.len().max(self.wide.len())
     }
 
-    /// What a change of component `at` by `d` cells adds to the leaf.
+    /// Adds up the keys of the components whose bits are set, the lowest bit being component `first`.
     #[inline]
-    pub(crate) fn add(&self, leaf: &mut Leaf, at: usize, d: i64) {
+    pub(crate) fn add_marked(&self, sums: &mut [u128; 2], first: usize, mut bits: u64) {
         match self.wide.is_empty() {
             true => {
-                leaf[0] = leaf[0].wrapping_add((d as u64).wrapping_mul(self.first[at] as u64));
-                leaf[1] = leaf[1].wrapping_add((d as u64).wrapping_mul(self.second[at] as u64));
+                let (mut a, mut b) = (0u64, 0u64);
+                while bits != 0 {
+                    let at = first + bits.trailing_zeros() as usize;
+                    bits &= bits - 1;
+                    a += self.first[at] as u64;
+                    b += self.second[at] as u64;
+                }
+                sums[0] += a as u128;
+                sums[1] += b as u128;
             }
             false => {
-                let product = (d as i128 as u128).wrapping_mul(self.wide[at] as u128);
-                add_wide(leaf, product);
+                while bits != 0 {
+                    sums[0] += self.wide[first + bits.trailing_zeros() as usize] as u128;
+                    bits &= bits - 1;
+                }
             }
+        }
+    }
+
+    /// Sums of products as a leaf.
+    pub(crate) fn leaf_of(&self, sums: [u128; 2]) -> Leaf {
+        match self.wide.is_empty() {
+            true => [sums[0] as u64, sums[1] as u64],
+            false => split(sums[0]),
         }
     }
 

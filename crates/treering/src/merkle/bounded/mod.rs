@@ -56,8 +56,10 @@ mod sketch;
 
 pub use bound::Bound;
 pub use build::{Builder, NODE};
+pub(crate) use build::root as tree_root;
 pub(crate) use cells::widen_f16;
 pub use grid::Grid;
+pub(crate) use image::leaf_at;
 pub use image::{Image, Layout, Recipe};
 pub use sketch::{Sketch, Verdict};
 

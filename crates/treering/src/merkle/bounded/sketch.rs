@@ -53,6 +53,11 @@ impl Sketch {
         Some(Sketch { grid, dtype, bound, keys, reach, planes, components })
     }
 
+    /// How many planes can be read.
+    pub fn planes(&self) -> u8 {
+        self.planes
+    }
+
     /// Whether only what is beyond every bound of the planes' reach has no cell.
     fn everything_has_its_cell(&self) -> bool {
         !matches!(self.grid, Grid::Ordinal { denormals: false, .. })
@@ -64,35 +69,8 @@ impl Sketch {
     /// the data does not have are 0.
     pub fn judge(&self, leaves: (Leaf, Leaf), a: &[&[u8]], b: &[&[u8]]) -> Verdict {
         let gap = self.keys.gap(leaves.0, leaves.1);
-        let mut closed: Leaf = [0; 2];
-        let (mut count, mut first, mut open) = (0u64, None, false);
-        let words = self.components.div_ceil(64);
-        for word in 0..words {
-            let mut difference = [0u64; super::MAX_PLANES as usize];
-            let mut any = subtract(a, b, word, &mut difference[..a.len()]);
-            while any != 0 {
-                let bit = any.trailing_zeros();
-                any &= any - 1;
-                let at = word * 64 + bit as usize;
-                let d = centred(&difference[..a.len()], bit);
-                self.keys.add(&mut closed, at, d);
-                if d.unsigned_abs() > self.reach as u64 {
-                    match self.grid.is_beyond(self.dtype, self.bound, d.unsigned_abs()) {
-                        true => {
-                            count += 1;
-                            first.get_or_insert(at as u64);
-                        }
-                        false => open = true,
-                    }
-                }
-            }
-        }
-        if closed == gap {
-            return match first {
-                Some(first) => Verdict::Beyond { count, first, open },
-                None if open => Verdict::Open,
-                None => Verdict::Within,
-            };
+        if self.closing(a, b) == gap {
+            return self.decide(a, b);
         }
         match a.len() < self.planes as usize {
             true => Verdict::More,
@@ -106,32 +84,111 @@ impl Sketch {
             false => Verdict::Open,
         }
     }
+
+    /// What the differences of the planes add to a leaf: plane by plane, the keys of the bits that
+    /// are set, and the highest plane counts negatively.
+    fn closing(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
+        let mut sums = [[0u128; 2]; super::MAX_PLANES as usize];
+        match a.len() {
+            1 => self.sum_planes::<1>(a, b, &mut sums),
+            2 => self.sum_planes::<2>(a, b, &mut sums),
+            3 => self.sum_planes::<3>(a, b, &mut sums),
+            4 => self.sum_planes::<4>(a, b, &mut sums),
+            5 => self.sum_planes::<5>(a, b, &mut sums),
+            6 => self.sum_planes::<6>(a, b, &mut sums),
+            7 => self.sum_planes::<7>(a, b, &mut sums),
+            _ => self.sum_planes::<8>(a, b, &mut sums),
+        }
+        let top = a.len() - 1;
+        let mut total = [0u128; 2];
+        for (plane, sums) in sums[..a.len()].iter().enumerate() {
+            for (total, sum) in total.iter_mut().zip(sums) {
+                let weighed = sum.wrapping_mul(1 << plane);
+                *total = match plane == top {
+                    true => total.wrapping_sub(weighed),
+                    false => total.wrapping_add(weighed),
+                };
+            }
+        }
+        self.keys.leaf_of(total)
+    }
+
+    fn sum_planes<const P: usize>(&self, a: &[&[u8]], b: &[&[u8]], sums: &mut [[u128; 2]; 8]) {
+        let words = self.components.div_ceil(64);
+        let split = |planes: &[&[u8]]| -> [_; P] {
+            std::array::from_fn(|plane| &planes[plane].as_chunks::<8>().0[..words])
+        };
+        let (a, b): ([&[[u8; 8]]; P], [&[[u8; 8]]; P]) = (split(a), split(b));
+        for word in 0..words {
+            let mut difference = [0u64; P];
+            let x = std::array::from_fn(|plane| u64::from_le_bytes(a[plane][word]));
+            let y = std::array::from_fn(|plane| u64::from_le_bytes(b[plane][word]));
+            if subtract::<P>(x, y, &mut difference) != 0 {
+                for (bits, sums) in difference.iter().zip(sums.iter_mut()) {
+                    self.keys.add_marked(sums, word * 64, *bits);
+                }
+            }
+        }
+    }
+
+    /// What follows from the differences of the cells, which are known now.
+    fn decide(&self, a: &[&[u8]], b: &[&[u8]]) -> Verdict {
+        if 1 << (a.len() - 1) <= self.reach {
+            return Verdict::Within;
+        }
+        let (mut count, mut first, mut open) = (0u64, None, false);
+        for word in 0..self.components.div_ceil(64) {
+            let mut difference = [0u64; super::MAX_PLANES as usize];
+            let mut any = subtract_any(a, b, word, &mut difference[..a.len()]);
+            while any != 0 {
+                let bit = any.trailing_zeros();
+                any &= any - 1;
+                let d = centred(&difference[..a.len()], bit).unsigned_abs();
+                if d <= self.reach as u64 {
+                    continue;
+                }
+                match self.grid.is_beyond(self.dtype, self.bound, d) {
+                    true => {
+                        count += 1;
+                        first.get_or_insert((word * 64 + bit as usize) as u64);
+                    }
+                    false => open = true,
+                }
+            }
+        }
+        match first {
+            Some(first) => Verdict::Beyond { count, first, open },
+            None if open => Verdict::Open,
+            None => Verdict::Within,
+        }
+    }
 }
 
-/// Subtracts 64 numbers at a time, bit by bit: b − a. Where the result is not 0.
-#[inline]
-fn subtract(a: &[&[u8]], b: &[&[u8]], word: usize, difference: &mut [u64]) -> u64 {
+/// Subtracts 64 numbers at a time, bit by bit: y − x. Where the result is not 0.
+#[inline(always)]
+fn subtract<const P: usize>(x: [u64; P], y: [u64; P], difference: &mut [u64; P]) -> u64 {
     let (mut borrow, mut any) = (0u64, 0u64);
-    for (plane, out) in difference.iter_mut().enumerate() {
-        let (x, y) = (load(a[plane], word), load(b[plane], word));
-        let half = x ^ y;
-        *out = half ^ borrow;
-        borrow = (!y & x) | (!half & borrow);
-        any |= *out;
+    for plane in 0..P {
+        let half = x[plane] ^ y[plane];
+        difference[plane] = half ^ borrow;
+        borrow = (!y[plane] & x[plane]) | (!half & borrow);
+        any |= difference[plane];
     }
     any
 }
 
-#[inline]
-fn load(plane: &[u8], word: usize) -> u64 {
-    let from = word * 8;
-    match plane.get(from..from + 8).and_then(|bytes| bytes.try_into().ok()) {
-        Some(bytes) => u64::from_le_bytes(bytes),
-        None => {
-            let rest = plane.get(from..).unwrap_or_default();
-            rest.iter().rev().fold(0, |word, byte| word << 8 | *byte as u64)
-        }
-    }
+/// The same for any number of planes: those above are taken for equal, so the borrow must not count.
+fn subtract_any(a: &[&[u8]], b: &[&[u8]], word: usize, difference: &mut [u64]) -> u64 {
+    let load = |planes: &[&[u8]], plane: usize| match planes.get(plane) {
+        Some(plane) => u64::from_le_bytes(plane.as_chunks::<8>().0[word]),
+        None => 0,
+    };
+    let mut all = [0; super::MAX_PLANES as usize];
+    let x = std::array::from_fn(|plane| load(a, plane));
+    let y = std::array::from_fn(|plane| load(b, plane));
+    subtract(x, y, &mut all);
+    difference.copy_from_slice(&all[..difference.len()]);
+    difference.iter().fold(0, |any, bits| any | bits)
 }
 
 /// The number at `bit`, of which the highest plane counts negatively.

@@ -1,0 +1,438 @@
+//! The commands that hold states against each other: `compare`, `tree`, `golden`.
+
+use crate::output;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use treering::array::Shape;
+use treering::compare::{
+    Answer, Golden, List, Outcome, Prepared, Settings, Timings, TreeSettings, Unmatched,
+    VariableOutcome, compare, make_beside, record,
+};
+use treering::library::{Place, open_side};
+use treering::merkle::bounded::Bound;
+use treering::source::RawType;
+use treering::{DType, Error, Library, Result, report};
+
+/// What files are that do not say so themselves.
+#[derive(clap::Args)]
+pub struct RawOptions {
+    /// The type of the values of raw files, little-endian: f32, f64, f16, bf16, c64, i32, u8, …
+    #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
+    dtype: Option<DType>,
+    /// The shape of raw files, slowest axis first, as in 100x200; one axis unless told.
+    #[arg(long, value_name = "SHAPE", value_parser = parse_shape, requires = "dtype")]
+    shape: Option<Shape>,
+}
+
+impl RawOptions {
+    fn raw(&self) -> Option<RawType> {
+        self.dtype.map(|dtype| RawType { dtype, shape: self.shape.clone() })
+    }
+}
+
+fn parse_type(text: &str) -> std::result::Result<DType, String> {
+    let found = DType::ALL.iter().find(|dtype| dtype.name() == text);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+        format!("there is no type {text:?}; there are {}", names.join(", "))
+    })
+}
+
+fn parse_shape(text: &str) -> std::result::Result<Shape, String> {
+    let extents: std::result::Result<Vec<u64>, _> =
+        text.split(['x', '×', ',']).map(|part| part.trim().parse::<u64>()).collect();
+    extents.map(Shape).map_err(|_| format!("{text:?} is no shape; write it as in 100x200"))
+}
+
+#[derive(clap::Args)]
+pub struct CompareOptions {
+    /// STORE#RUN, STORE#RUN@STEP, a file, a folder of files, or a tree file.
+    a: String,
+    /// The same; relative bounds refer to this side.
+    b: String,
+    /// Permit this absolute difference. With --rel: |a − b| ≤ X + Y·|b|, as numpy.allclose.
+    #[arg(long, value_name = "X", allow_hyphen_values = true, conflicts_with_all = ["ulp", "bits"])]
+    abs: Option<f64>,
+    /// Permit this difference relative to B.
+    #[arg(long, value_name = "Y", allow_hyphen_values = true, conflicts_with_all = ["ulp", "bits"])]
+    rel: Option<f64>,
+    /// Permit values to be N representable numbers apart.
+    #[arg(long, value_name = "N", conflicts_with = "bits")]
+    ulp: Option<u64>,
+    /// Permit nothing: the same bits, so that −0 differs from +0.
+    #[arg(long)]
+    bits: bool,
+    /// The bound of variables that match, as in x=abs:1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4, n=bits.
+    #[arg(long, value_name = "VAR=BOUND")]
+    bound: Vec<String>,
+    /// Only variables that match; * and ? stand for anything.
+    #[arg(long, value_name = "GLOB")]
+    vars: Vec<String>,
+    /// Whether NaN on both sides is the same.
+    #[arg(long, value_enum, default_value_t = Nan::Equal)]
+    nan: Nan,
+    /// Stop at the first difference; counts are then of what was looked at until there.
+    #[arg(long)]
+    first: bool,
+    /// Write every difference: as records if the name ends in .npy, else as JSON lines.
+    #[arg(long, value_name = "FILE")]
+    list: Option<PathBuf>,
+    /// Write a page with figures, complete in one file.
+    #[arg(long, value_name = "FILE.html")]
+    report: Option<PathBuf>,
+    /// Tell where the time went.
+    #[arg(long)]
+    timings: bool,
+    /// Compare all values, even where trees would do.
+    #[arg(long)]
+    no_trees: bool,
+    #[command(flatten)]
+    raw: RawOptions,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum Nan {
+    Equal,
+    Different,
+}
+
+impl CompareOptions {
+    fn settings(&self) -> Result<Settings> {
+        let bound = match (self.abs, self.rel, self.ulp, self.bits) {
+            (None, None, None, false) => None,
+            (_, _, _, true) => Some(Bound::Bits),
+            (_, _, Some(count), _) => Some(Bound::Ulp(count)),
+            (abs, rel, _, _) => {
+                Some(Bound::Within { abs: abs.unwrap_or(0.0), rel: rel.unwrap_or(0.0) })
+            }
+        };
+        let named = |text: &String| {
+            let (pattern, bound) = text.split_once('=').ok_or_else(|| {
+                Error::usage(format!("{text:?} names no variable")).hint("write VAR=abs:1e-6")
+            })?;
+            Ok((pattern.to_string(), Bound::parse(bound)?))
+        };
+        let settings = Settings {
+            bound,
+            bounds: self.bound.iter().map(named).collect::<Result<_>>()?,
+            variables: self.vars.clone(),
+            nan_equal: matches!(self.nan, Nan::Equal),
+            first: self.first,
+            pictures: self.report.is_some(),
+            trees: !self.no_trees,
+            ..Settings::default()
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
+    let settings = options.settings()?;
+    let raw = options.raw.raw();
+    let a = open_side(&options.a, raw.as_ref(), settings.trees)?;
+    let b = open_side(&options.b, raw.as_ref(), settings.trees)?;
+    let mut list = options.list.as_deref().map(List::create).transpose()?;
+    let bar = output::progress("comparing");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let outcome = compare(a.as_ref(), b.as_ref(), &settings, list.as_mut(), &told)?;
+    bar.finish_and_clear();
+    let listed = list.map(List::finish).transpose()?;
+    if let Some(path) = &options.report {
+        write_report(path, &outcome)?;
+    }
+    show(&outcome, options.timings, json)?;
+    if let (false, Some(path), Some(count)) = (json, &options.list, listed) {
+        let differences = output::count(count, "difference");
+        output::line(format!("{} holds {differences}", path.display()));
+    }
+    Ok(answer(&outcome))
+}
+
+/// Writes the page.
+pub fn write_report(path: &Path, outcome: &Outcome) -> Result<()> {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let moment = output::moment(now.map_or(0, |n| n.as_millis() as u64));
+    std::fs::write(path, report::html(outcome, &moment)?)
+        .map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
+}
+
+/// 0 for equal, 1 for different; what could not be decided is trouble.
+fn answer(outcome: &Outcome) -> ExitCode {
+    match outcome.verdict {
+        Answer::Equal => ExitCode::SUCCESS,
+        Answer::Different => ExitCode::from(1),
+        Answer::Undecided => {
+            let chunks = outcome.variables.iter().map(|v| v.undecided).sum();
+            eprintln!(
+                "treering: {} could not be decided without values; compare with data on both sides, \
+                 or with trees of a smaller bound",
+                output::count(chunks, "chunk")
+            );
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
+    outcome.notes.iter().for_each(|note| eprintln!("treering: note: {note}"));
+    if json {
+        return output::json(outcome);
+    }
+    outcome.unmatched.iter().for_each(|unmatched| output::line(unmatched_line(unmatched)));
+    if outcome.differences > 0 {
+        print_differences(outcome);
+    }
+    output::line(report::sentence(outcome));
+    let share = 100.0 * outcome.bytes_read as f64 / (outcome.bytes_total as f64).max(1.0);
+    output::line(format!(
+        "read {} of data, sketches and trees; both sides have {} of data ({share:.2} %)",
+        output::bytes(outcome.bytes_read),
+        output::bytes(outcome.bytes_total)
+    ));
+    if timings {
+        print_timings(&outcome.timings);
+    }
+    Ok(())
+}
+
+fn unmatched_line(unmatched: &Unmatched) -> String {
+    let mut parts = Vec::new();
+    parts.extend(unmatched.variable.as_ref().map(|name| format!("variable {name}")));
+    parts.extend(unmatched.step.map(|step| format!("step {step}")));
+    parts.extend(unmatched.rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")));
+    let detail = match unmatched.detail.is_empty() {
+        true => String::new(),
+        false => format!(": {}", unmatched.detail),
+    };
+    format!("{}: {}{detail}", parts.join(", "), unmatched.what)
+}
+
+/// The most rows that are shown.
+const ROWS: usize = 40;
+
+fn print_differences(outcome: &Outcome) {
+    let row = |v: &VariableOutcome| {
+        vec![
+            v.name.clone(),
+            v.step.map_or("–".into(), |step| step.to_string()),
+            v.rank.to_string(),
+            v.bound.to_string(),
+            v.values.to_string(),
+            v.differences.to_string(),
+            report::number(v.max_difference.0),
+            report::number(v.rms.0),
+            v.nan_differences.to_string(),
+            v.first_index.as_deref().map_or("–".into(), report::index),
+        ]
+    };
+    let differing: Vec<_> = outcome.variables.iter().filter(|v| v.differences > 0).collect();
+    let header = [
+        "variable", "step", "rank", "bound", "values", "beyond", "largest", "rms", "NaN",
+        "first index",
+    ];
+    let rows = differing.iter().take(ROWS).map(|v| row(v));
+    output::line(output::table(&header, &[3], rows));
+    if differing.len() > ROWS {
+        output::line(format!("and {} more", differing.len() - ROWS));
+    }
+}
+
+fn print_timings(timings: &Timings) {
+    let parts = [
+        ("set-up", timings.setup),
+        ("reading trees", timings.trees),
+        ("walking", timings.walking),
+        ("sketches", timings.sketches),
+        ("reading values", timings.reading),
+        ("comparing values", timings.comparing),
+        ("total", timings.total),
+    ];
+    let rows = parts.map(|(name, time)| vec![name.to_string(), output::seconds(time)]);
+    output::line(output::table(&["stage", "time"], &[], rows));
+}
+
+/// The bounds of new trees, their chunks and planes.
+#[derive(clap::Args)]
+pub struct TreeOptions {
+    /// Make a tree for this absolute bound; may be given several times. With --rel: both together.
+    #[arg(long, value_name = "X", allow_hyphen_values = true)]
+    abs: Vec<f64>,
+    /// Make a tree for this relative bound; may be given several times.
+    #[arg(long, value_name = "Y", allow_hyphen_values = true)]
+    rel: Vec<f64>,
+    /// Make a tree for this bound in representable numbers; may be given several times.
+    #[arg(long, value_name = "N")]
+    ulp: Vec<u64>,
+    /// Make a tree for this bound: abs:1e-6, rel:1e-5, abs:1e-8,rel:1e-5, ulp:4 or bits.
+    #[arg(long, value_name = "BOUND")]
+    bound: Vec<String>,
+    /// The size of a chunk: a power of two from 512 B to 1 MiB.
+    #[arg(long, default_value = "4KiB", value_parser = output::parse_bytes)]
+    chunk: u64,
+    /// Only variables that match; * and ? stand for anything.
+    #[arg(long, value_name = "GLOB")]
+    vars: Vec<String>,
+}
+
+impl TreeOptions {
+    fn settings(&self, planes: u8) -> Result<TreeSettings> {
+        let mut bounds = match (&self.abs[..], &self.rel[..]) {
+            ([abs], [rel]) => vec![Bound::Within { abs: *abs, rel: *rel }],
+            (abs, rel) if abs.is_empty() || rel.is_empty() => {
+                let rel = rel.iter().map(|rel| Bound::rel(*rel));
+                abs.iter().map(|abs| Bound::abs(*abs)).chain(rel).collect()
+            }
+            _ => {
+                return Err(Error::usage("several absolute and relative bounds were given")
+                    .hint("write those that belong together as --bound abs:1e-8,rel:1e-5"));
+            }
+        };
+        bounds.extend(self.ulp.iter().map(|count| Bound::Ulp(*count)));
+        for text in &self.bound {
+            bounds.push(Bound::parse(text)?);
+        }
+        let chunk = u32::try_from(self.chunk).unwrap_or(u32::MAX);
+        let settings = TreeSettings { bounds, chunk, planes };
+        settings.check()?;
+        Ok(settings)
+    }
+}
+
+#[derive(clap::Args)]
+pub struct TreeArguments {
+    /// STORE#RUN, STORE#RUN@STEP, files, or folders of files.
+    #[arg(required = true)]
+    places: Vec<String>,
+    #[command(flatten)]
+    options: TreeOptions,
+    /// How many planes the sketches have; 0 leaves them out.
+    #[arg(long, default_value_t = 4)]
+    planes: u8,
+    /// Keep the trees of files in a store instead of beside the files.
+    #[arg(long, value_name = "STORE#RUN@STEP")]
+    to: Option<String>,
+    #[command(flatten)]
+    raw: RawOptions,
+}
+
+/// Makes trees for data that has none.
+pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
+    let settings = arguments.options.settings(arguments.planes)?;
+    let raw = arguments.raw.raw();
+    let bar = output::progress("making trees");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let mut made = Vec::new();
+    for place in &arguments.places {
+        let path = Path::new(place);
+        if !path.exists() && place.contains('#') {
+            let parsed = Place::parse(place)?;
+            let run = parsed.run.as_deref().unwrap_or_default();
+            let library = Library::open(&parsed.store)?;
+            let vars = &arguments.options.vars;
+            let count = library.make_trees(run, parsed.step, vars, &settings, &told)?;
+            made.push(format!("{} in {}#{run}+trees", output::count(count, "tree"), parsed.store.display()));
+            continue;
+        }
+        if let Some(to) = &arguments.to {
+            let to = Place::parse(to)?;
+            let (Some(run), Some(step)) = (&to.run, to.step) else {
+                return Err(Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP"));
+            };
+            let side = open_side(place, raw.as_ref(), false)?;
+            let store = treering::store::DirectoryStore::new(&to.store);
+            let library = Library::of(std::sync::Arc::new(store));
+            let vars = &arguments.options.vars;
+            library.keep_trees(run, step, side.as_ref(), vars, &settings, &told)?;
+            made.push(to.to_string());
+            continue;
+        }
+        let files = match path.is_dir() {
+            true => treering::source::files(path)?,
+            false => vec![path.to_path_buf()],
+        };
+        for file in files {
+            made.push(make_beside(&file, raw.as_ref(), &settings, &told)?.display().to_string());
+        }
+    }
+    bar.finish_and_clear();
+    match json {
+        true => output::json(&serde_json::json!({ "trees": made })),
+        false => {
+            made.iter().for_each(|place| output::line(format!("made {place}")));
+            Ok(())
+        }
+    }
+}
+
+#[derive(clap::Subcommand)]
+pub enum GoldenCommand {
+    /// Writes the trees of what is expected to a small file.
+    Record {
+        /// STORE#RUN, STORE#RUN@STEP, a file, or a folder of files.
+        a: String,
+        /// The file to write.
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        #[command(flatten)]
+        options: TreeOptions,
+        /// How many planes the sketches have; more decide more, and take more space.
+        #[arg(long, default_value_t = 2)]
+        planes: u8,
+        #[command(flatten)]
+        raw: RawOptions,
+    },
+    /// Tells whether something still agrees with such a file: exit code 0 equal, 1 different, 2
+    /// undecided or trouble.
+    Check {
+        /// The file that was recorded.
+        file: PathBuf,
+        /// STORE#RUN, STORE#RUN@STEP, a file, or a folder of files.
+        a: String,
+        /// Write a page with figures, complete in one file.
+        #[arg(long, value_name = "FILE.html")]
+        report: Option<PathBuf>,
+        #[command(flatten)]
+        raw: RawOptions,
+    },
+}
+
+pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
+    let bar = output::progress("making trees");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    match command {
+        GoldenCommand::Record { a, output: path, options, planes, raw } => {
+            let side = open_side(a, raw.raw().as_ref(), false)?;
+            let settings = options.settings(*planes)?;
+            let size = record(side.as_ref(), &options.vars, &settings, path, &told)?;
+            bar.finish_and_clear();
+            match json {
+                true => output::json(&serde_json::json!({ "file": path, "bytes": size }))?,
+                false => output::line(format!("{} has {}", path.display(), output::bytes(size))),
+            }
+            Ok(ExitCode::SUCCESS)
+        }
+        GoldenCommand::Check { file, a, report, raw } => {
+            let golden = Golden::open(file)?;
+            let side = open_side(a, raw.raw().as_ref(), false)?;
+            let prepared = Prepared::new(side.as_ref(), &golden);
+            let settings = Settings::default();
+            let outcome = compare(&prepared, &golden, &settings, None, &told)?;
+            bar.finish_and_clear();
+            if let Some(path) = report {
+                write_report(path, &outcome)?;
+            }
+            show(&outcome, false, json)?;
+            Ok(answer(&outcome))
+        }
+    }
+}

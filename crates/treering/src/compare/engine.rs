@@ -1,0 +1,506 @@
+//! Carrying out a comparison: steps one after another, the strips of a step on all cores.
+//!
+//! Strips are taken in order and their results are added up in order, so that every figure is the
+//! same for any number of threads. A worker that is ahead waits for its turn, which bounds what is
+//! held at a time.
+
+use super::fetch::Fetcher;
+use super::judge::Number;
+use super::list::{Line, List};
+use super::outcome::{
+    Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
+};
+use super::pair::Pair;
+use super::settings::Settings;
+use super::side::{Entry, Meter, Side};
+use super::strip::{Clock, Found, Stage, Worker};
+use super::tally::{StandardFloats, Tally};
+use crate::error::{Error, ErrorKind, Result};
+use crate::merkle::bounded::Bound;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex};
+use std::time::Instant;
+
+/// Told how many bytes of both sides' data are done, and of how many.
+pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
+
+/// Compares two sides: all steps, ranks and variables that both have.
+pub fn compare(
+    a: &dyn Side,
+    b: &dyn Side,
+    settings: &Settings,
+    list: Option<&mut List>,
+    progress: Progress,
+) -> Result<Outcome> {
+    settings.check()?;
+    let mut state = State::new(a, b, settings, list, progress);
+    let (steps, only) = steps(a, b)?;
+    state.outcome.unmatched = only;
+    for (of_a, of_b) in steps {
+        let left = a.entries(of_a)?;
+        let right = b.entries(of_b)?;
+        state.step(of_a, &left, &right)?;
+        if settings.first && state.outcome.first.is_some() {
+            state.outcome.stopped = true;
+            break;
+        }
+    }
+    for (side, which) in [(a, "first"), (b, "second")] {
+        let notes = side.notes().into_iter();
+        state.outcome.notes.extend(notes.map(|note| format!("{which} side: {note}")));
+    }
+    state.finish()
+}
+
+/// A step of the first side and one of the second.
+type Steps = Vec<(Option<u64>, Option<u64>)>;
+
+/// The steps to be compared, and those that one side only has.
+fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
+    let (of_a, of_b) = (a.steps()?, b.steps()?);
+    // What is one state on both sides is compared, whatever its number.
+    if let ([x], [y]) = (&of_a[..], &of_b[..]) {
+        return Ok((vec![(*x, *y)], Vec::new()));
+    }
+    let common: Steps = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
+    let alone = |steps: &[Option<u64>], others: &[Option<u64>], side: &str| -> Vec<Unmatched> {
+        let missing = steps.iter().filter(|step| !others.contains(step));
+        missing
+            .map(|step| Unmatched {
+                what: format!("step only in the {side}"),
+                step: *step,
+                rank: None,
+                variable: None,
+                detail: String::new(),
+            })
+            .collect()
+    };
+    let mut only = alone(&of_a, &of_b, "first");
+    only.extend(alone(&of_b, &of_a, "second"));
+    if common.is_empty() {
+        let shown = |steps: &[Option<u64>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
+            [] => "none".to_string(),
+            [first] => first.to_string(),
+            [first, .., last] => format!("{first} to {last}"),
+        };
+        return Err(Error::new(ErrorKind::Mismatch, "the two sides have no step in common")
+            .hint(format!("the first has {}, the second {}", shown(&of_a), shown(&of_b))));
+    }
+    Ok((common, only))
+}
+
+struct State<'s> {
+    settings: &'s Settings,
+    list: Option<&'s mut List>,
+    progress: Progress<'s>,
+    outcome: Outcome,
+    meter: Meter,
+    clock: Clock,
+    start: Instant,
+    done: u64,
+}
+
+/// What is done at a time: strips of one pair.
+struct Task {
+    pair: usize,
+    strips: Range<usize>,
+}
+
+/// What is known of a pair so far.
+struct Sum {
+    tally: Tally,
+    undecided: u64,
+    mismatched: u64,
+    read: u64,
+    placed: Option<u64>,
+    pictures: Vec<Picture>,
+}
+
+impl<'s> State<'s> {
+    fn new(
+        a: &dyn Side,
+        b: &dyn Side,
+        settings: &'s Settings,
+        list: Option<&'s mut List>,
+        progress: Progress<'s>,
+    ) -> Self {
+        let outcome = Outcome {
+            a: a.name(),
+            b: b.name(),
+            equal: false,
+            verdict: Answer::Equal,
+            differences: 0,
+            bytes_total: 0,
+            bytes_read: 0,
+            first: None,
+            variables: Vec::new(),
+            unmatched: Vec::new(),
+            stopped: false,
+            notes: Vec::new(),
+            timings: Timings::default(),
+        };
+        State {
+            settings,
+            list,
+            progress,
+            outcome,
+            meter: Meter::default(),
+            clock: Clock::default(),
+            start: Instant::now(),
+            done: 0,
+        }
+    }
+
+    fn step(&mut self, step: Option<u64>, a: &[Entry], b: &[Entry]) -> Result<()> {
+        let matched = self.matched(step, a, b)?;
+        let mut notes = Vec::new();
+        let mut pairs = Vec::new();
+        for (x, y, bound) in matched {
+            let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
+            pairs.push(Pair::new(x, y, bound, nan, trees, &mut notes)?);
+        }
+        let begun = Instant::now();
+        let mut strips = Vec::new();
+        for pair in &mut pairs {
+            for view in pair.trees.iter().flat_map(|trees| trees.views) {
+                self.meter.add(view.head);
+            }
+            strips.push(pair.strips(self.settings.nan_equal, &self.meter, &mut notes)?);
+        }
+        self.clock.add(Stage::Trees, begun);
+        self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
+        let sums = self.carry_out(step, &pairs, &strips)?;
+        for (pair, sum) in pairs.iter().zip(sums) {
+            self.add(step, pair, sum);
+        }
+        notes.retain(|note| !self.outcome.notes.contains(note));
+        self.outcome.notes.extend(notes);
+        self.done = self.outcome.bytes_total;
+        Ok(())
+    }
+
+    /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
+    fn matched<'e>(
+        &mut self,
+        step: Option<u64>,
+        a: &'e [Entry<'e>],
+        b: &'e [Entry<'e>],
+    ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
+        let mut matched = Vec::new();
+        let lone = a.len() == 1 && b.len() == 1 && step.is_none();
+        let mut unmatched = |what: &str, entry: &Entry, detail: String| {
+            self.outcome.unmatched.push(Unmatched {
+                what: what.to_string(),
+                step,
+                rank: Some(entry.rank),
+                variable: Some(entry.description.name.clone()),
+                detail,
+            });
+        };
+        let same = |x: &Entry, y: &Entry| {
+            lone || x.rank == y.rank && x.description.name == y.description.name
+        };
+        for x in a.iter().filter(|x| self.settings.wants(&x.description.name)) {
+            let Some(y) = b.iter().find(|y| same(x, y)) else {
+                let ranks = b.iter().all(|y| y.rank != x.rank);
+                let what = if ranks { "rank only in the first" } else { "only in the first" };
+                unmatched(what, x, String::new());
+                continue;
+            };
+            let (p, q) = (&x.description, &y.description);
+            let unlike = match () {
+                _ if p.dtype != q.dtype => {
+                    Some(("types differ", format!("{} and {}", p.dtype, q.dtype)))
+                }
+                _ if p.shape != q.shape => {
+                    Some(("shapes differ", format!("{} and {}", p.shape, q.shape)))
+                }
+                _ if p.part != q.part => Some(("parts differ", "they lie elsewhere".to_string())),
+                _ if x.fortran != y.fortran => {
+                    Some(("orders differ", "the axes of one are in Fortran's order".to_string()))
+                }
+                _ => None,
+            };
+            match unlike {
+                Some((what, detail)) => unmatched(what, x, detail),
+                None => {
+                    let bound = self.settings.bound_of(p)?.unwrap_or_else(|| own_bound(x, y));
+                    matched.push((x, y, bound));
+                }
+            }
+        }
+        for y in b.iter().filter(|y| self.settings.wants(&y.description.name)) {
+            if !a.iter().any(|x| same(x, y)) {
+                let ranks = a.iter().all(|x| x.rank != y.rank);
+                let what = if ranks { "rank only in the second" } else { "only in the second" };
+                unmatched(what, y, String::new());
+            }
+        }
+        Ok(matched)
+    }
+
+    /// Works off all strips of all pairs of a step.
+    fn carry_out(
+        &mut self,
+        step: Option<u64>,
+        pairs: &[Pair],
+        strips: &[Vec<u64>],
+    ) -> Result<Vec<Sum>> {
+        let tasks = tasks(pairs, strips);
+        let sum = |_| Sum {
+            tally: Tally::default(),
+            undecided: 0,
+            mismatched: 0,
+            read: 0,
+            placed: None,
+            pictures: Vec::new(),
+        };
+        let total = self.outcome.bytes_total;
+        let turn = Mutex::new(Turn {
+            next: 0,
+            sums: pairs.iter().map(sum).collect(),
+            list: self.list.take(),
+            failed: None,
+            notes: Vec::new(),
+            done: self.done,
+        });
+        let changed = Condvar::new();
+        let next = AtomicUsize::new(0);
+        let stop = AtomicUsize::new(usize::MAX);
+        let threads = rayon::current_num_threads().min(tasks.len());
+        let (settings, meter, clock, progress) =
+            (self.settings, &self.meter, &self.clock, self.progress);
+        let base = self.outcome.variables.len();
+        let work = || {
+            let _standard = StandardFloats::set();
+            let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
+            let fetcher = Fetcher::new(settings.reading);
+            let mut worker = Worker { fetcher, meter, clock, list, pictures };
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                let Some(task) = tasks.get(at) else { return };
+                let pair = &pairs[task.pair];
+                let mut found = Ok(Found::default());
+                for strip in &strips[task.pair][task.strips.clone()] {
+                    if at > stop.load(Ordering::Relaxed) || found.is_err() {
+                        break;
+                    }
+                    let part = worker.strip(pair, *strip);
+                    found = found.and_then(|found| Ok(found.join(part?)));
+                }
+                if settings.first && found.as_ref().is_ok_and(|f| f.tally.differences > 0) {
+                    stop.fetch_min(at, Ordering::Relaxed);
+                }
+                let mut turn = held(&turn);
+                while turn.next != at {
+                    turn = changed.wait(turn).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
+                turn.next += 1;
+                turn.take(task, found, pair, step, base);
+                let bytes = 2 * pair.chunk * pair.strip * task.strips.len() as u64;
+                turn.done = total.min(turn.done + bytes);
+                if turn.failed.is_some() {
+                    stop.store(0, Ordering::Relaxed);
+                }
+                progress(turn.done, total);
+                drop(turn);
+                changed.notify_all();
+            }
+        };
+        match threads {
+            0 => {}
+            1 => work(),
+            _ => std::thread::scope(|scope| {
+                let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+                work();
+                others.into_iter().for_each(|thread| drop(thread.join()));
+            }),
+        }
+        let turn = turn.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.list = turn.list;
+        self.outcome.notes.extend(turn.notes);
+        match turn.failed {
+            Some(error) => Err(error),
+            None => Ok(turn.sums),
+        }
+    }
+
+    /// Adds what was found in a pair to the outcome.
+    fn add(&mut self, step: Option<u64>, pair: &Pair, sum: Sum) {
+        let description = &pair.a.description;
+        let index = |place: u64| index_of(&description.shape, pair.a.fortran, place);
+        let place = sum.tally.first.map(|first| first.0).or(sum.placed);
+        let nans = match &pair.trees {
+            Some(trees) => Some(trees.views.map(|view| view.entry.nans)),
+            None if self.settings.first => None,
+            None => Some(sum.tally.nans),
+        };
+        let mut outcome = VariableOutcome {
+            name: description.name.clone(),
+            step,
+            rank: pair.a.rank,
+            dtype: description.dtype,
+            shape: description.shape.clone(),
+            bound: pair.bound,
+            values: description.shape.elements().unwrap_or(0),
+            differences: 0,
+            undecided: sum.undecided,
+            nan_differences: 0,
+            max_difference: Number(0.0),
+            rms: Number(0.0),
+            first_index: place.map(index),
+            nans,
+            chunks: pair.bytes.div_ceil(pair.chunk),
+            mismatched_chunks: sum.mismatched,
+            read_chunks: sum.read,
+            classes: Default::default(),
+            pictures: sum.pictures,
+        };
+        outcome.fill(&sum.tally);
+        if let (None, Some(place)) = (&self.outcome.first, place) {
+            let values = sum.tally.first;
+            self.outcome.first = Some(First {
+                step,
+                rank: pair.a.rank,
+                variable: description.name.clone(),
+                index: index(place),
+                a: values.map(|first| first.1),
+                b: values.map(|first| first.2),
+            });
+        }
+        self.outcome.differences += outcome.differences;
+        self.outcome.variables.push(outcome);
+    }
+
+    fn finish(mut self) -> Result<Outcome> {
+        let outcome = &mut self.outcome;
+        outcome.bytes_read = self.meter.total();
+        let steps_only = |u: &Unmatched| u.variable.is_none();
+        let unlike = outcome.unmatched.iter().any(|u| !steps_only(u));
+        let undecided = outcome.variables.iter().any(|v| v.undecided > 0);
+        outcome.verdict = match () {
+            _ if outcome.differences > 0 || unlike => Answer::Different,
+            _ if undecided => Answer::Undecided,
+            _ => Answer::Equal,
+        };
+        outcome.equal = outcome.verdict == Answer::Equal;
+        let total = self.start.elapsed().as_secs_f64();
+        let threads = rayon::current_num_threads() as f64;
+        let share = |stage| self.clock.seconds(stage) / threads;
+        outcome.timings = Timings {
+            setup: 0.0,
+            trees: self.clock.seconds(Stage::Trees),
+            walking: share(Stage::Walking),
+            sketches: share(Stage::Sketches),
+            reading: share(Stage::Reading),
+            comparing: share(Stage::Comparing),
+            total,
+        };
+        let t = &mut outcome.timings;
+        t.setup = (total - t.trees - t.walking - t.sketches - t.reading - t.comparing).max(0.0);
+        if outcome.variables.is_empty() && outcome.unmatched.iter().all(steps_only) {
+            return Err(Error::new(ErrorKind::NotFound, "there is nothing to compare")
+                .hint("no variable matches, or both sides are empty"));
+        }
+        Ok(self.outcome)
+    }
+}
+
+/// The bound that both sides' trees were made for, or that nothing may differ.
+fn own_bound(a: &Entry, b: &Entry) -> Bound {
+    let bounds = |entry: &Entry| entry.trees.iter().map(|t| t.entry.recipe.bound).collect::<Vec<_>>();
+    let others = bounds(b);
+    bounds(a).into_iter().find(|bound| others.contains(bound)).unwrap_or(Bound::EQUAL)
+}
+
+/// Strips one by one; all at once where going back is expensive.
+fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
+    let mut tasks = Vec::new();
+    for (pair, strips) in strips.iter().enumerate() {
+        let at_once = if pairs[pair].in_order() { strips.len().max(1) } else { 1 };
+        let starts = (0..strips.len()).step_by(at_once);
+        tasks.extend(starts.map(|s| Task { pair, strips: s..strips.len().min(s + at_once) }));
+    }
+    tasks
+}
+
+/// What the workers add to, one after another.
+struct Turn<'t> {
+    next: usize,
+    sums: Vec<Sum>,
+    list: Option<&'t mut List>,
+    failed: Option<Error>,
+    notes: Vec<String>,
+    done: u64,
+}
+
+impl Turn<'_> {
+    fn take(&mut self, task: &Task, found: Result<Found>, pair: &Pair, step: Option<u64>, base: usize) {
+        let found = match found {
+            Ok(found) => found,
+            Err(error) => {
+                self.failed.get_or_insert(error.at(&pair.a.description.name));
+                return;
+            }
+        };
+        if let Some(list) = &mut self.list {
+            for (place, a, b) in &found.listed {
+                let index = index_of(&pair.a.description.shape, pair.a.fortran, *place);
+                let line = Line {
+                    step,
+                    rank: pair.a.rank,
+                    variable: &pair.a.description.name,
+                    index: &index,
+                    place: *place,
+                    number: (base + task.pair) as u32,
+                    a: *a,
+                    b: *b,
+                };
+                if let Err(error) = list.add(&line) {
+                    self.failed.get_or_insert(error);
+                    return;
+                }
+            }
+        }
+        if let Some(error) = &found.trouble {
+            let name = &pair.a.description.name;
+            let note = format!("a tree of {name:?} cannot be used ({error}); values are compared");
+            if !self.notes.contains(&note) {
+                self.notes.push(note);
+            }
+        }
+        let sum = &mut self.sums[task.pair];
+        sum.placed = sum.placed.or(found.placed);
+        sum.undecided += found.undecided;
+        sum.mismatched += found.mismatched;
+        sum.read += found.read;
+        sum.tally.append(found.tally);
+        match sum.pictures.is_empty() {
+            true => sum.pictures = found.pictures,
+            false => sum.pictures.iter_mut().zip(&found.pictures).for_each(|(p, q)| p.merge(q)),
+        }
+    }
+}
+
+impl Found {
+    /// Adds what was found in the next strip.
+    fn join(mut self, later: Found) -> Found {
+        self.tally.append(later.tally);
+        self.undecided += later.undecided;
+        self.mismatched += later.mismatched;
+        self.read += later.read;
+        self.placed = self.placed.or(later.placed);
+        self.listed.extend(later.listed);
+        self.trouble = self.trouble.or(later.trouble);
+        match self.pictures.is_empty() {
+            true => self.pictures = later.pictures,
+            false => self.pictures.iter_mut().zip(&later.pictures).for_each(|(p, q)| p.merge(q)),
+        }
+        self
+    }
+}
+
+fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

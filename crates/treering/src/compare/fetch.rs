@@ -1,0 +1,373 @@
+//! Reading the same ranges of two sides, many at a time, and handing each pair over when both are
+//! there.
+//!
+//! What the page cache holds is copied from it, into buffers that are still warm from the pair before.
+//! What it does not hold is read past it, many reads under way at once: with io_uring, or with a pool
+//! of threads where there is none. The number of buffers is fixed, so memory is bounded.
+
+use crate::error::{Error, Result};
+use crate::store::Blob;
+use memmap2::MmapMut;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::{IoSliceMut, ReadWriteFlags};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::ops::Range;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::mpsc;
+
+/// The most bytes of one read; two buffers of it fit into the second-level cache.
+pub(super) const RUN: usize = 128 << 10;
+/// How many pairs can be under way.
+const SLOTS: usize = 64;
+/// What reads past the page cache must begin and end at.
+const ALIGN: u64 = 4096;
+/// How many threads stand in where there is no io_uring.
+const THREADS: usize = 16;
+
+/// How cold data is read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reading {
+    /// With io_uring if the system has it.
+    #[default]
+    Ring,
+    /// With a pool of threads.
+    Pool,
+}
+
+/// The bytes of one side.
+pub(super) struct Input<'a> {
+    blob: &'a (dyn Blob + 'a),
+    file: Option<(&'a File, u64)>,
+    /// The same file, read past the page cache.
+    direct: Option<File>,
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(blob: &'a (dyn Blob + 'a)) -> Self {
+        let file = blob.file().map(|(file, _, offset)| (file, offset));
+        let direct = file.and_then(|(file, _)| {
+            let again = format!("/proc/self/fd/{}", file.as_raw_fd());
+            let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
+            rustix::fs::open(again, flags, Mode::empty()).ok().map(File::from)
+        });
+        Input { blob, file, direct }
+    }
+
+    /// How far apart ranges may be and are still read at once.
+    pub(super) fn gap(&self) -> u64 {
+        match self.file {
+            Some(_) => 8 << 10,
+            None => 64 << 10,
+        }
+    }
+}
+
+/// One pair of reads.
+struct Slot {
+    buffers: [MmapMut; 2],
+    /// Where in the buffers the range begins.
+    skews: [usize; 2],
+    range: Range<u64>,
+    waiting: u8,
+}
+
+/// Reads pairs of ranges.
+pub(super) struct Fetcher {
+    slots: Vec<Slot>,
+    free: Vec<usize>,
+    engine: Option<Box<dyn Engine>>,
+    reading: Reading,
+}
+
+/// Told of every pair: its range and the bytes of both sides.
+pub(super) type Visit<'v> = &'v mut dyn FnMut(Range<u64>, &[u8], &[u8]) -> Result<()>;
+
+impl Fetcher {
+    pub(super) fn new(reading: Reading) -> Self {
+        Fetcher { slots: Vec::new(), free: Vec::new(), engine: None, reading }
+    }
+
+    /// Reads all ranges, each at most [`RUN`] bytes, of both sides; pairs come in any order.
+    pub(super) fn run(
+        &mut self,
+        inputs: [&Input; 2],
+        ranges: impl Iterator<Item = Range<u64>>,
+        visit: Visit,
+    ) -> Result<()> {
+        let mut outcome = Ok(());
+        for range in ranges {
+            outcome = self.begin(inputs, range, visit);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        // Buffers must not go, and slots must be free, before the last read has ended.
+        while self.slots.iter().any(|slot| slot.waiting > 0) {
+            let step = self.complete(inputs, visit);
+            outcome = outcome.and(step);
+        }
+        outcome
+    }
+
+    fn begin(&mut self, inputs: [&Input; 2], range: Range<u64>, visit: Visit) -> Result<()> {
+        let at = loop {
+            match self.free.pop() {
+                Some(at) => break at,
+                None if self.slots.len() < SLOTS => self.add_slot()?,
+                None => self.complete(inputs, visit)?,
+            }
+        };
+        self.slots[at].range = range.clone();
+        self.slots[at].waiting = 0;
+        for (side, input) in inputs.iter().enumerate() {
+            if let Err(error) = self.read(at, side, input, &range) {
+                // A read of the first side may be under way; `run` waits for it.
+                if self.slots[at].waiting == 0 {
+                    self.free.push(at);
+                }
+                return Err(error);
+            }
+        }
+        match self.slots[at].waiting {
+            0 => self.hand_over(at, visit),
+            _ => Ok(()),
+        }
+    }
+
+    fn add_slot(&mut self) -> Result<()> {
+        let buffer = || {
+            MmapMut::map_anon(RUN + 2 * ALIGN as usize)
+                .map_err(|e| Error::io("cannot get memory for reading", e))
+        };
+        let buffers = [buffer()?, buffer()?];
+        self.slots.push(Slot { buffers, skews: [0; 2], range: 0..0, waiting: 0 });
+        self.free.push(self.slots.len() - 1);
+        Ok(())
+    }
+
+    fn hand_over(&mut self, at: usize, visit: Visit) -> Result<()> {
+        self.free.push(at);
+        let slot = &self.slots[at];
+        let len = (slot.range.end - slot.range.start) as usize;
+        let part = |side: usize| &slot.buffers[side][slot.skews[side]..][..len];
+        visit(slot.range.clone(), part(0), part(1))
+    }
+
+    /// Reads one side from the cache, or begins to read it from below.
+    fn read(&mut self, at: usize, side: usize, input: &Input, range: &Range<u64>) -> Result<()> {
+        let len = (range.end - range.start) as usize;
+        let Some((file, base)) = input.file else {
+            self.slots[at].skews[side] = 0;
+            return input.blob.read_at(range.start, &mut self.slots[at].buffers[side][..len]);
+        };
+        let from = base + range.start;
+        let skew = (from % ALIGN) as usize;
+        let slot = &mut self.slots[at];
+        slot.skews[side] = skew;
+        if cached(file, from, &mut slot.buffers[side][skew..skew + len]) {
+            return Ok(());
+        }
+        let (fd, from, place) = match &input.direct {
+            Some(direct) => (direct.as_raw_fd(), from - skew as u64, 0..(skew + len).next_multiple_of(ALIGN as usize)),
+            None => (file.as_raw_fd(), from, skew..skew + len),
+        };
+        let buffer = &mut slot.buffers[side][place];
+        let read = Read { id: at * 2 + side, fd, from, buffer: buffer.as_mut_ptr(), len: buffer.len() };
+        slot.waiting += 1;
+        let submitted = match &mut self.engine {
+            Some(engine) => engine.submit(read),
+            none => none.insert(engine(self.reading)).submit(read),
+        };
+        if submitted.is_err() {
+            self.slots[at].waiting -= 1;
+        }
+        submitted
+    }
+
+    /// Waits for one read, and hands its pair over if it was the second.
+    fn complete(&mut self, inputs: [&Input; 2], visit: Visit) -> Result<()> {
+        let Some(engine) = &mut self.engine else { return Ok(()) };
+        let (id, outcome) = engine.wait()?;
+        let (at, side) = (id / 2, id % 2);
+        let slot = &mut self.slots[at];
+        slot.waiting -= 1;
+        let len = (slot.range.end - slot.range.start) as usize;
+        let needed = match inputs[side].direct {
+            Some(_) => slot.skews[side] + len,
+            None => len,
+        };
+        if !matches!(outcome, Ok(got) if got >= needed) {
+            // Some file systems cannot read past the cache, and some reads come back short.
+            let (start, skew) = (slot.range.start, slot.skews[side]);
+            let retried = inputs[side].blob.read_at(start, &mut slot.buffers[side][skew..skew + len]);
+            if let Err(error) = retried {
+                if slot.waiting == 0 {
+                    self.free.push(at);
+                }
+                return Err(error);
+            }
+        }
+        match self.slots[at].waiting {
+            0 => self.hand_over(at, visit),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Copies from the page cache, if all of it is there.
+fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
+    let len = buffer.len();
+    let got = rustix::io::preadv2(
+        file,
+        &mut [IoSliceMut::new(buffer)],
+        from,
+        ReadWriteFlags::NOWAIT,
+    );
+    got == Ok(len)
+}
+
+/// A read to be carried out; its buffer stays where it is until the read has been waited for.
+struct Read {
+    id: usize,
+    fd: RawFd,
+    from: u64,
+    buffer: *mut u8,
+    len: usize,
+}
+
+// SAFETY: the buffer belongs to the read until it has been waited for.
+unsafe impl Send for Read {}
+
+/// Carries out reads, many at a time.
+trait Engine {
+    fn submit(&mut self, read: Read) -> Result<()>;
+    /// Waits for any read: which, and how many bytes it got.
+    fn wait(&mut self) -> Result<(usize, std::io::Result<usize>)>;
+}
+
+fn engine(reading: Reading) -> Box<dyn Engine> {
+    let ring = match reading {
+        Reading::Ring => io_uring::IoUring::new(2 * SLOTS as u32).ok(),
+        Reading::Pool => None,
+    };
+    match ring {
+        Some(ring) => Box::new(Ring { ring, unsubmitted: 0 }),
+        None => Box::new(Pool::new()),
+    }
+}
+
+struct Ring {
+    ring: io_uring::IoUring,
+    unsubmitted: usize,
+}
+
+/// How many reads are given to the system at a time.
+const BATCH: usize = 16;
+
+impl Engine for Ring {
+    fn submit(&mut self, read: Read) -> Result<()> {
+        let fd = io_uring::types::Fd(read.fd);
+        let entry = io_uring::opcode::Read::new(fd, read.buffer, read.len as u32)
+            .offset(read.from)
+            .build()
+            .user_data(read.id as u64);
+        // SAFETY: the buffer stays until the read has been waited for; there are as many entries as
+        // reads can be under way.
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        pushed.map_err(|_| Error::usage("more reads are under way than there can be"))?;
+        self.unsubmitted += 1;
+        if self.unsubmitted >= BATCH {
+            self.ring.submit().map_err(|e| Error::io("cannot begin to read", e))?;
+            self.unsubmitted = 0;
+        }
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<(usize, std::io::Result<usize>)> {
+        loop {
+            if let Some(done) = self.ring.completion().next() {
+                let outcome = match done.result() {
+                    got if got >= 0 => Ok(got as usize),
+                    error => Err(std::io::Error::from_raw_os_error(-error)),
+                };
+                return Ok((done.user_data() as usize, outcome));
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => self.unsubmitted = 0,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::io("cannot wait for reads", error)),
+            }
+        }
+    }
+}
+
+/// Threads that read; they end when the pool does.
+struct Pool {
+    jobs: Option<mpsc::Sender<Read>>,
+    done: mpsc::Receiver<(usize, std::io::Result<usize>)>,
+    threads: Vec<std::thread::JoinHandle<()>>,
+    /// What was read by this thread itself, because no other could be started.
+    ready: VecDeque<(usize, std::io::Result<usize>)>,
+}
+
+impl Pool {
+    fn new() -> Self {
+        let (jobs, queue) = mpsc::channel::<Read>();
+        let (tell, done) = mpsc::channel();
+        let queue = std::sync::Arc::new(std::sync::Mutex::new(queue));
+        let spawn = |_| {
+            let (queue, tell) = (queue.clone(), tell.clone());
+            let work = move || {
+                loop {
+                    let job = queue.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).recv();
+                    let Ok(read) = job else { return };
+                    if tell.send((read.id, carry_out(&read))).is_err() {
+                        return;
+                    }
+                }
+            };
+            std::thread::Builder::new().name("treering-read".into()).spawn(work).ok()
+        };
+        let threads = (0..THREADS).filter_map(spawn).collect();
+        Pool { jobs: Some(jobs), done, threads, ready: VecDeque::new() }
+    }
+}
+
+fn carry_out(read: &Read) -> std::io::Result<usize> {
+    // SAFETY: the file is open and the buffer is the read's own until it has been waited for.
+    let (file, buffer) = unsafe {
+        (BorrowedFd::borrow_raw(read.fd), std::slice::from_raw_parts_mut(read.buffer, read.len))
+    };
+    Ok(rustix::io::pread(file, buffer, read.from)?)
+}
+
+impl Engine for Pool {
+    fn submit(&mut self, read: Read) -> Result<()> {
+        match &self.jobs {
+            Some(jobs) if !self.threads.is_empty() => {
+                jobs.send(read).map_err(|_| Error::usage("the threads that read have ended"))
+            }
+            _ => {
+                self.ready.push_back((read.id, carry_out(&read)));
+                Ok(())
+            }
+        }
+    }
+
+    fn wait(&mut self) -> Result<(usize, std::io::Result<usize>)> {
+        match self.ready.pop_front() {
+            Some(done) => Ok(done),
+            None => self.done.recv().map_err(|_| Error::usage("the threads that read have ended")),
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        drop(self.jobs.take());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}

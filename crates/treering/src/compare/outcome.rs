@@ -1,0 +1,223 @@
+//! What a comparison found, as data.
+
+use super::judge::{Number, Value};
+use super::tally::{Classes, Tally};
+use crate::array::{DType, Shape};
+use crate::merkle::bounded::Bound;
+use serde::Serialize;
+
+/// The answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// Nothing differs beyond the bounds.
+    Equal,
+    /// Something does, or variables, types or shapes do not agree.
+    Different,
+    /// Nothing surely differs, but without values some chunks could not be decided.
+    Undecided,
+}
+
+/// What a comparison found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The first side.
+    pub a: String,
+    /// The second side, to which relative bounds refer.
+    pub b: String,
+    /// Whether nothing differs.
+    pub equal: bool,
+    /// The answer in a word.
+    pub verdict: Answer,
+    /// How many values differ beyond their bounds.
+    pub differences: u64,
+    /// The bytes of data of both sides.
+    pub bytes_total: u64,
+    /// How many of these, of sketches and of trees were read.
+    pub bytes_read: u64,
+    /// The first difference: lowest step, then rank, then variable, then index.
+    pub first: Option<First>,
+    /// Every variable of every step and rank that both sides have.
+    pub variables: Vec<VariableOutcome>,
+    /// What only one side has, or what does not fit together.
+    pub unmatched: Vec<Unmatched>,
+    /// Whether it stopped at the first difference: counts are of what was looked at until then.
+    pub stopped: bool,
+    /// What a person should know, such as trees that could not be used.
+    pub notes: Vec<String>,
+    /// Where the time went, in seconds.
+    pub timings: Timings,
+}
+
+/// The first difference.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct First {
+    /// The step, if there are steps.
+    pub step: Option<u64>,
+    /// The rank.
+    pub rank: u32,
+    /// The variable.
+    pub variable: String,
+    /// The index along each axis.
+    pub index: Vec<u64>,
+    /// The value of the first side, if it was read.
+    pub a: Option<Value>,
+    /// The value of the second side, if it was read.
+    pub b: Option<Value>,
+}
+
+/// A variable of a step and rank.
+#[derive(Clone, Debug, Serialize)]
+pub struct VariableOutcome {
+    /// Its name.
+    pub name: String,
+    /// The step, if there are steps.
+    pub step: Option<u64>,
+    /// The rank.
+    pub rank: u32,
+    /// The type.
+    pub dtype: DType,
+    /// The extent.
+    pub shape: Shape,
+    /// The bound it was held to.
+    pub bound: Bound,
+    /// How many values it has.
+    pub values: u64,
+    /// How many differ beyond the bound.
+    pub differences: u64,
+    /// How many chunks could not be decided.
+    pub undecided: u64,
+    /// How many differences have a NaN on one side, or, if so wished, on both.
+    pub nan_differences: u64,
+    /// The largest difference among those beyond the bound.
+    pub max_difference: Number,
+    /// The root of the mean square of these.
+    pub rms: Number,
+    /// The index of the first.
+    pub first_index: Option<Vec<u64>>,
+    /// How many values are NaN on each side, where that is known.
+    pub nans: Option<[u64; 2]>,
+    /// How many chunks there are, differ in their leaves, and had their values read.
+    pub chunks: u64,
+    /// Those of which the leaves differ; all, without trees.
+    pub mismatched_chunks: u64,
+    /// Those of which the values were read.
+    pub read_chunks: u64,
+    /// How many differences have which size; empty if there are none.
+    pub classes: Classes,
+    /// Where the differences are.
+    pub pictures: Vec<Picture>,
+}
+
+/// Something that one side only has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unmatched {
+    /// In a few words.
+    pub what: String,
+    /// The step.
+    pub step: Option<u64>,
+    /// The rank.
+    pub rank: Option<u32>,
+    /// The variable.
+    pub variable: Option<String>,
+    /// More of it.
+    pub detail: String,
+}
+
+/// Where the time went, in seconds; the stages overlap, so they are shares of all threads' time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Timings {
+    /// Opening, listing and pairing.
+    pub setup: f64,
+    /// Reading the nodes of trees.
+    pub trees: f64,
+    /// Walking: leaves read and held against each other.
+    pub walking: f64,
+    /// Reading and judging sketches.
+    pub sketches: f64,
+    /// Reading values, and waiting for them.
+    pub reading: f64,
+    /// Comparing values.
+    pub comparing: f64,
+    /// From the beginning to the end.
+    pub total: f64,
+}
+
+/// A picture of where differences are: the largest in each cell of a plane.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Picture {
+    /// The axes that are shown, the vertical one first.
+    pub axes: Vec<usize>,
+    /// The extent of the array along these.
+    pub extent: Vec<u64>,
+    /// How many cells there are along each.
+    pub size: Vec<u64>,
+    /// The largest difference in each cell, row by row.
+    pub cells: Vec<Number>,
+}
+
+/// Cells of a picture of one axis, and along each of two.
+const PROFILE: u64 = 256;
+const SIDE: u64 = 64;
+
+impl Picture {
+    /// The pictures of an array: a profile, a plane, or the three projections of a box. More axes are
+    /// shown by their last three.
+    pub(super) fn of(shape: &[u64]) -> Vec<Picture> {
+        let axes = shape.len();
+        let planes: Vec<Vec<usize>> = match axes {
+            0 => Vec::new(),
+            1 => vec![vec![0]],
+            2 => vec![vec![0, 1]],
+            _ => vec![vec![axes - 2, axes - 1], vec![axes - 3, axes - 1], vec![axes - 3, axes - 2]],
+        };
+        let blank = |axes: Vec<usize>| {
+            let most = if axes.len() == 1 { PROFILE } else { SIDE };
+            let extent: Vec<u64> = axes.iter().map(|axis| shape[*axis]).collect();
+            let size: Vec<u64> = extent.iter().map(|e| (*e).clamp(1, most)).collect();
+            let cells = vec![Number(0.0); size.iter().product::<u64>() as usize];
+            Picture { axes, extent, size, cells }
+        };
+        planes.into_iter().map(blank).collect()
+    }
+
+    pub(super) fn add(&mut self, index: &[u64], difference: f64) {
+        let place = |i: usize| {
+            (index[self.axes[i]] as u128 * self.size[i] as u128 / self.extent[i].max(1) as u128) as u64
+        };
+        let cell = (0..self.axes.len()).fold(0, |cell, i| cell * self.size[i] + place(i));
+        // Something that has no size is still there.
+        let difference = if difference.is_nan() { f64::INFINITY } else { difference };
+        let cell = &mut self.cells[cell as usize];
+        cell.0 = cell.0.max(difference);
+    }
+
+    pub(super) fn merge(&mut self, other: &Picture) {
+        self.cells.iter_mut().zip(&other.cells).for_each(|(a, b)| a.0 = a.0.max(b.0));
+    }
+}
+
+/// The index along each axis of the element at a place in memory.
+pub(super) fn index_of(shape: &Shape, fortran: bool, mut place: u64) -> Vec<u64> {
+    let mut index = vec![0; shape.0.len()];
+    let mut axes: Vec<usize> = (0..shape.0.len()).collect();
+    if !fortran {
+        axes.reverse();
+    }
+    for axis in axes {
+        let extent = shape.0[axis].max(1);
+        index[axis] = place % extent;
+        place /= extent;
+    }
+    index
+}
+
+impl VariableOutcome {
+    pub(super) fn fill(&mut self, tally: &Tally) {
+        self.differences = tally.differences;
+        self.nan_differences = tally.nan_differences;
+        self.max_difference = Number(tally.largest);
+        self.rms = Number(tally.root_mean_square());
+        self.classes = tally.classes.clone();
+    }
+}

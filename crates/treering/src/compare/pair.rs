@@ -1,0 +1,198 @@
+//! Two variables that belong together, and by what they will be compared.
+
+use super::fetch::Input;
+use super::judge::Judge;
+use super::side::{Entry, Meter, TreeView};
+use super::tally::Comparer;
+use super::walk::{self, Node};
+use crate::error::{Error, ErrorKind, Result};
+use crate::merkle::bounded::{Bound, Sketch};
+use std::collections::BTreeSet;
+
+/// How large a chunk is without trees.
+const CHUNK: u64 = 4096;
+/// How many chunks a strip has without trees.
+const STRIP: u64 = 1024;
+
+/// Two variables to be compared.
+pub(super) struct Pair<'a> {
+    pub(super) a: &'a Entry<'a>,
+    pub(super) b: &'a Entry<'a>,
+    pub(super) bound: Bound,
+    pub(super) comparer: Comparer,
+    pub(super) bytes: u64,
+    pub(super) chunk: u64,
+    pub(super) strip: u64,
+    pub(super) trees: Option<Trees<'a>>,
+    /// The values, if both sides have them.
+    pub(super) inputs: Option<[Input<'a>; 2]>,
+}
+
+/// Two trees that fit together and serve the bound.
+pub(super) struct Trees<'a> {
+    pub(super) views: [&'a TreeView<'a>; 2],
+    pub(super) sketch: Option<Sketch>,
+    /// The lowest nodes that differ.
+    pub(super) nodes: Vec<Node>,
+    /// Chunks that must be looked at because NaN differs from NaN.
+    pub(super) with_nan: BTreeSet<u64>,
+}
+
+impl<'a> Pair<'a> {
+    pub(super) fn new(
+        a: &'a Entry<'a>,
+        b: &'a Entry<'a>,
+        bound: Bound,
+        nan_equal: bool,
+        use_trees: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<Pair<'a>> {
+        let dtype = a.description.dtype;
+        let bound = bound.of_type(dtype);
+        let inputs = match (&a.values, &b.values) {
+            (Some(a), Some(b)) => Some([Input::new(a.as_ref()), Input::new(b.as_ref())]),
+            _ => None,
+        };
+        let views = match use_trees || inputs.is_none() {
+            true => fitting(a, b, bound, notes),
+            false => None,
+        };
+        if views.is_none() && inputs.is_none() {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!(
+                    "variable {:?} has no values on one side, and no two trees that fit together \
+                     and serve {bound}",
+                    a.description.name
+                ),
+            )
+            .hint("compare within the bound that the trees were made for; `treering show` tells it"));
+        }
+        let trees = views.map(|views| {
+            let recipe = views[0].entry.recipe;
+            let planes = recipe.planes.min(views[1].entry.recipe.planes);
+            let sketch = Sketch::new(recipe.grid, dtype, bound, recipe.chunk, planes);
+            Trees { views, sketch, nodes: Vec::new(), with_nan: BTreeSet::new() }
+        });
+        let (chunk, strip) = match &trees {
+            Some(trees) => (trees.views[0].layout.chunk, trees.views[0].layout.strip),
+            None => (CHUNK, STRIP),
+        };
+        let bytes = a.description.bytes().unwrap_or(0);
+        let comparer = Comparer::new(Judge::new(dtype, bound, nan_equal));
+        Ok(Pair { a, b, bound, comparer, bytes, chunk, strip, trees, inputs })
+    }
+
+    /// Walks the trees; the strips that have to be looked at, ascending.
+    pub(super) fn strips(
+        &mut self,
+        nan_equal: bool,
+        meter: &Meter,
+        notes: &mut Vec<String>,
+    ) -> Result<Vec<u64>> {
+        let all = self.bytes.div_ceil(self.chunk * self.strip);
+        let Some(trees) = &mut self.trees else { return Ok((0..all).collect()) };
+        match trees.walk(nan_equal, meter) {
+            Ok(()) => Ok(self.strips_of_nodes()),
+            Err((side, error)) if self.inputs.is_some() => {
+                let name = &self.a.description.name;
+                let which = ["first", "second"][side];
+                notes.push(format!(
+                    "the tree of variable {name:?} of the {which} side cannot be used ({error}); \
+                     its values are compared"
+                ));
+                self.give_up_trees();
+                self.strips(nan_equal, meter, notes)
+            }
+            Err((_, error)) => Err(error),
+        }
+    }
+
+    fn give_up_trees(&mut self) {
+        self.trees = None;
+        (self.chunk, self.strip) = (CHUNK, STRIP);
+    }
+
+    fn strips_of_nodes(&self) -> Vec<u64> {
+        let Some(trees) = &self.trees else { return Vec::new() };
+        let node = crate::merkle::bounded::NODE;
+        let chunks = self.bytes.div_ceil(self.chunk);
+        let of_nodes = trees.nodes.iter().flat_map(|n| {
+            let end = chunks.min((n.at + 1) * node);
+            (n.at * node / self.strip)..end.div_ceil(self.strip)
+        });
+        let mut strips: BTreeSet<u64> = trees.with_nan.iter().map(|c| c / self.strip).collect();
+        strips.extend(of_nodes);
+        strips.into_iter().collect()
+    }
+
+    pub(super) fn chunks_of(&self, strip: u64) -> std::ops::Range<u64> {
+        let chunks = self.bytes.div_ceil(self.chunk);
+        strip * self.strip..chunks.min((strip + 1) * self.strip)
+    }
+
+    /// Whether its bytes can only be read from the front to the back.
+    pub(super) fn in_order(&self) -> bool {
+        [&self.a.values, &self.b.values].into_iter().flatten().any(|values| values.in_order())
+    }
+}
+
+impl Trees<'_> {
+    fn walk(&mut self, nan_equal: bool, meter: &Meter) -> walk::Blamed<()> {
+        let nans = self.views.iter().any(|view| view.entry.nans > 0);
+        if !nan_equal && nans {
+            for (side, view) in self.views.iter().enumerate() {
+                let counts = walk::nans(view, meter).map_err(|e| (side, e))?;
+                let with = counts.iter().enumerate().filter(|(_, count)| **count > 0);
+                self.with_nan.extend(with.map(|(chunk, _)| chunk as u64));
+            }
+        }
+        if self.views[0].entry.root != self.views[1].entry.root {
+            self.nodes = walk::walk(self.views, meter)?;
+        }
+        Ok(())
+    }
+
+    /// The node above a chunk, if the trees differ there.
+    pub(super) fn node_above(&self, chunk: u64) -> Option<&Node> {
+        let at = chunk / crate::merkle::bounded::NODE;
+        self.nodes.binary_search_by_key(&at, |node| node.at).ok().map(|i| &self.nodes[i])
+    }
+}
+
+/// The two trees that serve the bound best, if any do; a sentence if there are trees and none does.
+fn fitting<'a>(
+    a: &'a Entry<'a>,
+    b: &'a Entry<'a>,
+    bound: Bound,
+    notes: &mut Vec<String>,
+) -> Option<[&'a TreeView<'a>; 2]> {
+    let dtype = a.description.dtype;
+    let mut best = None;
+    for x in &a.trees {
+        for y in &b.trees {
+            let (p, q) = (&x.entry.recipe, &y.entry.recipe);
+            let fit = p.grid == q.grid && p.chunk == q.chunk && x.layout.bytes == y.layout.bytes;
+            let Some(reach) = p.grid.reach(dtype, bound).filter(|_| fit) else { continue };
+            let rank = (reach.min(7), p.planes.min(q.planes));
+            if best.as_ref().is_none_or(|(best, _)| rank > *best) {
+                best = Some((rank, [x, y]));
+            }
+        }
+    }
+    if best.is_none() && !a.trees.is_empty() && !b.trees.is_empty() {
+        let of = |entry: &Entry| {
+            let recipes = entry.trees.iter().map(|tree| {
+                format!("{} with {} B chunks", tree.entry.recipe.bound, tree.entry.recipe.chunk)
+            });
+            recipes.collect::<Vec<_>>().join(" and ")
+        };
+        notes.push(format!(
+            "the trees of variable {:?} do not serve {bound} together: one side has {}, the other {}",
+            a.description.name,
+            of(a),
+            of(b)
+        ));
+    }
+    best.map(|(_, views)| views)
+}

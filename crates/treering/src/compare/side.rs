@@ -1,0 +1,107 @@
+//! What can be compared: variables with values, with trees, or with both.
+
+use crate::array::Description;
+use crate::error::{Error, Result};
+use crate::format::{TreeEntry, TreeFile};
+use crate::merkle::bounded::Layout;
+use crate::store::Blob;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One side of a comparison.
+pub trait Side: Sync {
+    /// What to call it.
+    fn name(&self) -> String;
+
+    /// Its steps, ascending; one that is `None` for what has no steps.
+    fn steps(&self) -> Result<Vec<Option<u64>>>;
+
+    /// The variables of a step.
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>>;
+
+    /// What went wrong on the way without stopping it.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A variable of one side at one step.
+#[derive(Clone)]
+pub struct Entry<'a> {
+    /// The rank.
+    pub rank: u32,
+    /// Name, type and extent.
+    pub description: Description,
+    /// Whether the first axis is the fastest.
+    pub fortran: bool,
+    /// Its values, unless only trees were kept.
+    pub values: Option<Arc<dyn Blob + 'a>>,
+    /// Its trees.
+    pub trees: Vec<TreeView<'a>>,
+}
+
+/// A tree that is read as far as needed.
+#[derive(Clone)]
+pub struct TreeView<'a> {
+    /// What its head says.
+    pub entry: TreeEntry,
+    pub(super) layout: Layout,
+    /// Its share of the head's bytes.
+    pub(super) head: u64,
+    blob: Arc<dyn Blob + 'a>,
+}
+
+/// How many bytes were read.
+#[derive(Default)]
+pub(super) struct Meter(AtomicU64);
+
+impl Meter {
+    pub(super) fn add(&self, bytes: u64) {
+        self.0.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(super) fn total(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Reads the head of a tree file, and what trees it has.
+pub fn read_trees<'a>(blob: Arc<dyn Blob + 'a>) -> Result<(TreeFile, Vec<TreeView<'a>>)> {
+    let mut prefix = [0; TreeFile::PREFIX];
+    let too_short = || Error::damaged("a tree file ends within its head");
+    if blob.size() < prefix.len() as u64 {
+        return Err(too_short());
+    }
+    blob.read_at(0, &mut prefix)?;
+    let len = TreeFile::head_len(&prefix)?;
+    if len > blob.size() {
+        return Err(too_short());
+    }
+    let mut head = vec![0; len as usize];
+    blob.read_at(0, &mut head)?;
+    let file = TreeFile::parse(&head)?;
+    if file.len()? > blob.size() {
+        return Err(Error::damaged("a tree file is shorter than its head says"));
+    }
+    let view = |entry: &TreeEntry| {
+        let layout = entry.layout()?;
+        Ok(TreeView { entry: entry.clone(), layout, head: len / file.entries.len() as u64, blob: blob.clone() })
+    };
+    let views = file.entries.iter().map(view).collect::<Result<_>>()?;
+    Ok((file, views))
+}
+
+impl TreeView<'_> {
+    /// Reads a part of the body.
+    pub(super) fn read(&self, range: Range<u64>, meter: &Meter) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        self.read_into(range.start, &mut bytes, meter)?;
+        Ok(bytes)
+    }
+
+    pub(super) fn read_into(&self, at: u64, out: &mut [u8], meter: &Meter) -> Result<()> {
+        meter.add(out.len() as u64);
+        self.blob.read_at(self.entry.offset + at, out)
+    }
+}

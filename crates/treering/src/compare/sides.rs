@@ -1,0 +1,463 @@
+//! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
+
+use super::side::{Entry, Side, TreeView, read_trees};
+use crate::array::{Description, Variable};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Manifest, TreeFile, TreeOrigin};
+use crate::merkle::Digest;
+use crate::restore::{Checkpoint, Log, VariableBlob, lineage};
+use crate::source::{self, Extent, RawType};
+use crate::store::{Blob, Store};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::UNIX_EPOCH;
+
+/// Variables whose names begin with this are trees; programs cannot use it.
+pub const TREE_PREFIX: &str = "treering:tree:";
+/// The run that holds the trees that were made for another run afterwards has this after its name.
+pub(crate) const TREES_RUN: &str = "+trees";
+/// Trees up to this size are read at once.
+const SMALL_TREE: u64 = 1 << 20;
+
+/// Where the trees of a file lie: beside it.
+pub fn sidecar(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".tree");
+    name.into()
+}
+
+/// What a file is, so that a tree made from it can be told from one that was not.
+pub(crate) fn identity(path: &Path) -> Result<TreeOrigin> {
+    let failed = |e| Error::io(format!("cannot look at {}", path.display()), e);
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    let changed = meta.modified().map_err(failed)?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Ok(TreeOrigin::File { size: meta.len(), changed: changed.as_nanos() as u64 })
+}
+
+/// A file, or all files of a folder, with the trees beside them.
+pub struct FileSide {
+    name: String,
+    entries: Vec<Entry<'static>>,
+    notes: Vec<String>,
+}
+
+impl FileSide {
+    /// Opens a file or a folder; `raw` says what files are that do not say so themselves.
+    pub fn open(path: &Path, raw: Option<&RawType>, trees: bool) -> Result<FileSide> {
+        let mut side =
+            FileSide { name: path.display().to_string(), entries: Vec::new(), notes: Vec::new() };
+        if !path.is_dir() {
+            side.add(path, raw, trees, |name| name.to_string())?;
+            return Ok(side);
+        }
+        for file in source::files(path)? {
+            let inside = file.strip_prefix(path).unwrap_or(&file);
+            let stem = inside.with_extension("").to_string_lossy().into_owned();
+            let own = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            // The only array of a file is called like it; an archive's are inside of it.
+            let rename =
+                |name: &str| if name == own { stem.clone() } else { format!("{stem}/{name}") };
+            match side.add(&file, raw, trees, rename) {
+                Err(error) if error.kind() == ErrorKind::Usage => {
+                    side.notes.push(format!("{} is left out: {error}", inside.display()));
+                }
+                done => done?,
+            }
+        }
+        if side.entries.is_empty() {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{} has no file that can be compared", path.display()),
+            )
+            .hint("it may hold .npy and .npz files, or raw ones of a type given with --type; a run \
+                   of a store is written STORE#RUN"));
+        }
+        Ok(side)
+    }
+
+    fn add(
+        &mut self,
+        path: &Path,
+        raw: Option<&RawType>,
+        trees: bool,
+        rename: impl Fn(&str) -> String,
+    ) -> Result<()> {
+        let fields = source::open(path, raw)?;
+        let mut views = match trees {
+            true => self.trees_beside(path),
+            false => Vec::new(),
+        };
+        for field in fields {
+            let fits = |view: &TreeView| {
+                view.entry.description == field.description && view.entry.fortran == field.fortran
+            };
+            let trees = views.extract_if(.., |view| fits(view)).collect();
+            let name = rename(&field.description.name);
+            self.entries.push(Entry {
+                rank: 0,
+                description: Description { name, ..field.description },
+                fortran: field.fortran,
+                values: Some(field.bytes),
+                trees,
+            });
+        }
+        Ok(())
+    }
+
+    /// The trees beside a file, unless the file is another one by now.
+    fn trees_beside(&mut self, path: &Path) -> Vec<TreeView<'static>> {
+        let beside = sidecar(path);
+        if !beside.exists() {
+            return Vec::new();
+        }
+        let read = open_file(&beside).and_then(|blob| read_trees(blob));
+        let current = identity(path);
+        match (read, current) {
+            (Ok((file, views)), Ok(current)) if file.origin == current => views,
+            (Ok(_), _) => {
+                self.notes.push(format!(
+                    "{} was made before {} was written, and is not used; make it again with \
+                     `treering tree`",
+                    beside.display(),
+                    path.display()
+                ));
+                Vec::new()
+            }
+            (Err(error), _) => {
+                self.notes.push(format!("{} cannot be used: {error}", beside.display()));
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
+    let failed = |e: std::io::Error| match e.kind() {
+        std::io::ErrorKind::NotFound => {
+            Error::new(ErrorKind::NotFound, format!("there is no {}", path.display()))
+        }
+        _ => Error::io(format!("cannot read {}", path.display()), e),
+    };
+    let file = File::open(path).map_err(failed)?;
+    let meta = file.metadata().map_err(failed)?;
+    match meta.is_file() {
+        true => Ok(Arc::new(Extent::new(Arc::new(file), 0, meta.len(), path))),
+        false => Err(Error::usage(format!("{} is no file", path.display()))),
+    }
+}
+
+impl Side for FileSide {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn steps(&self) -> Result<Vec<Option<u64>>> {
+        Ok(vec![None])
+    }
+
+    fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        Ok(self.entries.clone())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.clone()
+    }
+}
+
+/// A tree file that stands for itself: what is expected, without values.
+pub struct Golden {
+    name: String,
+    views: Vec<TreeView<'static>>,
+}
+
+impl Golden {
+    /// Opens a tree file.
+    pub fn open(path: &Path) -> Result<Golden> {
+        let read = read_trees(open_file(path)?);
+        let (_, views) = read.map_err(|e| e.at(path.display()))?;
+        Ok(Golden { name: path.display().to_string(), views })
+    }
+
+    /// What it says about its trees.
+    pub fn views(&self) -> &[TreeView<'static>] {
+        &self.views
+    }
+}
+
+impl Side for Golden {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn steps(&self) -> Result<Vec<Option<u64>>> {
+        let mut steps: Vec<_> = self.views.iter().map(|view| view.entry.step).collect();
+        steps.sort_unstable();
+        steps.dedup();
+        Ok(steps)
+    }
+
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        let mut entries = Vec::new();
+        let of_step = self.views.iter().filter(|view| view.entry.step == step);
+        of_step.for_each(|view| attach(&mut entries, view.clone()));
+        Ok(entries)
+    }
+}
+
+/// Gives a tree to the variable it belongs to; one that is not there has no values.
+fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
+    let (rank, description) = (view.entry.rank, &view.entry.description);
+    match entries.iter_mut().find(|e| e.rank == rank && e.description == *description) {
+        Some(entry) => entry.trees.push(view),
+        None => entries.push(Entry {
+            rank,
+            description: description.clone(),
+            fortran: view.entry.fortran,
+            values: None,
+            trees: vec![view],
+        }),
+    }
+}
+
+/// A run of a store, or one checkpoint of it.
+pub struct StoredSide {
+    store: Arc<dyn Store>,
+    name: String,
+    run: String,
+    /// The newest of each step, ascending.
+    manifests: Vec<Manifest>,
+    /// Those of the run that holds trees made afterwards.
+    afterwards: Vec<Manifest>,
+    notes: Mutex<Vec<String>>,
+}
+
+impl StoredSide {
+    /// All checkpoints of a run from which the newest descends, or the newest of one step.
+    pub fn open(store: Arc<dyn Store>, run: &str, step: Option<u64>) -> Result<StoredSide> {
+        let (manifests, trouble) = by_step(&store, run)?;
+        let mut notes: Vec<String> = trouble.iter().map(Error::to_string).collect();
+        let afterwards = match by_step(&store, &format!("{run}{TREES_RUN}")) {
+            Ok((manifests, _)) => manifests,
+            Err(error) => {
+                notes.push(format!("trees made afterwards cannot be read: {error}"));
+                Vec::new()
+            }
+        };
+        let mut manifests = manifests;
+        manifests.retain(|m| step.is_none_or(|step| step == m.step));
+        if manifests.is_empty() {
+            let what = match step {
+                Some(step) => format!("run {run:?} has no checkpoint of step {step}"),
+                None => format!("there is no run {run:?} with a checkpoint"),
+            };
+            let why = trouble.into_iter().next();
+            return Err(why.unwrap_or_else(|| {
+                Error::new(ErrorKind::NotFound, what)
+                    .at(store.name())
+                    .hint("`treering ls` lists what there is")
+            }));
+        }
+        let at = step.map_or(String::new(), |step| format!("@{step}"));
+        let name = format!("{}#{run}{at}", store.name());
+        let notes = Mutex::new(notes);
+        Ok(StoredSide { store, name, run: run.to_string(), manifests, afterwards, notes })
+    }
+
+    /// The run.
+    pub fn run(&self) -> &str {
+        &self.run
+    }
+
+    fn checkpoint(&self, manifests: &[Manifest], step: Option<u64>) -> Result<Option<Arc<Checkpoint>>> {
+        let manifest = manifests.iter().find(|m| Some(m.step) == step);
+        let load = |m: &Manifest| Checkpoint::load(self.store.clone(), m.clone()).map(Arc::new);
+        manifest.map(load).transpose()
+    }
+
+    fn note(&self, note: String) {
+        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(note);
+    }
+
+    /// The trees that a checkpoint holds as variables.
+    fn trees(&self, checkpoint: &Arc<Checkpoint>) -> Vec<TreeView<'static>> {
+        let mut views = Vec::new();
+        for (at, entry) in checkpoint.manifest().variables.iter().enumerate() {
+            if !entry.description.name.starts_with(TREE_PREFIX) {
+                continue;
+            }
+            let stored = VariableBlob::new(checkpoint, at);
+            let blob: Result<Arc<dyn Blob>> = match stored.size() <= SMALL_TREE {
+                true => whole(&stored),
+                false => Ok(Arc::new(stored)),
+            };
+            match blob.and_then(|blob| read_trees(blob)) {
+                Ok((file, mut found)) => {
+                    // A tree made while capturing belongs to the rank that captured it.
+                    if file.origin == TreeOrigin::None {
+                        found.iter_mut().for_each(|view| view.entry.rank = entry.rank);
+                    }
+                    views.append(&mut found);
+                }
+                Err(error) => self.note(format!("a tree cannot be used: {error}")),
+            }
+        }
+        views
+    }
+}
+
+fn whole(blob: &dyn Blob) -> Result<Arc<dyn Blob>> {
+    let mut bytes = vec![0; blob.size() as usize];
+    blob.read_at(0, &mut bytes)?;
+    Ok(Arc::new(Held(bytes)))
+}
+
+/// The newest manifest of each step in the lineage of the newest, ascending.
+fn by_step(store: &Arc<dyn Store>, run: &str) -> Result<(Vec<Manifest>, Vec<Error>)> {
+    crate::format::check_run_name(run)?;
+    let (mut manifests, trouble) = Log::read(store.clone(), run)?.manifests();
+    let line = lineage(&manifests);
+    manifests.retain(|m| line.contains(&m.sequence));
+    manifests.sort_by_key(|m| (m.step, std::cmp::Reverse(m.sequence)));
+    manifests.dedup_by_key(|m| m.step);
+    Ok((manifests, trouble))
+}
+
+impl Side for StoredSide {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn steps(&self) -> Result<Vec<Option<u64>>> {
+        Ok(self.manifests.iter().map(|m| Some(m.step)).collect())
+    }
+
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        let Some(checkpoint) = self.checkpoint(&self.manifests, step)? else {
+            return Ok(Vec::new());
+        };
+        let mut entries = Vec::new();
+        for (at, variable) in checkpoint.manifest().variables.iter().enumerate() {
+            if !variable.description.name.starts_with(TREE_PREFIX) {
+                entries.push(Entry {
+                    rank: variable.rank,
+                    description: variable.description.clone(),
+                    fortran: false,
+                    values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
+                    trees: Vec::new(),
+                });
+            }
+        }
+        self.trees(&checkpoint).into_iter().for_each(|view| attach(&mut entries, view));
+        if let Some(later) = self.checkpoint(&self.afterwards, step)? {
+            // A step that was done again has other data than its tree was made from.
+            let root = |view: &TreeView| -> Option<Digest> {
+                let found = checkpoint.manifest().variables.iter().find(|v| {
+                    v.rank == view.entry.rank && v.description == view.entry.description
+                });
+                found.map(|v| v.root)
+            };
+            let views = self.trees(&later).into_iter();
+            let current = views.filter(|view| root(view) == Some(view.entry.exact));
+            current.for_each(|view| attach(&mut entries, view));
+        }
+        let notes = checkpoint.notes();
+        notes.into_iter().for_each(|note| self.note(note));
+        Ok(entries)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+}
+
+/// Arrays in memory, with trees that were made of them.
+pub struct MemorySide<'a> {
+    step: u64,
+    entries: Vec<Entry<'a>>,
+}
+
+impl<'a> MemorySide<'a> {
+    /// The arrays of a program at a step, and the bytes of tree files.
+    pub fn new(step: u64, variables: &[Variable<'a>], trees: &[&'a [u8]]) -> Result<Self> {
+        let entry = |variable: &Variable<'a>| Entry {
+            rank: 0,
+            description: variable.description.clone(),
+            fortran: false,
+            values: Some(Arc::new(Lent(variable.bytes)) as Arc<dyn Blob + 'a>),
+            trees: Vec::new(),
+        };
+        let mut entries: Vec<Entry> = variables.iter().map(entry).collect();
+        for bytes in trees {
+            let (_, views) = read_trees(Arc::new(Lent(bytes)) as Arc<dyn Blob + 'a>)?;
+            views.into_iter().for_each(|view| attach(&mut entries, view));
+        }
+        Ok(MemorySide { step, entries })
+    }
+}
+
+impl Side for MemorySide<'_> {
+    fn name(&self) -> String {
+        "this run".to_string()
+    }
+
+    fn steps(&self) -> Result<Vec<Option<u64>>> {
+        Ok(vec![Some(self.step)])
+    }
+
+    fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        Ok(self.entries.clone())
+    }
+}
+
+/// Bytes of somebody else.
+struct Lent<'a>(&'a [u8]);
+
+/// Bytes of its own.
+pub(super) struct Held(pub(super) Vec<u8>);
+
+fn copy(from: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
+    let start = usize::try_from(offset).ok();
+    let part = start.and_then(|start| from.get(start..)?.get(..buffer.len()));
+    buffer.copy_from_slice(part.ok_or_else(|| Error::damaged("the data ends too early"))?);
+    Ok(())
+}
+
+impl Blob for Lent<'_> {
+    fn store(&self) -> &str {
+        "memory"
+    }
+
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        copy(self.0, offset, buffer)
+    }
+}
+
+impl Blob for Held {
+    fn store(&self) -> &str {
+        "memory"
+    }
+
+    fn size(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        copy(&self.0, offset, buffer)
+    }
+}
+
+/// Whether a file is a tree file, by its first bytes.
+pub(crate) fn is_tree_file(path: &Path) -> bool {
+    let read = || -> std::io::Result<[u8; TreeFile::PREFIX]> {
+        use std::io::Read;
+        let mut prefix = [0; TreeFile::PREFIX];
+        File::open(path)?.read_exact(&mut prefix)?;
+        Ok(prefix)
+    };
+    read().is_ok_and(|prefix| TreeFile::head_len(&prefix).is_ok())
+}

@@ -1,0 +1,419 @@
+//! One strip of a pair: leaves, then sketches, then values.
+
+use super::fetch::{Fetcher, RUN};
+use super::judge::Value;
+use super::outcome::{Picture, index_of};
+use super::pair::{Pair, Trees};
+use super::side::{Meter, TreeView};
+use super::tally::Tally;
+use super::walk;
+use crate::array::DType;
+use crate::error::{Error, Result};
+use crate::merkle::bounded::{Leaf, NODE, Verdict, leaf_at};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// How many chunks are judged by their sketches before it is decided whether that pays.
+const PROBES: usize = 8;
+/// With so many planes the sketches are begun.
+const FIRST_PLANES: u8 = 2;
+
+/// What was found in one strip.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) tally: Tally,
+    /// Chunks that only values could decide, which are not there.
+    pub(super) undecided: u64,
+    pub(super) mismatched: u64,
+    pub(super) read: u64,
+    /// The first place that surely differs, where only sketches are there.
+    pub(super) placed: Option<u64>,
+    pub(super) listed: Vec<(u64, Value, Value)>,
+    pub(super) pictures: Vec<Picture>,
+    /// What is wrong with a tree here.
+    pub(super) trouble: Option<Error>,
+}
+
+/// The stages whose time is taken.
+#[derive(Clone, Copy)]
+pub(super) enum Stage {
+    Trees,
+    Walking,
+    Sketches,
+    Reading,
+    Comparing,
+}
+
+/// The time each stage took, of all threads, in nanoseconds.
+#[derive(Default)]
+pub(super) struct Clock([AtomicU64; 5]);
+
+impl Clock {
+    pub(super) fn add(&self, stage: Stage, since: Instant) {
+        self.0[stage as usize].fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn seconds(&self, stage: Stage) -> f64 {
+        self.0[stage as usize].load(Ordering::Relaxed) as f64 / 1e9
+    }
+}
+
+/// What a worker needs beside the strip.
+pub(super) struct Worker<'w> {
+    pub(super) fetcher: Fetcher,
+    pub(super) meter: &'w Meter,
+    pub(super) clock: &'w Clock,
+    pub(super) list: bool,
+    pub(super) pictures: bool,
+}
+
+impl Worker<'_> {
+    pub(super) fn strip(&mut self, pair: &Pair, strip: u64) -> Result<Found> {
+        let mut found = Found::default();
+        let chunks = pair.chunks_of(strip);
+        let open = match &pair.trees {
+            None => chunks.clone().collect(),
+            Some(trees) => {
+                let start = Instant::now();
+                let flagged = self.flagged(trees, chunks.clone());
+                self.clock.add(Stage::Walking, start);
+                let start = Instant::now();
+                let open = flagged.and_then(|flagged| {
+                    found.mismatched = flagged.len() as u64;
+                    self.sketches(pair, trees, strip, &flagged, &mut found)
+                });
+                self.clock.add(Stage::Sketches, start);
+                match open {
+                    Ok(open) => open,
+                    // The values tell whatever a damaged tree does not.
+                    Err(error) if pair.inputs.is_some() => {
+                        found.trouble = Some(error);
+                        chunks.clone().collect()
+                    }
+                    Err(error) => return Err(error),
+                }
+            }
+        };
+        if pair.trees.is_none() {
+            found.mismatched = open.len() as u64;
+        }
+        if pair.inputs.is_some() {
+            self.values(pair, &open, &mut found)?;
+        }
+        Ok(found)
+    }
+
+    /// The chunks of which the leaves differ, with both leaves.
+    fn flagged(&self, trees: &Trees, chunks: Range<u64>) -> Result<Vec<(u64, [Leaf; 2])>> {
+        let mut flagged = Vec::new();
+        let node = trees.node_above(chunks.start);
+        let leaves = match node {
+            Some(node) => walk::leaves(trees.views, node, self.meter).map_err(|(_, e)| e)?,
+            None => [Vec::new(), Vec::new()],
+        };
+        let first = chunks.start / NODE * NODE;
+        for chunk in chunks {
+            let at = (chunk - first) as usize * 16;
+            let both = match node {
+                Some(_) => [leaf_at(&leaves[0], at), leaf_at(&leaves[1], at)],
+                None => [[0; 2]; 2],
+            };
+            let nan = trees.with_nan.contains(&chunk);
+            if both[0] != both[1] || nan {
+                flagged.push((chunk, both));
+            }
+        }
+        Ok(flagged)
+    }
+
+    /// The chunks that the sketches leave open.
+    fn sketches(
+        &self,
+        pair: &Pair,
+        trees: &Trees,
+        strip: u64,
+        flagged: &[(u64, [Leaf; 2])],
+        found: &mut Found,
+    ) -> Result<Vec<u64>> {
+        let values = pair.inputs.is_some();
+        let chunks = pair.chunks_of(strip);
+        let all = (chunks.end - chunks.start) as usize;
+        // A few small chunks are read as fast as their planes.
+        let few = flagged.len() * 32 < all && pair.chunk <= 16 << 10;
+        if trees.sketch.is_none() || flagged.is_empty() || values && few {
+            if !values {
+                found.undecided += flagged.len() as u64;
+            }
+            return Ok(flagged.iter().map(|(chunk, _)| *chunk).collect());
+        }
+        let probes = flagged.len().min(PROBES);
+        let dense = flagged.len() * 8 >= all;
+        let mut open = Vec::new();
+        let mut planes = Planes::new(trees.views, strip, &chunks, self.meter);
+        for (number, (chunk, leaves)) in flagged.iter().enumerate() {
+            if number == probes && values && open.len() == probes {
+                open.extend(flagged[probes..].iter().map(|(chunk, _)| *chunk));
+                break;
+            }
+            planes.whole = dense && number >= probes;
+            let verdict = match trees.with_nan.contains(chunk) {
+                true => Verdict::Open,
+                false => self.judge(trees, &mut planes, *chunk, *leaves)?,
+            };
+            if verdict == Verdict::Within {
+                continue;
+            }
+            match values {
+                true => open.push(*chunk),
+                false => note(pair, *chunk, verdict, found),
+            }
+        }
+        Ok(open)
+    }
+
+    fn judge(
+        &self,
+        trees: &Trees,
+        planes: &mut Planes,
+        chunk: u64,
+        leaves: [Leaf; 2],
+    ) -> Result<Verdict> {
+        let Some(sketch) = &trees.sketch else { return Ok(Verdict::Open) };
+        let kept = sketch.planes();
+        let mut count = FIRST_PLANES.min(kept);
+        loop {
+            planes.load(chunk, count)?;
+            let (a, b) = (planes.of(0, chunk, count), planes.of(1, chunk, count));
+            match sketch.judge((leaves[0], leaves[1]), &a, &b) {
+                Verdict::More => count += 1,
+                verdict => return Ok(verdict),
+            }
+        }
+    }
+
+    /// Reads and compares the values of chunks.
+    fn values(&mut self, pair: &Pair, open: &[u64], found: &mut Found) -> Result<()> {
+        let Some(inputs) = &pair.inputs else { return Ok(()) };
+        found.read += open.len() as u64;
+        let start = Instant::now();
+        let mut comparing = 0u64;
+        let runs = runs(pair, open);
+        let size = pair.a.description.dtype.size();
+        let mut parts: Vec<(u64, Part)> = Vec::new();
+        let (list, pictures) = (self.list, self.pictures);
+        let mut visit = |range: Range<u64>, a: &[u8], b: &[u8]| {
+            let start = Instant::now();
+            let mut part = Part::default();
+            compare(pair, open, range.clone(), a, b, list, pictures, &mut part);
+            if part.tally != Tally::default() {
+                parts.push((range.start / size, part));
+            }
+            comparing += start.elapsed().as_nanos() as u64;
+            Ok(())
+        };
+        let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
+        self.meter.add(2 * bytes);
+        let outcome = self.fetcher.run([&inputs[0], &inputs[1]], runs.into_iter(), &mut visit);
+        self.clock.add(Stage::Reading, start + std::time::Duration::from_nanos(comparing));
+        self.clock.add_nanos(Stage::Comparing, comparing);
+        outcome?;
+        // Pairs come in any order; what is added up is added in that of the indices.
+        parts.sort_by_key(|(at, _)| *at);
+        for (_, part) in parts {
+            found.tally.append(part.tally);
+            found.listed.extend(part.listed);
+            match found.pictures.is_empty() {
+                true => found.pictures = part.pictures,
+                false => found.pictures.iter_mut().zip(&part.pictures).for_each(|(p, q)| p.merge(q)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Clock {
+    fn add_nanos(&self, stage: Stage, nanos: u64) {
+        self.0[stage as usize].fetch_add(nanos, Ordering::Relaxed);
+    }
+}
+
+/// What was found in one pair of reads.
+#[derive(Default)]
+struct Part {
+    tally: Tally,
+    listed: Vec<(u64, Value, Value)>,
+    pictures: Vec<Picture>,
+}
+
+/// Compares those chunks of a range that are open.
+#[allow(clippy::too_many_arguments)]
+fn compare(
+    pair: &Pair,
+    open: &[u64],
+    range: Range<u64>,
+    a: &[u8],
+    b: &[u8],
+    list: bool,
+    pictures: bool,
+    part: &mut Part,
+) {
+    let description = &pair.a.description;
+    let size = description.dtype.size();
+    let Part { tally, listed, pictures: drawn } = part;
+    let mut listener = |index: u64, x: Value, y: Value| {
+        if list {
+            listed.push((index, x, y));
+        }
+        if pictures {
+            if drawn.is_empty() {
+                *drawn = Picture::of(&description.shape.0);
+            }
+            let index = index_of(&description.shape, pair.a.fortran, index);
+            drawn.iter_mut().for_each(|picture| picture.add(&index, x.difference(y)));
+        }
+    };
+    let first = open.partition_point(|chunk| (chunk + 1) * pair.chunk <= range.start);
+    let mut at = first;
+    while let Some(chunk) = open.get(at).filter(|chunk| **chunk * pair.chunk < range.end) {
+        // Neighbours are compared in one go.
+        let mut end = at + 1;
+        while open.get(end) == Some(&(chunk + (end - at) as u64)) {
+            end += 1;
+        }
+        let from = (chunk * pair.chunk).max(range.start);
+        let to = ((chunk + (end - at) as u64) * pair.chunk).min(range.end);
+        let inside = (from - range.start) as usize..(to - range.start) as usize;
+        pair.comparer.compare(
+            &a[inside.clone()],
+            &b[inside],
+            from / size,
+            tally,
+            if list || pictures { Some(&mut listener) } else { None },
+        );
+        at = end;
+    }
+}
+
+/// Joins chunks to ranges of bytes: neighbours, and those with little between them.
+fn runs(pair: &Pair, open: &[u64]) -> Vec<Range<u64>> {
+    let gap = pair.inputs.as_ref().map_or(0, |inputs| inputs[0].gap().max(inputs[1].gap()));
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for chunk in open {
+        let mut range = chunk * pair.chunk..pair.bytes.min((chunk + 1) * pair.chunk);
+        while range.start < range.end {
+            let end = range.end.min(range.start + RUN as u64);
+            match runs.last_mut() {
+                Some(last) if range.start <= last.end + gap && end <= last.start + RUN as u64 => {
+                    last.end = end;
+                }
+                _ => runs.push(range.start..end),
+            }
+            range.start = end;
+        }
+    }
+    runs
+}
+
+/// Notes what a sketch tells where there are no values.
+fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut Found) {
+    let dtype = pair.a.description.dtype;
+    let parts = if matches!(dtype, DType::C64 | DType::C128) { 2 } else { 1 };
+    let start = chunk * pair.chunk / dtype.size();
+    match verdict {
+        Verdict::Beyond { count, first, open } => {
+            found.tally.differences += count.div_ceil(parts);
+            found.placed.get_or_insert(start + first / parts);
+            found.undecided += u64::from(open);
+        }
+        Verdict::Somewhere => {
+            found.tally.differences += 1;
+            found.placed.get_or_insert(start);
+        }
+        _ => found.undecided += 1,
+    }
+}
+
+/// The planes of both sides, as far as they were read: chunk by chunk, or of the whole strip.
+struct Planes<'a> {
+    views: [&'a TreeView<'a>; 2],
+    strip: u64,
+    chunks: Range<u64>,
+    meter: &'a Meter,
+    whole: bool,
+    /// The planes of the whole strip.
+    all: [Vec<u8>; 2],
+    all_count: u8,
+    /// The planes of one chunk.
+    one: [Vec<u8>; 2],
+    one_chunk: u64,
+    one_count: u8,
+}
+
+impl<'a> Planes<'a> {
+    fn new(
+        views: [&'a TreeView<'a>; 2],
+        strip: u64,
+        chunks: &Range<u64>,
+        meter: &'a Meter,
+    ) -> Self {
+        Planes {
+            views,
+            strip,
+            chunks: chunks.clone(),
+            meter,
+            whole: false,
+            all: Default::default(),
+            all_count: 0,
+            one: Default::default(),
+            one_chunk: u64::MAX,
+            one_count: 0,
+        }
+    }
+
+    /// Makes the lowest `count` planes of a chunk ready.
+    fn load(&mut self, chunk: u64, count: u8) -> Result<()> {
+        if self.whole {
+            for (side, view) in self.views.iter().enumerate() {
+                if self.all_count < count {
+                    let more = view.layout.planes_of(self.strip, self.all_count..count);
+                    let old = self.all[side].len();
+                    self.all[side].resize(old + (more.end - more.start) as usize, 0);
+                    view.read_into(more.start, &mut self.all[side][old..], self.meter)?;
+                }
+            }
+            self.all_count = self.all_count.max(count);
+            return Ok(());
+        }
+        if self.one_chunk != chunk {
+            self.one.iter_mut().for_each(Vec::clear);
+            (self.one_chunk, self.one_count) = (chunk, 0);
+        }
+        for plane in self.one_count..count {
+            for (side, view) in self.views.iter().enumerate() {
+                let stride = view.layout.stride;
+                let at = view.layout.planes_of(self.strip, plane..plane + 1).start
+                    + (chunk - self.chunks.start) * stride;
+                let old = self.one[side].len();
+                self.one[side].resize(old + stride as usize, 0);
+                view.read_into(at, &mut self.one[side][old..], self.meter)?;
+            }
+        }
+        self.one_count = self.one_count.max(count);
+        Ok(())
+    }
+
+    /// The planes of a chunk, which are ready.
+    fn of(&self, side: usize, chunk: u64, count: u8) -> Vec<&[u8]> {
+        let stride = self.views[side].layout.stride as usize;
+        let plane = |plane: usize| match self.whole {
+            true => {
+                let pitch = (self.chunks.end - self.chunks.start) as usize * stride;
+                let at = plane * pitch + (chunk - self.chunks.start) as usize * stride;
+                &self.all[side][at..at + stride]
+            }
+            false => &self.one[side][plane * stride..(plane + 1) * stride],
+        };
+        (0..count as usize).map(plane).collect()
+    }
+}

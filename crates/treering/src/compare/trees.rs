@@ -1,0 +1,267 @@
+//! Making trees of data that is there already: beside files, as golden files, or to be compared at
+//! once.
+
+use super::engine::Progress;
+use super::side::{Entry, Side, read_trees};
+use super::sides::{Held, identity, sidecar};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::merkle::bounded::{Bound, Builder, Image, Recipe};
+use crate::source::{self, RawType};
+use crate::store::Blob;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How trees are made.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeSettings {
+    /// A tree for each of these bounds.
+    pub bounds: Vec<Bound>,
+    /// How many bytes a chunk has.
+    pub chunk: u32,
+    /// How many planes a sketch has; none leaves it out.
+    pub planes: u8,
+}
+
+impl Default for TreeSettings {
+    fn default() -> Self {
+        TreeSettings { bounds: Vec::new(), chunk: 4096, planes: 4 }
+    }
+}
+
+impl TreeSettings {
+    /// The recipes for a type, without those that come to the same.
+    pub(crate) fn recipes(&self, dtype: crate::array::DType) -> Result<Vec<Recipe>> {
+        let mut recipes: Vec<Recipe> = Vec::new();
+        for bound in &self.bounds {
+            let recipe = Recipe::new(dtype, *bound, self.chunk, self.planes)?;
+            if !recipes.iter().any(|r| r.grid == recipe.grid && r.bound == recipe.bound) {
+                recipes.push(recipe);
+            }
+        }
+        Ok(recipes)
+    }
+
+    /// Refuses sizes and bounds that make no sense.
+    pub fn check(&self) -> Result<()> {
+        if self.bounds.is_empty() {
+            return Err(Error::usage("a tree is made for a bound, and none was given")
+                .hint("give one, such as --abs 1e-6"));
+        }
+        self.recipes(crate::array::DType::F64).map(drop)
+    }
+}
+
+/// Builds the trees of some values, read piece by piece.
+pub(crate) fn build(
+    dtype: crate::array::DType,
+    recipes: &[Recipe],
+    values: &dyn Blob,
+    front: usize,
+    told: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<Image>> {
+    let builder = Builder::new(dtype, recipes).front(front);
+    builder.build_from(values.size(), !values.in_order(), |range, work| {
+        let len = range.end - range.start;
+        let mut buffer: Vec<u8> = crate::restore::zeroed(len)?;
+        values.read_at(range.start, &mut buffer)?;
+        work(&buffer);
+        told(len);
+        Ok(())
+    })
+}
+
+/// Makes the trees of a file, and puts them beside it.
+pub fn make_beside(
+    path: &Path,
+    raw: Option<&RawType>,
+    settings: &TreeSettings,
+    progress: Progress,
+) -> Result<PathBuf> {
+    settings.check()?;
+    let before = settled_identity(path)?;
+    let fields = source::open(path, raw)?;
+    let total: u64 = fields.iter().map(|field| field.bytes.size()).sum();
+    let done = AtomicU64::new(0);
+    let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
+    let mut made = Vec::new();
+    for field in &fields {
+        let recipes = settings.recipes(field.description.dtype)?;
+        let images = build(field.description.dtype, &recipes, field.bytes.as_ref(), 0, &told)
+            .map_err(|e| e.at(path.display()))?;
+        for image in images {
+            let entry = TreeEntry::new(&field.description, &image);
+            made.push((TreeEntry { fortran: field.fortran, ..entry }, image));
+        }
+    }
+    if identity(path)? != before {
+        return Err(Error::new(
+            ErrorKind::Busy,
+            format!("{} changed while its tree was made", path.display()),
+        )
+        .hint("wait until it is written, and make it again"));
+    }
+    let beside = sidecar(path);
+    write(&beside, before, made)?;
+    Ok(beside)
+}
+
+/// What a file is, asked for when a later change is sure to get another time.
+fn settled_identity(path: &Path) -> Result<TreeOrigin> {
+    const TICK: Duration = Duration::from_millis(50);
+    let origin = identity(path)?;
+    if let TreeOrigin::File { changed, .. } = origin {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        if now.saturating_sub(Duration::from_nanos(changed)) < TICK {
+            std::thread::sleep(TICK);
+        }
+    }
+    Ok(origin)
+}
+
+/// Writes a tree file: whole, or not at all.
+fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Result<()> {
+    let (entries, images): (Vec<TreeEntry>, Vec<Image>) = made.into_iter().unzip();
+    let mut file = TreeFile { origin, entries };
+    let head = file.write()?;
+    let failed = |e| Error::io(format!("cannot write {}", path.display()), e);
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = folder.join(format!(".{name}.new-{}", std::process::id()));
+    let fill = || -> std::io::Result<()> {
+        let mut out = File::create(&temporary)?;
+        out.write_all(&head)?;
+        let mut at = head.len() as u64;
+        for (entry, image) in file.entries.iter().zip(&images) {
+            out.write_all(&vec![0; (entry.offset - at) as usize])?;
+            out.write_all(image.body())?;
+            at = entry.offset + image.body().len() as u64;
+        }
+        out.sync_all()?;
+        std::fs::rename(&temporary, path)?;
+        File::open(folder)?.sync_all()
+    };
+    let filled = fill().map_err(failed);
+    if filled.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    filled
+}
+
+/// Writes the trees of everything a side has to a file that stands for it.
+pub fn record(
+    side: &dyn Side,
+    patterns: &[String],
+    settings: &TreeSettings,
+    path: &Path,
+    progress: Progress,
+) -> Result<u64> {
+    settings.check()?;
+    let mut made = Vec::new();
+    for step in side.steps()? {
+        let entries = side.entries(step)?;
+        let wanted = entries.iter().filter(|e| {
+            let name = &e.description.name;
+            patterns.is_empty() || patterns.iter().any(|p| super::settings::matches(p, name))
+        });
+        for entry in wanted {
+            let Some(values) = &entry.values else {
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("variable {:?} has no values", entry.description.name),
+                )
+                .hint("record from a run that keeps its data"));
+            };
+            let dtype = entry.description.dtype;
+            let done = AtomicU64::new(0);
+            let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
+            let recipes = settings.recipes(dtype)?;
+            for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
+                let tree = TreeEntry::new(&entry.description, &image);
+                let (rank, fortran) = (entry.rank, entry.fortran);
+                made.push((TreeEntry { step, rank, fortran, ..tree }, image));
+            }
+        }
+    }
+    if made.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "there is nothing to record")
+            .hint("no variable matches, or there is none"));
+    }
+    write(path, TreeOrigin::None, made)?;
+    Ok(std::fs::metadata(path).map_or(0, |meta| meta.len()))
+}
+
+/// A side whose variables are given trees like those of another one, where they have none.
+pub struct Prepared<'s> {
+    side: &'s dyn Side,
+    like: &'s dyn Side,
+}
+
+impl<'s> Prepared<'s> {
+    /// `side`, to be held against `like`.
+    pub fn new(side: &'s dyn Side, like: &'s dyn Side) -> Self {
+        Prepared { side, like }
+    }
+}
+
+impl Side for Prepared<'_> {
+    fn name(&self) -> String {
+        self.side.name()
+    }
+
+    fn steps(&self) -> Result<Vec<Option<u64>>> {
+        self.side.steps()
+    }
+
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        let mut entries = self.side.entries(step)?;
+        let of_like = self.like.steps()?;
+        let their_step = if of_like.len() == 1 { of_like[0] } else { step };
+        let models = self.like.entries(their_step)?;
+        let lone = entries.len() == 1 && models.len() == 1;
+        for entry in &mut entries {
+            let model = models.iter().find(|m| {
+                lone || m.rank == entry.rank && m.description.name == entry.description.name
+            });
+            let (Some(values), Some(model)) = (entry.values.clone(), model) else { continue };
+            if model.description.dtype != entry.description.dtype {
+                continue;
+            }
+            let mut recipes: Vec<Recipe> = model.trees.iter().map(|t| t.entry.recipe).collect();
+            recipes.retain(|r| !entry.trees.iter().any(|t| t.entry.recipe == *r));
+            let dtype = entry.description.dtype;
+            for recipe in recipes {
+                for mut image in build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &|_| {})? {
+                    put_head(&entry.description, &mut image, None)?;
+                    let (_, views) = read_trees(Arc::new(Held(image.bytes)) as Arc<dyn Blob>)?;
+                    entry.trees.extend(views);
+                }
+            }
+        }
+        Ok(entries)
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.side.notes()
+    }
+}
+
+/// Writes the head of a tree file of one tree in front of its image.
+///
+/// `of` is the rank and the exact root of the stored variable it was made from, if it was.
+pub(crate) fn put_head(
+    description: &crate::array::Description,
+    image: &mut Image,
+    of: Option<(u32, crate::merkle::Digest)>,
+) -> Result<()> {
+    let mut entry = TreeEntry::new(description, image);
+    (entry.rank, entry.exact) = of.unwrap_or_default();
+    let origin = if of.is_some() { TreeOrigin::Stored } else { TreeOrigin::None };
+    let head = TreeFile { origin, entries: vec![entry] }.write_front()?;
+    image.bytes[..TREE_FRONT].copy_from_slice(&head);
+    Ok(())
+}

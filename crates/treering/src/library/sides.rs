@@ -1,0 +1,48 @@
+//! From what people write to what can be compared.
+
+use super::{Library, Place};
+use crate::compare::{FileSide, Golden, Side, StoredSide, is_tree_file};
+use crate::error::{Error, ErrorKind, Result};
+use crate::source::RawType;
+use crate::store::DirectoryStore;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens `STORE#RUN`, `STORE#RUN@STEP`, a file, a folder of files or a tree file.
+///
+/// `raw` says what files are that do not say so themselves; without `trees`, those beside files are
+/// not looked for.
+pub fn open_side(text: &str, raw: Option<&RawType>, trees: bool) -> Result<Box<dyn Side>> {
+    let path = Path::new(text);
+    if path.is_file() && is_tree_file(path) {
+        return Ok(Box::new(Golden::open(path)?));
+    }
+    if path.is_dir() && Library::open(path).is_ok() {
+        let names = Library::open(path)?.run_names()?;
+        return match &names[..] {
+            [run] => stored(path, run, None),
+            _ => Err(Error::usage(format!("{text} is a store of {} runs", names.len()))
+                .hint(format!("name one, as in {text}#{}", names.first().map_or("RUN", |n| n)))),
+        };
+    }
+    if path.exists() || !text.contains('#') {
+        return Ok(Box::new(FileSide::open(path, raw, trees)?));
+    }
+    let place = Place::parse(text)?;
+    if !place.store.is_dir() {
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("there is no store {}", place.store.display()),
+        )
+        .hint("give the folder that a run was opened in"));
+    }
+    match &place.run {
+        Some(run) => stored(&place.store, run, place.step),
+        None => Err(Error::usage(format!("{text} names no run")).hint("write STORE#RUN")),
+    }
+}
+
+fn stored(store: &Path, run: &str, step: Option<u64>) -> Result<Box<dyn Side>> {
+    let store = Arc::new(DirectoryStore::new(store));
+    Ok(Box::new(StoredSide::open(store, run, step)?))
+}

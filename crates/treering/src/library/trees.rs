@@ -1,0 +1,159 @@
+//! Trees of runs that were captured without them.
+
+use super::{Library, Progress};
+use crate::array::{DType, Variable};
+use crate::compare::{Entry, Side, StoredSide, TREE_PREFIX, TREES_RUN, TreeSettings, build_trees, matches, put_head};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::TREE_FRONT;
+use crate::merkle::Digest;
+use crate::restore::Checkpoint;
+use crate::run::{Options, Run};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A tree and the name it is saved under.
+struct Made {
+    name: String,
+    bytes: Vec<u8>,
+}
+
+impl Made {
+    fn variable(&self) -> Variable<'_> {
+        let shape = [self.bytes.len() as u64];
+        Variable::from_bytes(&self.name, DType::Bytes, &shape, &self.bytes)
+    }
+}
+
+impl Library {
+    /// Makes trees of all checkpoints of a run, or of one step, and keeps them in the same store, in
+    /// a run of their own beside it. How many trees there are then.
+    pub fn make_trees(
+        &self,
+        run: &str,
+        step: Option<u64>,
+        patterns: &[String],
+        settings: &TreeSettings,
+        progress: Progress,
+    ) -> Result<u64> {
+        settings.check()?;
+        let side = StoredSide::open(self.store.clone(), run, step)?;
+        let beside = format!("{run}{TREES_RUN}");
+        let mut keeper = Run::open(Options::in_store(self.store.clone(), &beside))?;
+        let mut count = 0;
+        for step in side.steps()?.into_iter().flatten() {
+            let mut made = self.trees_there(&beside, step);
+            let before = made.len();
+            for new in self.trees_of(run, step, patterns, settings, progress)? {
+                made.retain(|old| old.name != new.name);
+                made.push(new);
+            }
+            if made.is_empty() {
+                continue;
+            }
+            count += (made.len() - before.min(made.len())).max(1) as u64;
+            save(&mut keeper, step, &made)?;
+        }
+        keeper.finish()?;
+        match count {
+            0 => Err(nothing()),
+            count => Ok(count),
+        }
+    }
+
+    /// Keeps the trees of what a side has, such as files, as a checkpoint of a run, without the data.
+    pub fn keep_trees(
+        &self,
+        run: &str,
+        step: u64,
+        side: &dyn Side,
+        patterns: &[String],
+        settings: &TreeSettings,
+        progress: Progress,
+    ) -> Result<()> {
+        settings.check()?;
+        let mut made = Vec::new();
+        for at in side.steps()? {
+            made.extend(make(&side.entries(at)?, patterns, settings, progress, |_| Ok(None))?);
+        }
+        if made.is_empty() {
+            return Err(nothing());
+        }
+        let mut keeper = Run::open(Options::in_store(self.store.clone(), run))?;
+        save(&mut keeper, step, &made)?;
+        keeper.finish()
+    }
+
+    /// The trees that were made of a step before.
+    fn trees_there(&self, beside: &str, step: u64) -> Vec<Made> {
+        let Ok(checkpoint) = self.checkpoint(beside, Some(step)) else { return Vec::new() };
+        let names = checkpoint.variables().map(|v| v.name.clone());
+        let read = |name: String| {
+            let bytes = read_tree(&checkpoint, &name).ok()?;
+            Some(Made { name, bytes })
+        };
+        names.filter_map(read).collect()
+    }
+
+    fn trees_of(
+        &self,
+        run: &str,
+        step: u64,
+        patterns: &[String],
+        settings: &TreeSettings,
+        progress: Progress,
+    ) -> Result<Vec<Made>> {
+        let side = StoredSide::open(self.store.clone(), run, Some(step))?;
+        let manifest = self.manifest(run, Some(step))?;
+        make(&side.entries(Some(step))?, patterns, settings, progress, |entry| {
+            let exact = manifest.variable(entry.rank, &entry.description.name)?.root;
+            Ok(Some((entry.rank, exact)))
+        })
+    }
+}
+
+fn nothing() -> Error {
+    Error::new(ErrorKind::NotFound, "there is nothing to make trees of")
+        .hint("no variable matches, or only trees were kept")
+}
+
+/// Makes the trees of variables; `of` tells what each was made from.
+fn make(
+    entries: &[Entry],
+    patterns: &[String],
+    settings: &TreeSettings,
+    progress: Progress,
+    of: impl Fn(&Entry) -> Result<Option<(u32, Digest)>>,
+) -> Result<Vec<Made>> {
+    let mut made = Vec::new();
+    for entry in entries {
+        let (name, rank, dtype) = (&entry.description.name, entry.rank, entry.description.dtype);
+        let wanted = patterns.is_empty() || patterns.iter().any(|p| matches(p, name));
+        let Some(values) = entry.values.as_ref().filter(|_| wanted) else { continue };
+        let recipes = settings.recipes(dtype)?;
+        let done = AtomicU64::new(0);
+        let told =
+            |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
+        let of = of(entry)?;
+        for mut image in build_trees(dtype, &recipes, values.as_ref(), TREE_FRONT, &told)? {
+            put_head(&entry.description, &mut image, of)?;
+            let recipe = image.recipe;
+            let what = format!("{:?} {} {rank} {name}", recipe.grid, recipe.bound);
+            let name = format!("{TREE_PREFIX}{}", crate::merkle::digest(what.as_bytes()));
+            made.push(Made { name, bytes: image.bytes });
+        }
+    }
+    Ok(made)
+}
+
+/// Saves trees as the variables of a checkpoint, durably.
+fn save(keeper: &mut Run, step: u64, made: &[Made]) -> Result<()> {
+    let variables: Vec<Variable> = made.iter().map(Made::variable).collect();
+    keeper.checkpoint_trees(step, &variables)?.durable()
+}
+
+fn read_tree(checkpoint: &Checkpoint, name: &str) -> Result<Vec<u8>> {
+    let entry = checkpoint.manifest().variable(0, name)?;
+    let bytes = entry.description.bytes().unwrap_or(0);
+    let mut out = crate::restore::zeroed(bytes)?;
+    checkpoint.read_bytes(entry, 0..bytes, &mut out)?;
+    Ok(out)
+}

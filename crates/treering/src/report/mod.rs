@@ -1,0 +1,66 @@
+//! Results as people read them: a sentence, and one page with figures.
+
+use crate::compare::{Answer, Outcome};
+use crate::error::{Error, Result};
+
+/// The page without its data.
+const PAGE: &str = include_str!("page.html");
+/// Where the data goes.
+const PLACE: &str = "\"__TREERING_DATA__\"";
+
+/// A page with figures, complete in one file; `created` is when, as it is to be shown.
+pub fn html(outcome: &Outcome, created: &str) -> Result<String> {
+    let failed = |e| Error::usage(format!("the result cannot be written as JSON: {e}"));
+    let mut data = serde_json::to_value(outcome).map_err(failed)?;
+    data["created"] = created.into();
+    data["version"] = env!("CARGO_PKG_VERSION").into();
+    // What looks like the end of a script must not be one.
+    let data = data.to_string().replace("</", "<\\/");
+    Ok(PAGE.replacen(PLACE, &data, 1))
+}
+
+/// The verdict in a sentence.
+pub fn sentence(outcome: &Outcome) -> String {
+    let values: u64 = outcome.variables.iter().map(|v| v.values).sum();
+    let variables = outcome.variables.len();
+    if let Some(first) = &outcome.first {
+        let step = first.step.map_or(String::new(), |step| format!("step {step}, "));
+        let rank = if first.rank > 0 { format!("rank {}, ", first.rank) } else { String::new() };
+        let at = format!("{step}{rank}variable {}, index {}", first.variable, index(&first.index));
+        let values_there = match (first.a, first.b) {
+            (Some(a), Some(b)) => format!(": {a} and {b}"),
+            _ => String::new(),
+        };
+        let most = if outcome.stopped { "at least " } else { "" };
+        return format!(
+            "different: {most}{} of {values} values beyond their bounds; the first: {at}{values_there}",
+            outcome.differences
+        );
+    }
+    match outcome.verdict {
+        Answer::Different => "different: the two sides do not have the same variables".to_string(),
+        Answer::Undecided => {
+            let chunks: u64 = outcome.variables.iter().map(|v| v.undecided).sum();
+            format!("undecided: {chunks} chunks need their values to tell")
+        }
+        Answer::Equal => {
+            format!("equal: all {values} values of {variables} variables are within their bounds")
+        }
+    }
+}
+
+/// An index along all axes.
+pub fn index(index: &[u64]) -> String {
+    let parts: Vec<String> = index.iter().map(u64::to_string).collect();
+    format!("({})", parts.join(", "))
+}
+
+/// A size in a few digits.
+pub fn number(x: f64) -> String {
+    match x {
+        0.0 => "0".to_string(),
+        _ if !x.is_finite() => x.to_string(),
+        _ if (1e-3..1e6).contains(&x.abs()) => format!("{x:.4}"),
+        _ => format!("{x:.2e}"),
+    }
+}
