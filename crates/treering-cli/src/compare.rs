@@ -231,7 +231,15 @@ fn print_differences(outcome: &Outcome) {
     };
     let differing: Vec<_> = outcome.variables.iter().filter(|v| v.differences > 0).collect();
     let header = [
-        "variable", "step", "rank", "bound", "values", "beyond", "largest", "rms", "NaN",
+        "variable",
+        "step",
+        "rank",
+        "bound",
+        "values",
+        "beyond",
+        "largest",
+        "rms",
+        "NaN",
         "first index",
     ];
     let rows = differing.iter().take(ROWS).map(|v| row(v));
@@ -337,13 +345,19 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             let library = Library::open(&parsed.store)?;
             let vars = &arguments.options.vars;
             let count = library.make_trees(run, parsed.step, vars, &settings, &told)?;
-            made.push(format!("{} in {}#{run}+trees", output::count(count, "tree"), parsed.store.display()));
+            made.push(format!(
+                "{} in {}#{run}+trees",
+                output::count(count, "tree"),
+                parsed.store.display()
+            ));
             continue;
         }
         if let Some(to) = &arguments.to {
             let to = Place::parse(to)?;
             let (Some(run), Some(step)) = (&to.run, to.step) else {
-                return Err(Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP"));
+                return Err(
+                    Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP")
+                );
             };
             let side = open_side(place, raw.as_ref(), false)?;
             let store = treering::store::DirectoryStore::new(&to.store);

@@ -409,7 +409,8 @@ impl<'s> State<'s> {
 
 /// The bound that both sides' trees were made for, or that nothing may differ.
 fn own_bound(a: &Entry, b: &Entry) -> Bound {
-    let bounds = |entry: &Entry| entry.trees.iter().map(|t| t.entry.recipe.bound).collect::<Vec<_>>();
+    let bounds =
+        |entry: &Entry| entry.trees.iter().map(|t| t.entry.recipe.bound).collect::<Vec<_>>();
     let others = bounds(b);
     bounds(a).into_iter().find(|bound| others.contains(bound)).unwrap_or(Bound::EQUAL)
 }
@@ -436,7 +437,14 @@ struct Turn<'t> {
 }
 
 impl Turn<'_> {
-    fn take(&mut self, task: &Task, found: Result<Found>, pair: &Pair, step: Option<u64>, base: usize) {
+    fn take(
+        &mut self,
+        task: &Task,
+        found: Result<Found>,
+        pair: &Pair,
+        step: Option<u64>,
+        base: usize,
+    ) {
         let found = match found {
             Ok(found) => found,
             Err(error) => {

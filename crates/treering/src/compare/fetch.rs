@@ -169,11 +169,16 @@ impl Fetcher {
             return Ok(());
         }
         let (fd, from, place) = match &input.direct {
-            Some(direct) => (direct.as_raw_fd(), from - skew as u64, 0..(skew + len).next_multiple_of(ALIGN as usize)),
+            Some(direct) => (
+                direct.as_raw_fd(),
+                from - skew as u64,
+                0..(skew + len).next_multiple_of(ALIGN as usize),
+            ),
             None => (file.as_raw_fd(), from, skew..skew + len),
         };
         let buffer = &mut slot.buffers[side][place];
-        let read = Read { id: at * 2 + side, fd, from, buffer: buffer.as_mut_ptr(), len: buffer.len() };
+        let read =
+            Read { id: at * 2 + side, fd, from, buffer: buffer.as_mut_ptr(), len: buffer.len() };
         slot.waiting += 1;
         let submitted = match &mut self.engine {
             Some(engine) => engine.submit(read),
@@ -200,7 +205,8 @@ impl Fetcher {
         if !matches!(outcome, Ok(got) if got >= needed) {
             // Some file systems cannot read past the cache, and some reads come back short.
             let (start, skew) = (slot.range.start, slot.skews[side]);
-            let retried = inputs[side].blob.read_at(start, &mut slot.buffers[side][skew..skew + len]);
+            let retried =
+                inputs[side].blob.read_at(start, &mut slot.buffers[side][skew..skew + len]);
             if let Err(error) = retried {
                 if slot.waiting == 0 {
                     self.free.push(at);
@@ -218,12 +224,8 @@ impl Fetcher {
 /// Copies from the page cache, if all of it is there.
 fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
     let len = buffer.len();
-    let got = rustix::io::preadv2(
-        file,
-        &mut [IoSliceMut::new(buffer)],
-        from,
-        ReadWriteFlags::NOWAIT,
-    );
+    let got =
+        rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], from, ReadWriteFlags::NOWAIT);
     got == Ok(len)
 }
 

@@ -34,6 +34,6 @@ pub(crate) use settings::matches;
 pub use side::{Entry, Side, TreeView, read_trees};
 pub use sides::{FileSide, Golden, MemorySide, StoredSide, TREE_PREFIX, sidecar};
 pub(crate) use sides::{TREES_RUN, is_tree_file};
-pub(crate) use trees::{build as build_trees, put_head};
-pub use trees::{Prepared, TreeSettings, make_beside, record};
 pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};
+pub use trees::{Prepared, TreeSettings, make_beside, record};
+pub(crate) use trees::{build as build_trees, put_head};

@@ -183,7 +183,8 @@ impl Picture {
 
     pub(super) fn add(&mut self, index: &[u64], difference: f64) {
         let place = |i: usize| {
-            (index[self.axes[i]] as u128 * self.size[i] as u128 / self.extent[i].max(1) as u128) as u64
+            (index[self.axes[i]] as u128 * self.size[i] as u128 / self.extent[i].max(1) as u128)
+                as u64
         };
         let cell = (0..self.axes.len()).fold(0, |cell, i| cell * self.size[i] + place(i));
         // Something that has no size is still there.

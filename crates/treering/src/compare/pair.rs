@@ -66,7 +66,9 @@ impl<'a> Pair<'a> {
                     a.description.name
                 ),
             )
-            .hint("compare within the bound that the trees were made for; `treering show` tells it"));
+            .hint(
+                "compare within the bound that the trees were made for; `treering show` tells it",
+            ));
         }
         let trees = views.map(|views| {
             let recipe = views[0].entry.recipe;

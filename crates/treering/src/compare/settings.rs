@@ -75,7 +75,8 @@ impl Settings {
 
 /// Whether a name matches a pattern with `*` and `?`.
 pub(crate) fn matches(pattern: &str, name: &str) -> bool {
-    let (pattern, name): (Vec<char>, Vec<char>) = (pattern.chars().collect(), name.chars().collect());
+    let (pattern, name): (Vec<char>, Vec<char>) =
+        (pattern.chars().collect(), name.chars().collect());
     let (mut p, mut n) = (0, 0);
     // Where to go back to: the last star, and where it began to match.
     let mut star: Option<(usize, usize)> = None;
@@ -104,9 +105,14 @@ mod tests {
 
     #[test]
     fn patterns_match_as_in_a_shell() {
-        for (pattern, name) in
-            [("*", ""), ("v*", "vx"), ("v?", "vx"), ("*x*", "axbx"), ("a*b*c", "a1b2b3c"), ("é?", "éa")]
-        {
+        for (pattern, name) in [
+            ("*", ""),
+            ("v*", "vx"),
+            ("v?", "vx"),
+            ("*x*", "axbx"),
+            ("a*b*c", "a1b2b3c"),
+            ("é?", "éa"),
+        ] {
             assert!(matches(pattern, name), "{pattern} {name}");
         }
         for (pattern, name) in [("", "a"), ("v?", "v"), ("v", "vx"), ("a*b", "abc"), ("?", "")] {

@@ -86,7 +86,12 @@ pub fn read_trees<'a>(blob: Arc<dyn Blob + 'a>) -> Result<(TreeFile, Vec<TreeVie
     }
     let view = |entry: &TreeEntry| {
         let layout = entry.layout()?;
-        Ok(TreeView { entry: entry.clone(), layout, head: len / file.entries.len() as u64, blob: blob.clone() })
+        Ok(TreeView {
+            entry: entry.clone(),
+            layout,
+            head: len / file.entries.len() as u64,
+            blob: blob.clone(),
+        })
     };
     let views = file.entries.iter().map(view).collect::<Result<_>>()?;
     Ok((file, views))

@@ -70,8 +70,10 @@ impl FileSide {
                 ErrorKind::NotFound,
                 format!("{} has no file that can be compared", path.display()),
             )
-            .hint("it may hold .npy and .npz files, or raw ones of a type given with --type; a run \
-                   of a store is written STORE#RUN"));
+            .hint(
+                "it may hold .npy and .npz files, or raw ones of a type given with --type; a run \
+                   of a store is written STORE#RUN",
+            ));
         }
         Ok(side)
     }
@@ -269,7 +271,11 @@ impl StoredSide {
         &self.run
     }
 
-    fn checkpoint(&self, manifests: &[Manifest], step: Option<u64>) -> Result<Option<Arc<Checkpoint>>> {
+    fn checkpoint(
+        &self,
+        manifests: &[Manifest],
+        step: Option<u64>,
+    ) -> Result<Option<Arc<Checkpoint>>> {
         let manifest = manifests.iter().find(|m| Some(m.step) == step);
         let load = |m: &Manifest| Checkpoint::load(self.store.clone(), m.clone()).map(Arc::new);
         manifest.map(load).transpose()
@@ -352,9 +358,10 @@ impl Side for StoredSide {
         if let Some(later) = self.checkpoint(&self.afterwards, step)? {
             // A step that was done again has other data than its tree was made from.
             let root = |view: &TreeView| -> Option<Digest> {
-                let found = checkpoint.manifest().variables.iter().find(|v| {
-                    v.rank == view.entry.rank && v.description == view.entry.description
-                });
+                let found =
+                    checkpoint.manifest().variables.iter().find(|v| {
+                        v.rank == view.entry.rank && v.description == view.entry.description
+                    });
                 found.map(|v| v.root)
             };
             let views = self.trees(&later).into_iter();

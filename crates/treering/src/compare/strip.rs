@@ -225,7 +225,9 @@ impl Worker<'_> {
             found.listed.extend(part.listed);
             match found.pictures.is_empty() {
                 true => found.pictures = part.pictures,
-                false => found.pictures.iter_mut().zip(&part.pictures).for_each(|(p, q)| p.merge(q)),
+                false => {
+                    found.pictures.iter_mut().zip(&part.pictures).for_each(|(p, q)| p.merge(q))
+                }
             }
         }
         Ok(())

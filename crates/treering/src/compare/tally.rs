@@ -215,10 +215,20 @@ enum Quick {
     /// Are the bytes the same?
     Bytes,
     /// Are the bits of components of so many bytes the same, and no NaN, which is above this?
-    Bits { size: usize, infinity: u64 },
+    Bits {
+        size: usize,
+        infinity: u64,
+    },
     /// Are numbers of this format less apart than this?
-    F32 { abs: f32, rel: f32, format: Narrow },
-    F64 { abs: f64, rel: f64 },
+    F32 {
+        abs: f32,
+        rel: f32,
+        format: Narrow,
+    },
+    F64 {
+        abs: f64,
+        rel: f64,
+    },
 }
 
 /// How a number that fits into an f32 is written.
@@ -291,9 +301,7 @@ impl Quick {
                 match (format, rel == 0.0) {
                     (Narrow::F32, true) => near_f32(a, b, u32_of, |_| abs),
                     (Narrow::F32, false) => near_f32(a, b, u32_of, |b| abs + rel * b.abs()),
-                    (format, _) => {
-                        near_f32(a, b, |raw| wide(raw, format), |b| abs + rel * b.abs())
-                    }
+                    (format, _) => near_f32(a, b, |raw| wide(raw, format), |b| abs + rel * b.abs()),
                 }
             }
             Quick::F64 { abs, rel: 0.0 } => near_f64(a, b, |_| abs),

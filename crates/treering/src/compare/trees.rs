@@ -178,7 +178,8 @@ pub fn record(
             };
             let dtype = entry.description.dtype;
             let done = AtomicU64::new(0);
-            let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
+            let told =
+                |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
             let recipes = settings.recipes(dtype)?;
             for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
                 let tree = TreeEntry::new(&entry.description, &image);

@@ -394,9 +394,9 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
             _ => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
         },
     };
-    description
-        .check()
-        .map_err(|e| Error::damaged(format!("the description of a variable makes no sense: {e}")))?;
+    description.check().map_err(|e| {
+        Error::damaged(format!("the description of a variable makes no sense: {e}"))
+    })?;
     Ok(description)
 }
 

@@ -235,10 +235,9 @@ fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
     let fortran = reader.byte()? != 0;
     let bound = match reader.byte()? {
         0 => Bound::Bits,
-        1 => Bound::Within {
-            abs: f64::from_bits(reader.u64()?),
-            rel: f64::from_bits(reader.u64()?),
-        },
+        1 => {
+            Bound::Within { abs: f64::from_bits(reader.u64()?), rel: f64::from_bits(reader.u64()?) }
+        }
         2 => Bound::Ulp(reader.u64()?),
         _ => return Err(Error::damaged("a tree has an unknown bound")),
     };
@@ -253,7 +252,9 @@ fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
         _ => return Err(Error::damaged("a tree has an unknown grid")),
     };
     let recipe = Recipe { bound, grid, chunk: reader.u32()?, planes: reader.byte()? };
-    let sound = recipe.check().is_ok() && bound.check().is_ok() && grid.fits(description.dtype)
+    let sound = recipe.check().is_ok()
+        && bound.check().is_ok()
+        && grid.fits(description.dtype)
         && (grid != Grid::Bits || recipe.planes == 0);
     if !sound {
         return Err(Error::damaged("a tree has an impossible recipe"));

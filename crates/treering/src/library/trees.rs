@@ -2,7 +2,9 @@
 
 use super::{Library, Progress};
 use crate::array::{DType, Variable};
-use crate::compare::{Entry, Side, StoredSide, TREE_PREFIX, TREES_RUN, TreeSettings, build_trees, matches, put_head};
+use crate::compare::{
+    Entry, Side, StoredSide, TREE_PREFIX, TREES_RUN, TreeSettings, build_trees, matches, put_head,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TREE_FRONT;
 use crate::merkle::Digest;

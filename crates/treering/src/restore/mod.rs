@@ -17,4 +17,4 @@ pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{Restored, VariableBlob, zeroed};
 pub(crate) use fetch::{check_frames, read_footer};
-pub(crate) use log::{lineage, Log, named_packs, packs_of, runs, settle_logs};
+pub(crate) use log::{Log, lineage, named_packs, packs_of, runs, settle_logs};

@@ -48,13 +48,11 @@ impl Blob for Extent {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(buffer, self.offset + offset).map_err(|error| {
-            match error.kind() {
-                std::io::ErrorKind::UnexpectedEof => {
-                    Error::damaged("a file became shorter while it was read").at(&self.name)
-                }
-                _ => Error::io("cannot read a file", error).at(&self.name),
+        self.file.read_exact_at(buffer, self.offset + offset).map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => {
+                Error::damaged("a file became shorter while it was read").at(&self.name)
             }
+            _ => Error::io("cannot read a file", error).at(&self.name),
         })
     }
 

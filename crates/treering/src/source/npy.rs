@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn heads_are_understood_and_junk_is_refused() {
-        let plain = head("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n").unwrap();
+        let plain =
+            head("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n").unwrap();
         assert_eq!((plain.dtype, plain.swapped, plain.fortran), (DType::F32, false, false));
         assert_eq!(plain.shape, [3, 4]);
         let other = head("{'shape': (7,), 'fortran_order': True, 'descr': '>c16'}").unwrap();

@@ -111,8 +111,20 @@ mod tests {
             let bound = Bound::parse(text).unwrap();
             assert_eq!(Bound::parse(&bound.to_string()).unwrap(), bound);
         }
-        for junk in ["", "abs", "abs:", "abs:x", "abs:-1", "abs:NaN", "rel:inf", "ulp:-1", "ulp:1.5",
-            "abs:1,abs:2", "x:1", "abs:1,ulp:2"] {
+        for junk in [
+            "",
+            "abs",
+            "abs:",
+            "abs:x",
+            "abs:-1",
+            "abs:NaN",
+            "rel:inf",
+            "ulp:-1",
+            "ulp:1.5",
+            "abs:1,abs:2",
+            "x:1",
+            "abs:1,ulp:2",
+        ] {
             assert!(Bound::parse(junk).is_err(), "{junk}");
         }
     }

@@ -158,8 +158,11 @@ impl Worker {
             Some(loops) => {
                 let stride = out.planes.len() / count / (self.planes.max(1) as usize);
                 let from = (at * stride).min(out.planes.len());
-                let planes =
-                    Planes { out: &mut out.planes[from..], pitch: count * stride, count: self.planes };
+                let planes = Planes {
+                    out: &mut out.planes[from..],
+                    pitch: count * stride,
+                    count: self.planes,
+                };
                 let done = loops.chunk(data, planes);
                 nans = done.nans;
                 done.leaf

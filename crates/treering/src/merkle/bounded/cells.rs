@@ -55,7 +55,9 @@ impl Loops {
     #[inline(always)]
     fn chunk_any(&self, data: &[u8], planes: Planes, vectors: bool) -> Done {
         match (self.grid, self.component.mantissa) {
-            (Grid::Uniform { e, m }, 52) => self.wide(data, planes, vectors, |b| uniform_wide(b, e, m)),
+            (Grid::Uniform { e, m }, 52) => {
+                self.wide(data, planes, vectors, |b| uniform_wide(b, e, m))
+            }
             (Grid::Uniform { e, m: 31 }, 23) => {
                 let scale = 2f32.powi(-(e as i32));
                 self.narrow::<4>(data, planes, vectors, f32_bits, |b| uniform(b, scale))
@@ -76,13 +78,19 @@ impl Loops {
                 self.wide(data, planes, vectors, |b| ordinal_wide(b, s, denormals))
             }
             (Grid::Ordinal { s, denormals }, 23) => {
-                self.narrow::<4>(data, planes, vectors, f32_bits, |b| ordinal::<23, 31>(b, s, denormals))
+                self.narrow::<4>(data, planes, vectors, f32_bits, |b| {
+                    ordinal::<23, 31>(b, s, denormals)
+                })
             }
             (Grid::Ordinal { s, denormals }, 10) => {
-                self.narrow::<2>(data, planes, vectors, f16_bits, |b| ordinal::<10, 15>(b, s, denormals))
+                self.narrow::<2>(data, planes, vectors, f16_bits, |b| {
+                    ordinal::<10, 15>(b, s, denormals)
+                })
             }
             (Grid::Ordinal { s, denormals }, _) => {
-                self.narrow::<2>(data, planes, vectors, f16_bits, |b| ordinal::<7, 15>(b, s, denormals))
+                self.narrow::<2>(data, planes, vectors, f16_bits, |b| {
+                    ordinal::<7, 15>(b, s, denormals)
+                })
             }
             (Grid::Bits, _) => unreachable!("bits have no cells"),
         }
@@ -111,8 +119,12 @@ impl Loops {
             }
             let first = number * SEGMENT;
             let keys = first..first + values.len();
-            let (a, b) =
-                lanes::sums(cells, &self.keys.first[keys.clone()], &self.keys.second[keys], vectors);
+            let (a, b) = lanes::sums(
+                cells,
+                &self.keys.first[keys.clone()],
+                &self.keys.second[keys],
+                vectors,
+            );
             done.leaf[0] = done.leaf[0].wrapping_add(a);
             done.leaf[1] = done.leaf[1].wrapping_add(b);
             planes.put(first, cells, vectors);
@@ -125,7 +137,13 @@ impl Loops {
     }
 
     #[inline(always)]
-    fn wide(&self, data: &[u8], mut planes: Planes, vectors: bool, cell: impl Fn(u64) -> u64) -> Done {
+    fn wide(
+        &self,
+        data: &[u8],
+        mut planes: Planes,
+        vectors: bool,
+        cell: impl Fn(u64) -> u64,
+    ) -> Done {
         let mut cells = [0u64; SEGMENT];
         let mut done = Done { leaf: [0; 2], nans: 0 };
         for (number, part) in data.chunks(SEGMENT * 8).enumerate() {
@@ -140,9 +158,10 @@ impl Loops {
             }
             let first = number * SEGMENT;
             let keys = &self.keys.wide[first..first + values.len()];
-            let sum = cells.iter().zip(keys).fold(0u128, |sum, (t, k)| {
-                sum.wrapping_add(*t as u128 * *k as u128)
-            });
+            let sum = cells
+                .iter()
+                .zip(keys)
+                .fold(0u128, |sum, (t, k)| sum.wrapping_add(*t as u128 * *k as u128));
             add_wide(&mut done.leaf, sum);
             let mut low = [0u32; SEGMENT];
             low.iter_mut().zip(&*cells).for_each(|(low, cell)| *low = *cell as u32);
@@ -165,8 +184,8 @@ impl Loops {
         done: &mut Done,
     ) {
         let top = 8 * self.component.bytes as u32 - 1;
-        let exponent = ((1u64 << (top - self.component.mantissa as u32)) - 1)
-            << self.component.mantissa;
+        let exponent =
+            ((1u64 << (top - self.component.mantissa as u32)) - 1) << self.component.mantissa;
         for (at, _) in none.enumerate().filter(|(_, none)| *none) {
             let bits = bits(at);
             let nan = bits & ((1 << top) - 1) > exponent;
@@ -325,4 +344,3 @@ fn ordinal_wide(bits: u64, s: u8, denormals: bool) -> u64 {
     let t = ((rest >> s) ^ negative_wide(bits)) ^ MIDDLE_WIDE;
     if rest < 0x7ff << 52 && counted { t } else { 0 }
 }
-

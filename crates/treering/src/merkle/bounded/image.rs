@@ -112,7 +112,18 @@ impl Layout {
             .and_then(|all| take(all, plane_count as u64))
             .ok_or_else(too_large)?;
         let strip = (STRIP_BYTES / chunk).clamp(8, NODE);
-        Ok(Layout { chunks, chunk, bytes, levels, leaves, nans, planes, plane_count, stride, strip })
+        Ok(Layout {
+            chunks,
+            chunk,
+            bytes,
+            levels,
+            leaves,
+            nans,
+            planes,
+            plane_count,
+            stride,
+            strip,
+        })
     }
 
     /// The length of the image.

@@ -56,8 +56,7 @@ unsafe fn sums_avx2(cells: &[u32], first: &[u32], second: &[u32]) -> (usize, u64
     }
     let total = |pair: [__m256i; 2]| {
         let both = _mm256_add_epi64(pair[0], pair[1]);
-        let half =
-            _mm_add_epi64(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
+        let half = _mm_add_epi64(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
         (_mm_cvtsi128_si64(half) as u64)
             .wrapping_add(_mm_cvtsi128_si64(_mm_unpackhi_epi64(half, half)) as u64)
     };

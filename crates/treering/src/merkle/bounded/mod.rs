@@ -55,8 +55,8 @@ mod lanes;
 mod sketch;
 
 pub use bound::Bound;
-pub use build::{Builder, NODE};
 pub(crate) use build::root as tree_root;
+pub use build::{Builder, NODE};
 pub(crate) use cells::widen_f16;
 pub use grid::Grid;
 pub(crate) use image::leaf_at;

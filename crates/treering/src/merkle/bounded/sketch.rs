@@ -76,8 +76,9 @@ impl Sketch {
             true => Verdict::More,
             // Cells at least half the planes' range apart, or something without a cell on one side
             // only, which is further from all cells than this.
-            false if self.everything_has_its_cell()
-                && self.grid.is_beyond(self.dtype, self.bound, 1 << (self.planes - 1)) =>
+            false
+                if self.everything_has_its_cell()
+                    && self.grid.is_beyond(self.dtype, self.bound, 1 << (self.planes - 1)) =>
             {
                 Verdict::Somewhere
             }
@@ -115,10 +116,7 @@ impl Sketch {
 
     fn sum_planes<const P: usize>(&self, a: &[&[u8]], b: &[&[u8]], sums: &mut [[u128; 2]; 8]) {
         let words = self.components.div_ceil(64);
-        let split = |planes: &[&[u8]]| -> [_; P] {
-            std::array::from_fn(|plane| &planes[plane].as_chunks::<8>().0[..words])
-        };
-        let (a, b): ([&[[u8; 8]]; P], [&[[u8; 8]]; P]) = (split(a), split(b));
+        let (a, b) = (in_words::<P>(a, words), in_words::<P>(b, words));
         for word in 0..words {
             let mut difference = [0u64; P];
             let x = std::array::from_fn(|plane| u64::from_le_bytes(a[plane][word]));
@@ -162,6 +160,11 @@ impl Sketch {
             None => Verdict::Within,
         }
     }
+}
+
+/// The planes in words of eight bytes.
+fn in_words<'p, const P: usize>(planes: &[&'p [u8]], words: usize) -> [&'p [[u8; 8]]; P] {
+    std::array::from_fn(|plane| &planes[plane].as_chunks::<8>().0[..words])
 }
 
 /// Subtracts 64 numbers at a time, bit by bit: y − x. Where the result is not 0.
