@@ -276,7 +276,8 @@ impl<'s> State<'s> {
             let _standard = StandardFloats::set();
             let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
             let fetcher = Fetcher::new(settings.reading);
-            let mut worker = Worker { fetcher, meter, clock, list, pictures };
+            let room = Default::default();
+            let mut worker = Worker { fetcher, meter, clock, list, pictures, room };
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(at) else { return };

@@ -105,6 +105,16 @@ impl TreeView<'_> {
         Ok(bytes)
     }
 
+    /// Says that a part of the body will be read soon, so that the disk is busy meanwhile.
+    pub(super) fn expect(&self, range: Range<u64>) {
+        if let Some((file, _, base)) = self.blob.file() {
+            let len = std::num::NonZero::new(range.end - range.start);
+            let at = base + self.entry.offset + range.start;
+            // Whether the system listens changes nothing but the time.
+            let _ = rustix::fs::fadvise(file, at, len, rustix::fs::Advice::WillNeed);
+        }
+    }
+
     pub(super) fn read_into(&self, at: u64, out: &mut [u8], meter: &Meter) -> Result<()> {
         meter.add(out.len() as u64);
         self.blob.read_at(self.entry.offset + at, out)

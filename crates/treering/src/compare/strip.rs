@@ -66,6 +66,8 @@ pub(super) struct Worker<'w> {
     pub(super) clock: &'w Clock,
     pub(super) list: bool,
     pub(super) pictures: bool,
+    /// Memory for planes, used again and again.
+    pub(super) room: [Vec<u8>; 2],
 }
 
 impl Worker<'_> {
@@ -129,7 +131,7 @@ impl Worker<'_> {
 
     /// The chunks that the sketches leave open.
     fn sketches(
-        &self,
+        &mut self,
         pair: &Pair,
         trees: &Trees,
         strip: u64,
@@ -149,8 +151,12 @@ impl Worker<'_> {
         }
         let probes = flagged.len().min(PROBES);
         let dense = flagged.len() * 8 >= all;
+        if dense {
+            trees.expect_planes(strip, FIRST_PLANES);
+        }
         let mut open = Vec::new();
-        let mut planes = Planes::new(trees.views, strip, &chunks, self.meter);
+        let room = std::mem::take(&mut self.room);
+        let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
         for (number, (chunk, leaves)) in flagged.iter().enumerate() {
             if number == probes && values && open.len() == probes {
                 open.extend(flagged[probes..].iter().map(|(chunk, _)| *chunk));
@@ -169,6 +175,7 @@ impl Worker<'_> {
                 false => note(pair, *chunk, verdict, found),
             }
         }
+        self.room = planes.all;
         Ok(open)
     }
 
@@ -358,6 +365,7 @@ impl<'a> Planes<'a> {
         strip: u64,
         chunks: &Range<u64>,
         meter: &'a Meter,
+        all: [Vec<u8>; 2],
     ) -> Self {
         Planes {
             views,
@@ -365,7 +373,7 @@ impl<'a> Planes<'a> {
             chunks: chunks.clone(),
             meter,
             whole: false,
-            all: Default::default(),
+            all,
             all_count: 0,
             one: Default::default(),
             one_chunk: u64::MAX,
@@ -379,9 +387,12 @@ impl<'a> Planes<'a> {
             for (side, view) in self.views.iter().enumerate() {
                 if self.all_count < count {
                     let more = view.layout.planes_of(self.strip, self.all_count..count);
-                    let old = self.all[side].len();
-                    self.all[side].resize(old + (more.end - more.start) as usize, 0);
-                    view.read_into(more.start, &mut self.all[side][old..], self.meter)?;
+                    let start = view.layout.planes_of(self.strip, 0..0).start;
+                    let place = (more.start - start) as usize..(more.end - start) as usize;
+                    if self.all[side].len() < place.end {
+                        self.all[side].resize(place.end, 0);
+                    }
+                    view.read_into(more.start, &mut self.all[side][place], self.meter)?;
                 }
             }
             self.all_count = self.all_count.max(count);

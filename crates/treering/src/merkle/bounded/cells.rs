@@ -33,7 +33,7 @@ pub(super) struct Loops {
 impl Loops {
     pub(super) fn new(component: Component, grid: Grid, chunk: usize, vectors: bool) -> Self {
         let keys = Keys::of(chunk / component.bytes, component.wide);
-        Loops { component, grid, keys, vectors: vectors && has_vectors() }
+        Loops { component, grid, keys, vectors: vectors && lanes::has_vectors() }
     }
 
     /// The leaf and the planes of one chunk.
@@ -194,13 +194,6 @@ impl Loops {
             self.keys.add_none(&mut done.leaf, first + at, bits);
         }
     }
-}
-
-fn has_vectors() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("bmi2");
-    #[cfg(not(target_arch = "x86_64"))]
-    false
 }
 
 /// Asks for what comes after a segment of data.

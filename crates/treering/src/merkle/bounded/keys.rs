@@ -1,6 +1,6 @@
 //! The public keys of the sums, and the sums.
 
-use super::Leaf;
+use super::{Leaf, lanes};
 use std::sync::{Arc, Mutex};
 
 /// The keys of a chunk: for 32-bit cells those of two sums, for 64-bit cells those of one.
@@ -8,6 +8,7 @@ pub(crate) struct Keys {
     pub(crate) first: Vec<u32>,
     pub(crate) second: Vec<u32>,
     pub(crate) wide: Vec<u64>,
+    vectors: bool,
 }
 
 impl Keys {
@@ -25,12 +26,14 @@ impl Keys {
 
     fn make(count: usize, wide: bool) -> Keys {
         let words = (0..count as u64).map(|i| mix(2 * i + u64::from(wide)));
+        let vectors = lanes::has_vectors();
         match wide {
-            true => Keys { first: Vec::new(), second: Vec::new(), wide: words.collect() },
+            true => Keys { first: Vec::new(), second: Vec::new(), wide: words.collect(), vectors },
             false => Keys {
                 first: words.clone().map(|w| w as u32).collect(),
                 second: words.map(|w| (w >> 32) as u32).collect(),
                 wide: Vec::new(),
+                vectors,
             },
         }
     }
@@ -39,26 +42,20 @@ impl Keys {
         self.first.len().max(self.wide.len())
     }
 
-    /// Adds up the keys of the components whose bits are set, the lowest bit being component `first`.
+    /// Adds up the keys of the components whose bits are set, the lowest bit being component `first`,
+    /// a multiple of 64.
     #[inline]
     pub(crate) fn add_marked(&self, sums: &mut [u128; 2], first: usize, mut bits: u64) {
-        match self.wide.is_empty() {
-            true => {
-                let (mut a, mut b) = (0u64, 0u64);
-                while bits != 0 {
-                    let at = first + bits.trailing_zeros() as usize;
-                    bits &= bits - 1;
-                    a += self.first[at] as u64;
-                    b += self.second[at] as u64;
-                }
-                sums[0] += a as u128;
-                sums[1] += b as u128;
-            }
-            false => {
-                while bits != 0 {
-                    sums[0] += self.wide[first + bits.trailing_zeros() as usize] as u128;
-                    bits &= bits - 1;
-                }
+        if let Some(keys) = self.first.as_chunks::<64>().0.get(first / 64) {
+            let others = &self.second.as_chunks::<64>().0[first / 64];
+            let (a, b) = lanes::marked(keys, others, bits, self.vectors);
+            sums[0] += a as u128;
+            sums[1] += b as u128;
+        } else {
+            let keys = &self.wide[first..first + 64];
+            while bits != 0 {
+                sums[0] += keys[bits.trailing_zeros() as usize] as u128;
+                bits &= bits - 1;
             }
         }
     }

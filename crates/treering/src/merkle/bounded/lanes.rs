@@ -54,13 +54,8 @@ unsafe fn sums_avx2(cells: &[u32], first: &[u32], second: &[u32]) -> (usize, u64
         b[0] = _mm256_add_epi64(b[0], _mm256_mul_epu32(t, l));
         b[1] = _mm256_add_epi64(b[1], _mm256_mul_epu32(odd, _mm256_srli_epi64::<32>(l)));
     }
-    let total = |pair: [__m256i; 2]| {
-        let both = _mm256_add_epi64(pair[0], pair[1]);
-        let half = _mm_add_epi64(_mm256_castsi256_si128(both), _mm256_extracti128_si256::<1>(both));
-        (_mm_cvtsi128_si64(half) as u64)
-            .wrapping_add(_mm_cvtsi128_si64(_mm_unpackhi_epi64(half, half)) as u64)
-    };
-    (whole, total(a), total(b))
+    let (a, b) = (_mm256_add_epi64(a[0], a[1]), _mm256_add_epi64(b[0], b[1]));
+    (whole, total_avx2(a), total_avx2(b))
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -87,6 +82,72 @@ unsafe fn sums_sse2(cells: &[u32], first: &[u32], second: &[u32]) -> (usize, u64
         };
         (whole, total(a), total(b))
     }
+}
+
+/// The sums of those of 64 keys of two rows whose bits are set.
+#[inline]
+pub(super) fn marked(first: &[u32; 64], second: &[u32; 64], mut bits: u64, vectors: bool) -> (u64, u64) {
+    #[cfg(target_arch = "x86_64")]
+    if vectors && bits.count_ones() > FEW {
+        // SAFETY: the caller has looked for AVX2.
+        return unsafe { marked_avx2(first, second, bits) };
+    }
+    let _ = vectors;
+    let (mut a, mut b) = (0u64, 0u64);
+    while bits != 0 {
+        let at = bits.trailing_zeros() as usize;
+        bits &= bits - 1;
+        a += first[at] as u64;
+        b += second[at] as u64;
+    }
+    (a, b)
+}
+
+/// Up to so many bits are faster one by one.
+#[cfg(target_arch = "x86_64")]
+const FEW: u32 = 6;
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn marked_avx2(first: &[u32; 64], second: &[u32; 64], bits: u64) -> (u64, u64) {
+    let select = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    let low = _mm256_set1_epi64x(0xffff_ffff);
+    let (mut a, mut b) = (_mm256_setzero_si256(), _mm256_setzero_si256());
+    for eight in 0..8 {
+        let byte = _mm256_set1_epi32((bits >> (8 * eight)) as i32);
+        let mask = _mm256_cmpeq_epi32(_mm256_and_si256(byte, select), select);
+        // SAFETY: eight keys follow.
+        let (k, l) = unsafe {
+            (
+                _mm256_loadu_si256(first.as_ptr().add(8 * eight).cast()),
+                _mm256_loadu_si256(second.as_ptr().add(8 * eight).cast()),
+            )
+        };
+        let (k, l) = (_mm256_and_si256(k, mask), _mm256_and_si256(l, mask));
+        a = _mm256_add_epi64(a, _mm256_and_si256(k, low));
+        a = _mm256_add_epi64(a, _mm256_srli_epi64::<32>(k));
+        b = _mm256_add_epi64(b, _mm256_and_si256(l, low));
+        b = _mm256_add_epi64(b, _mm256_srli_epi64::<32>(l));
+    }
+    (total_avx2(a), total_avx2(b))
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+fn total_avx2(lanes: __m256i) -> u64 {
+    let half = _mm_add_epi64(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
+    let high = _mm_cvtsi128_si64(_mm_unpackhi_epi64(half, half)) as u64;
+    (_mm_cvtsi128_si64(half) as u64).wrapping_add(high)
+}
+
+/// Whether AVX2 is there.
+pub(super) fn has_vectors() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("bmi2");
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 impl Planes<'_> {
