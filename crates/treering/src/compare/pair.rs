@@ -79,7 +79,13 @@ impl<'a> Pair<'a> {
             let recipe = views[0].entry.recipe;
             let planes = recipe.planes.min(views[1].entry.recipe.planes);
             let sketch = Sketch::new(recipe.grid, dtype, bound, recipe.chunk, planes);
-            Trees { views, sketch, nodes: Vec::new(), with_nan: BTreeSet::new(), expected: AtomicU64::new(0) }
+            Trees {
+                views,
+                sketch,
+                nodes: Vec::new(),
+                with_nan: BTreeSet::new(),
+                expected: AtomicU64::new(0),
+            }
         });
         let (chunk, strip) = match &trees {
             Some(trees) => (trees.views[0].layout.chunk, trees.views[0].layout.strip),

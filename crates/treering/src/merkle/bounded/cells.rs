@@ -6,7 +6,7 @@
 
 use super::grid::Component;
 use super::keys::{Keys, add_wide};
-use super::lanes::{self, Planes};
+use super::lanes::{self, Cell, Planes};
 use super::{Grid, Leaf};
 use crate::merkle::prefetch;
 
@@ -55,45 +55,76 @@ impl Loops {
     #[inline(always)]
     fn chunk_any(&self, data: &[u8], planes: Planes, vectors: bool) -> Done {
         match (self.grid, self.component.mantissa) {
-            (Grid::Uniform { e, m }, 52) => {
-                self.wide(data, planes, vectors, |b| uniform_wide(b, e, m))
+            (Grid::Uniform { e, m: 63 }, 52) => {
+                let scale = 2f64.powi(-(e as i32));
+                match vectors {
+                    true => self.wide(data, planes, |b| pure_wide(b, scale, floor_in_vectors)),
+                    false => self.wide(data, planes, |b| pure_wide(b, scale, floor)),
+                }
             }
+            (Grid::Uniform { e, m }, 52) => self.wide(data, planes, |b| uniform_wide(b, e, m)),
             (Grid::Uniform { e, m: 31 }, 23) => {
                 let scale = 2f32.powi(-(e as i32));
-                self.narrow::<4>(data, planes, vectors, f32_bits, |b| uniform(b, scale))
+                let cell = Cell::Uniform(scale);
+                self.fused(data, planes, vectors, cell, |b| uniform(b, scale))
             }
             (Grid::Uniform { e, m }, 23) => {
                 let zones = Zones::new(e, m);
-                self.narrow::<4>(data, planes, vectors, f32_bits, |b| zones.cell(b))
+                self.narrow::<4>(data, planes, f32_bits, |b| zones.cell(b))
             }
             (Grid::Uniform { e, m }, 10) => {
                 let zones = Zones::new(e, m);
-                self.narrow::<2>(data, planes, vectors, f16_bits, |b| zones.cell(widen_f16(b)))
+                self.narrow::<2>(data, planes, f16_bits, |b| zones.cell(widen_f16(b)))
             }
             (Grid::Uniform { e, m }, _) => {
                 let zones = Zones::new(e, m);
-                self.narrow::<2>(data, planes, vectors, f16_bits, |b| zones.cell(b << 16))
+                self.narrow::<2>(data, planes, f16_bits, |b| zones.cell(b << 16))
             }
             (Grid::Ordinal { s, denormals }, 52) => {
-                self.wide(data, planes, vectors, |b| ordinal_wide(b, s, denormals))
+                self.wide(data, planes, |b| ordinal_wide(b, s, denormals))
             }
             (Grid::Ordinal { s, denormals }, 23) => {
-                self.narrow::<4>(data, planes, vectors, f32_bits, |b| {
-                    ordinal::<23, 31>(b, s, denormals)
-                })
+                let cell = Cell::Ordinal(s, denormals);
+                self.fused(data, planes, vectors, cell, |b| ordinal::<23, 31>(b, s, denormals))
             }
             (Grid::Ordinal { s, denormals }, 10) => {
-                self.narrow::<2>(data, planes, vectors, f16_bits, |b| {
-                    ordinal::<10, 15>(b, s, denormals)
-                })
+                self.narrow::<2>(data, planes, f16_bits, |b| ordinal::<10, 15>(b, s, denormals))
             }
             (Grid::Ordinal { s, denormals }, _) => {
-                self.narrow::<2>(data, planes, vectors, f16_bits, |b| {
-                    ordinal::<7, 15>(b, s, denormals)
-                })
+                self.narrow::<2>(data, planes, f16_bits, |b| ordinal::<7, 15>(b, s, denormals))
             }
             (Grid::Bits, _) => unreachable!("bits have no cells"),
         }
+    }
+
+    /// f32 values, in registers where everything has a cell.
+    #[inline(always)]
+    fn fused(
+        &self,
+        data: &[u8],
+        mut planes: Planes,
+        vectors: bool,
+        in_vectors: Cell,
+        cell: impl Fn(u32) -> u32,
+    ) -> Done {
+        let mut done = Done { leaf: [0; 2], nans: 0 };
+        for (number, part) in data.as_chunks::<4>().0.chunks(SEGMENT).enumerate() {
+            let first = number * SEGMENT;
+            let keys = (&self.keys.first[first..], &self.keys.second[first..]);
+            let fused = lanes::fused(part, keys, in_vectors, first, &mut planes, vectors);
+            let rest = match fused.none {
+                true => 0,
+                false => {
+                    done.leaf[0] = done.leaf[0].wrapping_add(fused.sums.0);
+                    done.leaf[1] = done.leaf[1].wrapping_add(fused.sums.1);
+                    fused.done
+                }
+            };
+            if rest < part.len() {
+                self.segment(&part[rest..], first + rest, &mut planes, &mut done, f32_bits, &cell);
+            }
+        }
+        done
     }
 
     #[inline(always)]
@@ -101,71 +132,65 @@ impl Loops {
         &self,
         data: &[u8],
         mut planes: Planes,
-        vectors: bool,
         load: impl Fn(&[u8; SIZE]) -> u32,
         cell: impl Fn(u32) -> u32,
     ) -> Done {
-        let mut cells = [0u32; SEGMENT];
         let mut done = Done { leaf: [0; 2], nans: 0 };
-        for (number, part) in data.chunks(SEGMENT * SIZE).enumerate() {
-            let values = part.as_chunks::<SIZE>().0;
-            let cells = &mut cells[..values.len()];
-            let mut none = 0u32;
-            ask_for(part);
-            for (cell_out, raw) in cells.iter_mut().zip(values) {
-                let t = cell(load(raw));
-                none |= u32::from(t == 0);
-                *cell_out = t;
-            }
-            let first = number * SEGMENT;
-            let keys = first..first + values.len();
-            let (a, b) = lanes::sums(
-                cells,
-                &self.keys.first[keys.clone()],
-                &self.keys.second[keys],
-                vectors,
-            );
-            done.leaf[0] = done.leaf[0].wrapping_add(a);
-            done.leaf[1] = done.leaf[1].wrapping_add(b);
-            planes.put(first, cells, vectors);
-            if none != 0 {
-                let bits = |at: usize| load(&values[at]) as u64;
-                self.none(first, cells.iter().map(|t| *t == 0), bits, &mut done);
-            }
+        for (number, part) in data.as_chunks::<SIZE>().0.chunks(SEGMENT).enumerate() {
+            self.segment(part, number * SEGMENT, &mut planes, &mut done, &load, &cell);
         }
         done
     }
 
+    /// Values from component `first` of a chunk on.
     #[inline(always)]
-    fn wide(
+    fn segment<const SIZE: usize>(
         &self,
-        data: &[u8],
-        mut planes: Planes,
-        vectors: bool,
-        cell: impl Fn(u64) -> u64,
-    ) -> Done {
-        let mut cells = [0u64; SEGMENT];
+        values: &[[u8; SIZE]],
+        first: usize,
+        planes: &mut Planes,
+        done: &mut Done,
+        load: impl Fn(&[u8; SIZE]) -> u32,
+        cell: impl Fn(u32) -> u32,
+    ) {
+        let mut cells = [0u32; SEGMENT];
+        let cells = &mut cells[..values.len()];
+        let mut none = 0u32;
+        ask_for(values.as_flattened());
+        for (cell_out, raw) in cells.iter_mut().zip(values) {
+            let t = cell(load(raw));
+            none |= u32::from(t == 0);
+            *cell_out = t;
+        }
+        let keys = first..first + values.len();
+        let (a, b) = lanes::sums(cells, &self.keys.first[keys.clone()], &self.keys.second[keys]);
+        done.leaf[0] = done.leaf[0].wrapping_add(a);
+        done.leaf[1] = done.leaf[1].wrapping_add(b);
+        planes.put(first, cells);
+        if none != 0 {
+            let bits = |at: usize| load(&values[at]) as u64;
+            self.none(first, cells.iter().map(|t| *t == 0), bits, done);
+        }
+    }
+
+    #[inline(always)]
+    fn wide(&self, data: &[u8], mut planes: Planes, cell: impl Fn(u64) -> u64) -> Done {
         let mut done = Done { leaf: [0; 2], nans: 0 };
-        for (number, part) in data.chunks(SEGMENT * 8).enumerate() {
-            let values = part.as_chunks::<8>().0;
-            let cells = &mut cells[..values.len()];
+        let (mut cells, mut low) = ([0u64; SEGMENT], [0u32; SEGMENT]);
+        for (number, values) in data.as_chunks::<8>().0.chunks(SEGMENT).enumerate() {
+            let first = number * SEGMENT;
+            let (cells, low) = (&mut cells[..values.len()], &mut low[..values.len()]);
             let mut none = 0u64;
-            ask_for(part);
-            for (cell_out, raw) in cells.iter_mut().zip(values) {
+            ask_for(values.as_flattened());
+            for ((cell_out, low), raw) in cells.iter_mut().zip(low.iter_mut()).zip(values) {
                 let t = cell(u64::from_le_bytes(*raw));
                 none |= u64::from(t == 0);
                 *cell_out = t;
+                *low = t as u32;
             }
-            let first = number * SEGMENT;
             let keys = &self.keys.wide[first..first + values.len()];
-            let sum = cells
-                .iter()
-                .zip(keys)
-                .fold(0u128, |sum, (t, k)| sum.wrapping_add(*t as u128 * *k as u128));
-            add_wide(&mut done.leaf, sum);
-            let mut low = [0u32; SEGMENT];
-            low.iter_mut().zip(&*cells).for_each(|(low, cell)| *low = *cell as u32);
-            planes.put(first, &low[..cells.len()], vectors);
+            add_wide(&mut done.leaf, lanes::sum_wide(cells, keys));
+            planes.put(first, low);
             if none != 0 {
                 let bits = |at: usize| u64::from_le_bytes(values[at]);
                 self.none(first, cells.iter().map(|t| *t == 0), bits, &mut done);
@@ -214,21 +239,15 @@ fn f16_bits(raw: &[u8; 2]) -> u32 {
     u16::from_le_bytes(*raw) as u32
 }
 
-/// The same number as an f32; every f16 is one.
+/// The same number as an f32; every f16 is one. Without branches, and without arithmetic on denormals.
 #[inline(always)]
 pub(crate) fn widen_f16(bits: u32) -> u32 {
     let (sign, rest) = ((bits & 0x8000) << 16, bits & 0x7fff);
-    if rest >= 0x7c00 {
-        return sign | 0x7f80_0000 | (rest & 0x3ff) << 13;
-    }
-    if rest >= 0x400 {
-        return sign | (rest << 13) + (112 << 23);
-    }
-    if rest == 0 {
-        return sign;
-    }
-    let up = rest.leading_zeros() - 21;
-    sign | ((113 - up) << 23) | ((rest << up & 0x3ff) << 13)
+    let normal = (rest << 13) + (112 << 23);
+    let special = rest << 13 | 0x7f80_0000;
+    let denormal = (rest as i32 as f32 * 2f32.powi(-24)).to_bits();
+    let finite = if rest < 0x400 { denormal } else { normal };
+    sign | if rest < 0x7c00 { finite } else { special }
 }
 
 /// The sign of everything but −0, as a mask.
@@ -305,7 +324,35 @@ fn negative_wide(bits: u64) -> u64 {
     (bits > 1 << 63) as u64 * u64::MAX
 }
 
-/// The same as [`uniform`] and [`Zones::cell`], in integers: the fraction is shifted into place.
+/// The same as [`uniform`].
+#[inline(always)]
+fn pure_wide(bits: u64, scale: f64, floor: impl Fn(f64) -> u64) -> u64 {
+    let scaled = f64::from_bits(bits & (u64::MAX >> 1)) * scale;
+    let inside = scaled < 2f64.powi(63);
+    let t = floor(if inside { scaled } else { 0.0 });
+    let t = (t ^ negative_wide(bits)) ^ MIDDLE_WIDE;
+    if inside { t } else { 0 }
+}
+
+/// The whole part of a number from 0 to below 2^63.
+#[inline(always)]
+fn floor(x: f64) -> u64 {
+    // SAFETY: the number is in the range of the type.
+    (unsafe { x.to_int_unchecked::<i64>() }) as u64
+}
+
+/// The same where vectors have no such instruction: below 2^52, the whole part is the fraction of its
+/// sum with 2^52; from there on numbers are whole, and the fraction is shifted up.
+#[inline(always)]
+fn floor_in_vectors(x: f64) -> u64 {
+    const FRACTION: u64 = (1 << 52) - 1;
+    let small = (x.floor() + 2f64.powi(52)).to_bits() & FRACTION;
+    let bits = x.to_bits();
+    let large = (bits & FRACTION | 1 << 52) << ((bits >> 52).wrapping_sub(1075) & 15);
+    if x < 2f64.powi(52) { small } else { large }
+}
+
+/// The same as [`Zones::cell`], in integers: the fraction is shifted into place.
 #[inline(always)]
 fn uniform_wide(bits: u64, e: i16, m: u8) -> u64 {
     let rest = bits & (u64::MAX >> 1);

@@ -17,7 +17,8 @@ impl Keys {
         static MADE: Mutex<[Option<Arc<Keys>>; 2]> = Mutex::new([None, None]);
         let mut made = MADE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let made = &mut made[usize::from(wide)];
-        let count = count.next_multiple_of(64);
+        // The vector loops look one key further than they need.
+        let count = (count + 1).next_multiple_of(64);
         match made {
             Some(keys) if keys.len() >= count => keys.clone(),
             _ => made.insert(Arc::new(Keys::make(count, wide))).clone(),

@@ -11,82 +11,267 @@ pub(super) struct Planes<'a> {
     pub(super) count: u8,
 }
 
-/// The sums of products of cells with two rows of keys; `vectors` says that AVX2 is there.
+/// The sums of products of cells with two rows of keys. Two cells are taken as one word: processors
+/// multiply the halves of such words.
 #[inline(always)]
-pub(super) fn sums(cells: &[u32], first: &[u32], second: &[u32], vectors: bool) -> (u64, u64) {
-    let (first, second) = (&first[..cells.len()], &second[..cells.len()]);
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: the caller has looked for AVX2; all slices have the same length.
-    let (done, mut a, mut b) = unsafe {
-        match vectors {
-            true => sums_avx2(cells, first, second),
-            false => sums_sse2(cells, first, second),
-        }
+pub(super) fn sums(cells: &[u32], first: &[u32], second: &[u32]) -> (u64, u64) {
+    let products = |keys: &[u32]| {
+        cells.iter().zip(keys).fold(0u64, |sum, (t, k)| sum.wrapping_add(*t as u64 * *k as u64))
     };
-    #[cfg(not(target_arch = "x86_64"))]
-    let (done, mut a, mut b) = (0 * usize::from(vectors), 0u64, 0u64);
-    for at in done..cells.len() {
-        a = a.wrapping_add(cells[at] as u64 * first[at] as u64);
-        b = b.wrapping_add(cells[at] as u64 * second[at] as u64);
-    }
-    (a, b)
+    (products(first), products(second))
 }
 
-/// Even lanes are multiplied where they are, odd ones are shifted down first.
+/// The sum of products of cells with 64-bit keys, in sums that do not wait for each other.
+#[inline(always)]
+pub(super) fn sum_wide(cells: &[u64], keys: &[u64]) -> u128 {
+    let (fours, rest) = cells.as_chunks::<4>();
+    let (key_fours, key_rest) = keys.as_chunks::<4>();
+    let mut sums = [0u128; 4];
+    for (t, k) in fours.iter().zip(key_fours) {
+        for lane in 0..4 {
+            sums[lane] = sums[lane].wrapping_add(t[lane] as u128 * k[lane] as u128);
+        }
+    }
+    let products = rest.iter().zip(key_rest).map(|(t, k)| *t as u128 * *k as u128);
+    sums.into_iter().chain(products).fold(0, u128::wrapping_add)
+}
+
+/// How a cell is found in a vector of f32 bits; see `cells`.
+#[derive(Clone, Copy)]
+pub(super) enum Cell {
+    /// Cells of one width: multiply by this.
+    Uniform(f32),
+    /// Bits dropped, and whether denormals count.
+    Ordinal(u8, bool),
+}
+
+/// What a piece of values came to, all three loops in one, as long as nothing is without a cell.
+pub(super) struct Fused {
+    /// How many values were done; the rest is less than a vector.
+    pub(super) done: usize,
+    pub(super) sums: (u64, u64),
+    /// Whether something has no cell: then nothing of this counts.
+    pub(super) none: bool,
+}
+
+/// Works off f32 values in registers, from component `first` of a chunk on.
+#[inline(always)]
+pub(super) fn fused(
+    values: &[[u8; 4]],
+    keys: (&[u32], &[u32]),
+    cell: Cell,
+    first: usize,
+    planes: &mut Planes,
+    vectors: bool,
+) -> Fused {
+    assert!(keys.0.len() > values.len() && keys.1.len() > values.len());
+    planes.check_room(first, values.len());
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: the caller has looked for AVX2; the assertions make room for keys and planes.
+    unsafe {
+        match (vectors, cell) {
+            (true, Cell::Uniform(scale)) => {
+                fused_avx2(values, keys, first, planes, |bits| uniform_avx2(bits, scale))
+            }
+            (true, Cell::Ordinal(s, denormals)) => {
+                fused_avx2(values, keys, first, planes, |bits| ordinal_avx2(bits, s, denormals))
+            }
+            (false, Cell::Uniform(scale)) => {
+                fused_sse2(values, keys, first, planes, |bits| uniform_sse2(bits, scale))
+            }
+            (false, Cell::Ordinal(s, denormals)) => {
+                fused_sse2(values, keys, first, planes, |bits| ordinal_sse2(bits, s, denormals))
+            }
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    {
+        let _ = (cell, vectors);
+        Fused { done: 0, sums: (0, 0), none: false }
+    }
+}
+
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn sums_avx2(cells: &[u32], first: &[u32], second: &[u32]) -> (usize, u64, u64) {
-    let whole = cells.len() / 8 * 8;
-    let (mut a, mut b) = ([_mm256_setzero_si256(); 2], [_mm256_setzero_si256(); 2]);
-    for at in (0..whole).step_by(8) {
-        // SAFETY: eight cells and keys follow.
-        let (t, k, l) = unsafe {
-            (
-                _mm256_loadu_si256(cells.as_ptr().add(at).cast()),
-                _mm256_loadu_si256(first.as_ptr().add(at).cast()),
-                _mm256_loadu_si256(second.as_ptr().add(at).cast()),
-            )
-        };
-        let odd = _mm256_srli_epi64::<32>(t);
-        a[0] = _mm256_add_epi64(a[0], _mm256_mul_epu32(t, k));
-        a[1] = _mm256_add_epi64(a[1], _mm256_mul_epu32(odd, _mm256_srli_epi64::<32>(k)));
-        b[0] = _mm256_add_epi64(b[0], _mm256_mul_epu32(t, l));
-        b[1] = _mm256_add_epi64(b[1], _mm256_mul_epu32(odd, _mm256_srli_epi64::<32>(l)));
-    }
-    let (a, b) = (_mm256_add_epi64(a[0], a[1]), _mm256_add_epi64(b[0], b[1]));
-    (whole, total_avx2(a), total_avx2(b))
+unsafe fn uniform_avx2(bits: __m256i, scale: f32) -> __m256i {
+    let middle = _mm256_set1_epi32(i32::MIN);
+    let rest = _mm256_andnot_si256(middle, bits);
+    let scaled = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(scale));
+    // What is too large, or NaN, becomes the one number that is no cell.
+    let t = _mm256_cvttps_epi32(scaled);
+    let inside = _mm256_cmpgt_epi32(t, _mm256_set1_epi32(-1));
+    // Negative, and not −0.
+    let sign = _mm256_cmpgt_epi32(_mm256_xor_si256(bits, middle), _mm256_setzero_si256());
+    _mm256_and_si256(_mm256_xor_si256(_mm256_xor_si256(t, sign), middle), inside)
 }
 
 #[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn sums_sse2(cells: &[u32], first: &[u32], second: &[u32]) -> (usize, u64, u64) {
-    let whole = cells.len() / 4 * 4;
-    // SAFETY: the instructions are part of the architecture, and four cells and keys follow.
-    unsafe {
-        let (mut a, mut b) = ([_mm_setzero_si128(); 2], [_mm_setzero_si128(); 2]);
-        for at in (0..whole).step_by(4) {
-            let t = _mm_loadu_si128(cells.as_ptr().add(at).cast());
-            let k = _mm_loadu_si128(first.as_ptr().add(at).cast());
-            let l = _mm_loadu_si128(second.as_ptr().add(at).cast());
-            let odd = _mm_srli_epi64::<32>(t);
-            a[0] = _mm_add_epi64(a[0], _mm_mul_epu32(t, k));
-            a[1] = _mm_add_epi64(a[1], _mm_mul_epu32(odd, _mm_srli_epi64::<32>(k)));
-            b[0] = _mm_add_epi64(b[0], _mm_mul_epu32(t, l));
-            b[1] = _mm_add_epi64(b[1], _mm_mul_epu32(odd, _mm_srli_epi64::<32>(l)));
+unsafe fn ordinal_avx2(bits: __m256i, s: u8, denormals: bool) -> __m256i {
+    let middle = _mm256_set1_epi32(i32::MIN);
+    let rest = _mm256_andnot_si256(middle, bits);
+    let t = _mm256_srl_epi32(rest, _mm_cvtsi32_si128(s as i32));
+    let mut inside = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f80_0000), rest);
+    if !denormals {
+        let normal = _mm256_cmpgt_epi32(rest, _mm256_set1_epi32(0x7f_ffff));
+        let zero = _mm256_cmpeq_epi32(rest, _mm256_setzero_si256());
+        inside = _mm256_and_si256(inside, _mm256_or_si256(normal, zero));
+    }
+    let sign = _mm256_cmpgt_epi32(_mm256_xor_si256(bits, middle), _mm256_setzero_si256());
+    _mm256_and_si256(_mm256_xor_si256(_mm256_xor_si256(t, sign), middle), inside)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+#[inline]
+unsafe fn fused_avx2(
+    values: &[[u8; 4]],
+    keys: (&[u32], &[u32]),
+    first: usize,
+    planes: &mut Planes,
+    cell: impl Fn(__m256i) -> __m256i,
+) -> Fused {
+    let whole = values.len() / 32 * 32;
+    let zero = _mm256_setzero_si256();
+    let (mut a, mut b) = ([zero; 2], [zero; 2]);
+    let mut least = _mm256_set1_epi32(-1);
+    let byte = _mm256_set1_epi32(0xff);
+    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+    let up = _mm_cvtsi32_si128(8 - planes.count as i32);
+    for at in (0..whole).step_by(32) {
+        // SAFETY: 32 values and keys follow; the prefetch reads nothing.
+        unsafe {
+            let ahead = values.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(FAR);
+            _mm_prefetch::<_MM_HINT_T0>(ahead);
+            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64));
+            let mut low = [zero; 4];
+            for (i, low) in low.iter_mut().enumerate() {
+                let at = at + 8 * i;
+                let t = cell(_mm256_loadu_si256(values.as_ptr().add(at).cast()));
+                least = _mm256_min_epu32(least, t);
+                // Only the even lanes are multiplied: the odd keys are read one place further.
+                let k = |odd: usize| _mm256_loadu_si256(keys.0.as_ptr().add(at + odd).cast());
+                let l = |odd: usize| _mm256_loadu_si256(keys.1.as_ptr().add(at + odd).cast());
+                let odd = _mm256_srli_epi64::<32>(t);
+                a[0] = _mm256_add_epi64(a[0], _mm256_mul_epu32(t, k(0)));
+                a[1] = _mm256_add_epi64(a[1], _mm256_mul_epu32(odd, k(1)));
+                b[0] = _mm256_add_epi64(b[0], _mm256_mul_epu32(t, l(0)));
+                b[1] = _mm256_add_epi64(b[1], _mm256_mul_epu32(odd, l(1)));
+                *low = _mm256_and_si256(t, byte);
+            }
+            if planes.count > 0 {
+                let bytes = _mm256_packus_epi16(
+                    _mm256_packs_epi32(low[0], low[1]),
+                    _mm256_packs_epi32(low[2], low[3]),
+                );
+                let bytes = _mm256_permutevar8x32_epi32(bytes, order);
+                planes.cut_avx2(first + at, _mm256_sll_epi16(bytes, up));
+            }
         }
-        let total = |pair: [__m128i; 2]| {
-            let both = _mm_add_epi64(pair[0], pair[1]);
-            (_mm_cvtsi128_si64(both) as u64)
-                .wrapping_add(_mm_cvtsi128_si64(_mm_unpackhi_epi64(both, both)) as u64)
+    }
+    let (a, b) = (_mm256_add_epi64(a[0], a[1]), _mm256_add_epi64(b[0], b[1]));
+    let none = _mm256_movemask_epi8(_mm256_cmpeq_epi32(least, zero)) != 0;
+    Fused { done: whole, sums: (total_avx2(a), total_avx2(b)), none }
+}
+
+/// How far ahead the data is asked for, in bytes.
+#[cfg(target_arch = "x86_64")]
+const FAR: usize = 4096;
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn uniform_sse2(bits: __m128i, scale: f32) -> __m128i {
+    // SAFETY: the instructions are part of the architecture.
+    unsafe {
+        let middle = _mm_set1_epi32(i32::MIN);
+        let rest = _mm_andnot_si128(middle, bits);
+        let t = _mm_cvttps_epi32(_mm_mul_ps(_mm_castsi128_ps(rest), _mm_set1_ps(scale)));
+        let inside = _mm_cmpgt_epi32(t, _mm_set1_epi32(-1));
+        let sign = _mm_cmpgt_epi32(_mm_xor_si128(bits, middle), _mm_setzero_si128());
+        _mm_and_si128(_mm_xor_si128(_mm_xor_si128(t, sign), middle), inside)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn ordinal_sse2(bits: __m128i, s: u8, denormals: bool) -> __m128i {
+    // SAFETY: the instructions are part of the architecture.
+    unsafe {
+        let middle = _mm_set1_epi32(i32::MIN);
+        let rest = _mm_andnot_si128(middle, bits);
+        let t = _mm_srl_epi32(rest, _mm_cvtsi32_si128(s as i32));
+        let mut inside = _mm_cmpgt_epi32(_mm_set1_epi32(0x7f80_0000), rest);
+        if !denormals {
+            let normal = _mm_cmpgt_epi32(rest, _mm_set1_epi32(0x7f_ffff));
+            let zero = _mm_cmpeq_epi32(rest, _mm_setzero_si128());
+            inside = _mm_and_si128(inside, _mm_or_si128(normal, zero));
+        }
+        let sign = _mm_cmpgt_epi32(_mm_xor_si128(bits, middle), _mm_setzero_si128());
+        _mm_and_si128(_mm_xor_si128(_mm_xor_si128(t, sign), middle), inside)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn fused_sse2(
+    values: &[[u8; 4]],
+    keys: (&[u32], &[u32]),
+    first: usize,
+    planes: &mut Planes,
+    cell: impl Fn(__m128i) -> __m128i,
+) -> Fused {
+    let whole = values.len() / 16 * 16;
+    // SAFETY: the instructions are part of the architecture; 16 values and keys follow, and there is
+    // room for their planes; the prefetch reads nothing.
+    unsafe {
+        let zero = _mm_setzero_si128();
+        let (mut a, mut b, mut none) = ([zero; 2], [zero; 2], zero);
+        let byte = _mm_set1_epi32(0xff);
+        let up = _mm_cvtsi32_si128(8 - planes.count as i32);
+        for at in (0..whole).step_by(16) {
+            let ahead = values.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(FAR);
+            _mm_prefetch::<_MM_HINT_T0>(ahead);
+            let mut low = [zero; 4];
+            for (i, low) in low.iter_mut().enumerate() {
+                let at = at + 4 * i;
+                let t = cell(_mm_loadu_si128(values.as_ptr().add(at).cast()));
+                none = _mm_or_si128(none, _mm_cmpeq_epi32(t, zero));
+                let k = |odd: usize| _mm_loadu_si128(keys.0.as_ptr().add(at + odd).cast());
+                let l = |odd: usize| _mm_loadu_si128(keys.1.as_ptr().add(at + odd).cast());
+                let odd = _mm_srli_epi64::<32>(t);
+                a[0] = _mm_add_epi64(a[0], _mm_mul_epu32(t, k(0)));
+                a[1] = _mm_add_epi64(a[1], _mm_mul_epu32(odd, k(1)));
+                b[0] = _mm_add_epi64(b[0], _mm_mul_epu32(t, l(0)));
+                b[1] = _mm_add_epi64(b[1], _mm_mul_epu32(odd, l(1)));
+                *low = _mm_and_si128(t, byte);
+            }
+            if planes.count > 0 {
+                let bytes = _mm_packus_epi16(
+                    _mm_packs_epi32(low[0], low[1]),
+                    _mm_packs_epi32(low[2], low[3]),
+                );
+                planes.cut_sse2(first + at, _mm_sll_epi16(bytes, up));
+            }
+        }
+        let (a, b) = (_mm_add_epi64(a[0], a[1]), _mm_add_epi64(b[0], b[1]));
+        let total = |pair: __m128i| {
+            (_mm_cvtsi128_si64(pair) as u64)
+                .wrapping_add(_mm_cvtsi128_si64(_mm_unpackhi_epi64(pair, pair)) as u64)
         };
-        (whole, total(a), total(b))
+        Fused { done: whole, sums: (total(a), total(b)), none: _mm_movemask_epi8(none) != 0 }
     }
 }
 
 /// The sums of those of 64 keys of two rows whose bits are set.
 #[inline]
-pub(super) fn marked(first: &[u32; 64], second: &[u32; 64], mut bits: u64, vectors: bool) -> (u64, u64) {
+pub(super) fn marked(
+    first: &[u32; 64],
+    second: &[u32; 64],
+    mut bits: u64,
+    vectors: bool,
+) -> (u64, u64) {
     #[cfg(target_arch = "x86_64")]
     if vectors && bits.count_ones() > FEW {
         // SAFETY: the caller has looked for AVX2.
@@ -151,24 +336,39 @@ pub(super) fn has_vectors() -> bool {
 }
 
 impl Planes<'_> {
+    /// Holds that there is room for the planes of so many components from `first` on.
+    #[inline(always)]
+    fn check_room(&self, first: usize, count: usize) {
+        if self.count > 0 {
+            let top = (self.count as usize - 1) * self.pitch + first / 8;
+            assert!(top + count.div_ceil(8) <= self.out.len());
+        }
+    }
+
     /// Takes the lowest bits of the cells from component `first` on, which begins a byte.
     #[inline(always)]
-    pub(super) fn put(&mut self, first: usize, cells: &[u32], vectors: bool) {
+    pub(super) fn put(&mut self, first: usize, cells: &[u32]) {
         if self.count == 0 {
             return;
         }
-        let top = (self.count as usize - 1) * self.pitch + first / 8;
-        assert!(top + cells.len().div_ceil(8) <= self.out.len());
+        self.check_room(first, cells.len());
+        let mut done = 0;
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the caller has looked for AVX2; the assertion makes room for all planes.
-        let done = unsafe {
-            match vectors {
-                true => self.put_avx2(first, cells),
-                false => self.put_sse2(first, cells),
+        // SAFETY: the instructions are part of the architecture, and there is room.
+        unsafe {
+            let byte = _mm_set1_epi32(0xff);
+            let up = _mm_cvtsi32_si128(8 - self.count as i32);
+            for (number, sixteen) in cells.as_chunks::<16>().0.iter().enumerate() {
+                let load = |i: usize| {
+                    _mm_and_si128(_mm_loadu_si128(sixteen.as_ptr().add(4 * i).cast()), byte)
+                };
+                let (low, high) =
+                    (_mm_packs_epi32(load(0), load(1)), _mm_packs_epi32(load(2), load(3)));
+                let bytes = _mm_packus_epi16(low, high);
+                self.cut_sse2(first + 16 * number, _mm_sll_epi16(bytes, up));
+                done += 16;
             }
-        };
-        #[cfg(not(target_arch = "x86_64"))]
-        let done = 0 * usize::from(vectors);
+        }
         for (at, eight) in cells[done..].chunks(8).enumerate() {
             for plane in 0..self.count as usize {
                 let bit = |byte: u8, t: &u32| byte << 1 | (t >> plane & 1) as u8;
@@ -178,63 +378,33 @@ impl Planes<'_> {
         }
     }
 
-    /// The lowest bytes of 32 cells become one vector, of which one bit of each byte is taken at a
-    /// time, the highest plane first: adding a number to itself brings the next bit up.
+    /// Takes the highest bit of each of 32 bytes as the highest plane; adding a number to itself
+    /// brings the next bit up.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn put_avx2(&mut self, first: usize, cells: &[u32]) -> usize {
-        let whole = cells.len() / 32 * 32;
-        let byte = _mm256_set1_epi32(0xff);
-        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        let up = _mm_cvtsi32_si128(8 - self.count as i32);
-        for at in (0..whole).step_by(32) {
-            // SAFETY: 32 cells follow, and there is room for their planes.
-            unsafe {
-                let load = |i: usize| {
-                    let t = _mm256_loadu_si256(cells.as_ptr().add(at + 8 * i).cast());
-                    _mm256_and_si256(t, byte)
-                };
-                let (low, high) =
-                    (_mm256_packs_epi32(load(0), load(1)), _mm256_packs_epi32(load(2), load(3)));
-                let bytes = _mm256_packus_epi16(low, high);
-                let bytes = _mm256_permutevar8x32_epi32(bytes, order);
-                let mut bytes = _mm256_sll_epi16(bytes, up);
-                for plane in (0..self.count as usize).rev() {
-                    let bits = _mm256_movemask_epi8(bytes) as u32;
-                    let place = plane * self.pitch + (first + at) / 8;
-                    self.out.as_mut_ptr().add(place).cast::<[u8; 4]>().write(bits.to_le_bytes());
-                    bytes = _mm256_add_epi8(bytes, bytes);
-                }
-            }
+    unsafe fn cut_avx2(&mut self, first: usize, mut bytes: __m256i) {
+        for plane in (0..self.count as usize).rev() {
+            let bits = _mm256_movemask_epi8(bytes) as u32;
+            let place = plane * self.pitch + first / 8;
+            // SAFETY: the caller has made sure that there is room.
+            unsafe { self.out.as_mut_ptr().add(place).cast::<[u8; 4]>().write(bits.to_le_bytes()) };
+            bytes = _mm256_add_epi8(bytes, bytes);
         }
-        whole
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[inline]
-    unsafe fn put_sse2(&mut self, first: usize, cells: &[u32]) -> usize {
-        let whole = cells.len() / 16 * 16;
-        // SAFETY: the instructions are part of the architecture; 16 cells follow, and there is room
-        // for their planes.
-        unsafe {
-            let byte = _mm_set1_epi32(0xff);
-            let up = _mm_cvtsi32_si128(8 - self.count as i32);
-            for at in (0..whole).step_by(16) {
-                let load = |i: usize| {
-                    _mm_and_si128(_mm_loadu_si128(cells.as_ptr().add(at + 4 * i).cast()), byte)
-                };
-                let (low, high) =
-                    (_mm_packs_epi32(load(0), load(1)), _mm_packs_epi32(load(2), load(3)));
-                let mut bytes = _mm_sll_epi16(_mm_packus_epi16(low, high), up);
-                for plane in (0..self.count as usize).rev() {
-                    let bits = _mm_movemask_epi8(bytes) as u16;
-                    let place = plane * self.pitch + (first + at) / 8;
-                    self.out.as_mut_ptr().add(place).cast::<[u8; 2]>().write(bits.to_le_bytes());
-                    bytes = _mm_add_epi8(bytes, bytes);
-                }
+    #[inline(always)]
+    unsafe fn cut_sse2(&mut self, first: usize, mut bytes: __m128i) {
+        for plane in (0..self.count as usize).rev() {
+            let place = plane * self.pitch + first / 8;
+            // SAFETY: the instructions are part of the architecture; the caller has made sure that
+            // there is room.
+            unsafe {
+                let bits = _mm_movemask_epi8(bytes) as u16;
+                self.out.as_mut_ptr().add(place).cast::<[u8; 2]>().write(bits.to_le_bytes());
+                bytes = _mm_add_epi8(bytes, bytes);
             }
         }
-        whole
     }
 }
