@@ -152,11 +152,12 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             output::bytes(v.moved_bytes),
             output::bytes(v.chunk_bytes),
             v.root[..12].to_string(),
+            v.bounds.iter().map(|t| t.bound.to_string()).collect::<Vec<_>>().join(" "),
         ]
     };
     let header =
-        ["variable", "rank", "type", "shape", "part", "size", "new", "moved", "chunk", "root"];
-    output::line(output::table(&header, &[2, 3, 4, 9], variables.iter().map(row)));
+        ["variable", "rank", "type", "shape", "part", "size", "new", "moved", "chunk", "root", "trees for"];
+    output::line(output::table(&header, &[2, 3, 4, 9, 10], variables.iter().map(row)));
     for note in checkpoint.notes() {
         eprintln!("treering: note: {note}");
     }

@@ -11,9 +11,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use treering::library::Keep;
 
-/// Keeps the states that a simulation passes through: stores what is new, gives any state back.
+/// Keeps the states that a simulation passes through: stores what is new, gives any state back, and
+/// tells where two runs part.
 ///
-/// A PLACE is STORE, STORE#RUN or STORE#RUN@STEP.
+/// A PLACE is STORE, STORE#RUN or STORE#RUN@STEP; what is compared may also be a file or a folder.
 #[derive(Parser)]
 #[command(name = "treering", version, max_term_width = 100)]
 struct Cli {
@@ -26,7 +27,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The tour: a simulation is killed, restarted and compared with an undisturbed run.
+    /// The tour: a simulation is killed and restarted; two runs of another one part, and are compared.
     Demo {
         /// Keep the demo's store in this folder instead of removing it.
         #[arg(long, value_name = "DIR")]

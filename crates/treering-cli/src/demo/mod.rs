@@ -1,5 +1,6 @@
-//! The tour: run, kill, restart, compare.
+//! The tour: run, kill, restart; then two runs that part, compare, report.
 
+mod parting;
 pub mod simulation;
 
 use crate::output;
@@ -52,6 +53,7 @@ pub fn run(keep: Option<PathBuf>, json: bool) -> Result<()> {
         "4. The final states are {}.",
         if identical { "identical, bit for bit" } else { "DIFFERENT" }
     ));
+    let parted = parting::run(&store, say)?;
     let (checkpoints, _) = library.checkpoints("undisturbed")?;
     let full: u64 = checkpoints.iter().map(|c| c.full_bytes).sum();
     let stored: u64 = checkpoints.iter().map(|c| c.stored_bytes).sum();
@@ -60,12 +62,19 @@ pub fn run(keep: Option<PathBuf>, json: bool) -> Result<()> {
             "bit_identical": identical, "checkpoints": checkpoints.len(), "full_bytes": full,
             "stored_bytes": stored, "blocked_seconds": undisturbed.blocked,
             "run_seconds": undisturbed.seconds, "killed_at": reached,
-            "restarted_from": restarted.from.saturating_sub(1),
+            "restarted_from": restarted.from.saturating_sub(1), "first_divergence": parted.first,
+            "differences": parted.differences, "compare_bytes_read": parted.bytes_read,
+            "compare_bytes_total": parted.bytes_total,
         }))?;
     } else {
         summary(&checkpoints, full, stored, &undisturbed);
         if let Some(store) = keep {
-            output::line(format!("Look around: treering ls '{}#killed'", store.display()));
+            let store = store.display();
+            output::line(format!("Look around: treering ls '{store}#killed'"));
+            output::line(format!("             treering compare '{store}#first' '{store}#second'"));
+            output::line(format!("The comparison with figures: {store}/report.html"));
+        } else {
+            output::line("With --keep DIR the stores stay, and a page with figures of the comparison.");
         }
     }
     match identical {

@@ -2,8 +2,12 @@
 
 use super::Library;
 use crate::array::{DType, Part, Shape};
+use crate::compare::TREE_PREFIX;
 use crate::error::Result;
-use crate::format::{Manifest, Origin, Stats};
+use crate::format::{
+    Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin,
+};
+use crate::merkle::bounded::Bound;
 use crate::restore::{Checkpoint, lineage};
 use serde::Serialize;
 
@@ -75,6 +79,21 @@ pub struct VariableInfo {
     pub chunk_bytes: u64,
     /// The root of its tree.
     pub root: String,
+    /// The bounds for which it has trees, and what these take.
+    pub bounds: Vec<TreeInfo>,
+}
+
+/// A bounded tree of a variable.
+#[derive(Clone, Debug, Serialize)]
+pub struct TreeInfo {
+    /// The bound it was made for.
+    pub bound: Bound,
+    /// The size of its chunks.
+    pub chunk_bytes: u64,
+    /// How many planes its sketch has.
+    pub planes: u8,
+    /// What it takes.
+    pub bytes: u64,
 }
 
 pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
@@ -112,7 +131,11 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
         abandoned: !line.contains(&m.sequence),
         full_bytes: m.full_bytes(),
         stored_bytes: added_bytes(m),
-        variables: m.variables.len() as u64,
+        variables: m
+            .variables
+            .iter()
+            .filter(|v| !v.description.name.starts_with(TREE_PREFIX))
+            .count() as u64,
         stats: m.stats,
     };
     manifests.iter().map(info).collect()
@@ -127,6 +150,7 @@ fn added_bytes(manifest: &Manifest) -> u64 {
 
 pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
     let manifest = checkpoint.manifest();
+    let mut trees = trees(checkpoint);
     let info = |entry: &crate::format::VariableEntry| {
         let newest = checkpoint.packs[entry.group as usize].last();
         let mut deltas = newest.iter().flat_map(|pack| &pack.footer.deltas);
@@ -154,7 +178,59 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
             moved_bytes: of_kind(false),
             chunk_bytes: chunk,
             root: entry.root.to_string(),
+            bounds: Vec::new(),
         }
     };
-    manifest.variables.iter().map(info).collect()
+    let data = manifest.variables.iter().filter(|v| !v.description.name.starts_with(TREE_PREFIX));
+    let mut variables: Vec<VariableInfo> = data.map(info).collect();
+    for variable in &mut variables {
+        let own = trees.extract_if(.., |(rank, tree, _)| {
+            *rank == variable.rank && tree.description.name == variable.name
+        });
+        variable.bounds = own.map(|(_, tree, bytes)| tree_info(&tree, bytes)).collect();
+    }
+    // What is left has trees only.
+    for (rank, tree, bytes) in trees {
+        let trees = tree_info(&tree, bytes);
+        let description = tree.description;
+        match variables.iter_mut().find(|v| v.rank == rank && v.name == description.name) {
+            Some(variable) => variable.bounds.push(trees),
+            None => variables.push(VariableInfo {
+                rank,
+                bytes: 0,
+                name: description.name,
+                dtype: description.dtype,
+                shape: description.shape,
+                part: description.part,
+                new_bytes: 0,
+                moved_bytes: 0,
+                chunk_bytes: 0,
+                root: tree.root.to_string(),
+                bounds: vec![trees],
+            }),
+        }
+    }
+    variables
+}
+
+/// Rank, head and size of every tree that can be read.
+fn trees(checkpoint: &Checkpoint) -> Vec<(u32, TreeEntry, u64)> {
+    let manifest = checkpoint.manifest();
+    let hidden = manifest.variables.iter().filter(|v| v.description.name.starts_with(TREE_PREFIX));
+    let head = |entry: &crate::format::VariableEntry| -> Option<(u32, TreeEntry, u64)> {
+        let bytes = entry.description.bytes()?;
+        let mut front = vec![0; bytes.min(TREE_FRONT as u64) as usize];
+        checkpoint.read_bytes(entry, 0..front.len() as u64, &mut front).ok()?;
+        let len = TreeFile::head_len(front.get(..TreeFile::PREFIX)?).ok()?;
+        let file = TreeFile::parse(front.get(..usize::try_from(len).ok()?)?).ok()?;
+        let rank = if file.origin == TreeOrigin::None { entry.rank } else { file.entries.first()?.rank };
+        Some((rank, file.entries.into_iter().next()?, bytes))
+    };
+    hidden.filter_map(head).collect()
+}
+
+fn tree_info(tree: &TreeEntry, bytes: u64) -> TreeInfo {
+    let recipe = tree.recipe;
+    let (bound, planes) = (recipe.bound, recipe.planes);
+    TreeInfo { bound, chunk_bytes: recipe.chunk as u64, planes, bytes }
 }

@@ -10,7 +10,7 @@ mod sides;
 mod trees;
 mod verify;
 
-pub use info::{CheckpointInfo, RunInfo, VariableInfo};
+pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;
 pub use prune::{Keep, PrunePlan};
 pub use sides::open_side;
