@@ -155,8 +155,19 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             v.bounds.iter().map(|t| t.bound.to_string()).collect::<Vec<_>>().join(" "),
         ]
     };
-    let header =
-        ["variable", "rank", "type", "shape", "part", "size", "new", "moved", "chunk", "root", "trees for"];
+    let header = [
+        "variable",
+        "rank",
+        "type",
+        "shape",
+        "part",
+        "size",
+        "new",
+        "moved",
+        "chunk",
+        "root",
+        "trees for",
+    ];
     output::line(output::table(&header, &[2, 3, 4, 9, 10], variables.iter().map(row)));
     for note in checkpoint.notes() {
         eprintln!("treering: note: {note}");

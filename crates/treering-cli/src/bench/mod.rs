@@ -1,6 +1,7 @@
 //! Benchmarks: ratios to limits that are measured in the same run, never bare times.
 
 mod capture;
+mod compare;
 mod limits;
 mod lineage;
 mod pattern;
@@ -17,6 +18,8 @@ pub enum Name {
     Capture,
     /// How fast a state comes back, at the beginning and late in a lineage.
     Restore,
+    /// Trees and sketches beside direct comparison of files, over bounds and chunk sizes.
+    Compare,
     /// Methods, chunk sizes and numbers of checkpoints on graphlet orbits, beside compressors.
     Lineage,
 }
@@ -24,7 +27,7 @@ pub enum Name {
 /// What all benchmarks take.
 #[derive(clap::Args)]
 pub struct Options {
-    /// The size of the state (capture and restore).
+    /// The size of the state (capture and restore), or of each file (compare).
     #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]
     pub size: u64,
     /// The number of vertices of each graph (lineage).
@@ -50,6 +53,7 @@ pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
     match name {
         Name::Capture => capture::run(options, json),
         Name::Restore => restore::run(options, json),
+        Name::Compare => compare::bench(options, json),
         Name::Lineage => lineage::run(options, json),
     }
 }

@@ -74,7 +74,9 @@ pub fn run(keep: Option<PathBuf>, json: bool) -> Result<()> {
             output::line(format!("             treering compare '{store}#first' '{store}#second'"));
             output::line(format!("The comparison with figures: {store}/report.html"));
         } else {
-            output::line("With --keep DIR the stores stay, and a page with figures of the comparison.");
+            output::line(
+                "With --keep DIR the stores stay, and a page with figures of the comparison.",
+            );
         }
     }
     match identical {

@@ -8,12 +8,9 @@ use super::walk::{self, Node};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::{Bound, Sketch};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How large a chunk is without trees.
 const CHUNK: u64 = 4096;
-/// How many strips ahead planes are asked for.
-const AHEAD: u64 = 24;
 /// How many chunks a strip has without trees.
 const STRIP: u64 = 1024;
 
@@ -39,8 +36,8 @@ pub(super) struct Trees<'a> {
     pub(super) nodes: Vec<Node>,
     /// Chunks that must be looked at because NaN differs from NaN.
     pub(super) with_nan: BTreeSet<u64>,
-    /// Up to which strip the planes have been asked for.
-    expected: AtomicU64,
+    /// The bodies of the trees.
+    pub(super) inputs: [Input<'a>; 2],
 }
 
 impl<'a> Pair<'a> {
@@ -55,7 +52,7 @@ impl<'a> Pair<'a> {
         let dtype = a.description.dtype;
         let bound = bound.of_type(dtype);
         let inputs = match (&a.values, &b.values) {
-            (Some(a), Some(b)) => Some([Input::new(a.as_ref()), Input::new(b.as_ref())]),
+            (Some(a), Some(b)) => Some([Input::new(a.as_ref(), 0), Input::new(b.as_ref(), 0)]),
             _ => None,
         };
         let views = match use_trees || inputs.is_none() {
@@ -84,7 +81,7 @@ impl<'a> Pair<'a> {
                 sketch,
                 nodes: Vec::new(),
                 with_nan: BTreeSet::new(),
-                expected: AtomicU64::new(0),
+                inputs: views.map(TreeView::input),
             }
         });
         let (chunk, strip) = match &trees {
@@ -164,16 +161,6 @@ impl Trees<'_> {
             self.nodes = walk::walk(self.views, meter)?;
         }
         Ok(())
-    }
-
-    /// Asks for the first planes of the strips after this one.
-    pub(super) fn expect_planes(&self, strip: u64, planes: u8) {
-        let layout = &self.views[0].layout;
-        let end = layout.strips().min(strip + 1 + AHEAD);
-        let start = self.expected.fetch_max(end, Ordering::Relaxed).max(strip + 1);
-        for strip in start..end {
-            self.views.iter().for_each(|view| view.expect(view.layout.planes_of(strip, 0..planes)));
-        }
     }
 
     /// The node above a chunk, if the trees differ there.

@@ -1,6 +1,6 @@
 //! One strip of a pair: leaves, then sketches, then values.
 
-use super::fetch::{Fetcher, RUN};
+use super::fetch::{Fetcher, Input, RUN};
 use super::judge::Value;
 use super::outcome::{Picture, index_of};
 use super::pair::{Pair, Trees};
@@ -151,9 +151,6 @@ impl Worker<'_> {
         }
         let probes = flagged.len().min(PROBES);
         let dense = flagged.len() * 8 >= all;
-        if dense {
-            trees.expect_planes(strip, FIRST_PLANES);
-        }
         let mut open = Vec::new();
         let room = std::mem::take(&mut self.room);
         let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
@@ -180,7 +177,7 @@ impl Worker<'_> {
     }
 
     fn judge(
-        &self,
+        &mut self,
         trees: &Trees,
         planes: &mut Planes,
         chunk: u64,
@@ -190,7 +187,7 @@ impl Worker<'_> {
         let kept = sketch.planes();
         let mut count = FIRST_PLANES.min(kept);
         loop {
-            planes.load(chunk, count)?;
+            planes.load(chunk, count, &trees.inputs, &mut self.fetcher)?;
             let (a, b) = (planes.of(0, chunk, count), planes.of(1, chunk, count));
             match sketch.judge((leaves[0], leaves[1]), &a, &b) {
                 Verdict::More => count += 1,
@@ -306,7 +303,9 @@ fn compare(
 
 /// Joins chunks to ranges of bytes: neighbours, and those with little between them.
 fn runs(pair: &Pair, open: &[u64]) -> Vec<Range<u64>> {
-    let gap = pair.inputs.as_ref().map_or(0, |inputs| inputs[0].gap().max(inputs[1].gap()));
+    let Some(inputs) = &pair.inputs else { return Vec::new() };
+    let at = open.first().map_or(0, |chunk| chunk * pair.chunk);
+    let gap = inputs.iter().map(|input| input.gap(at)).max().unwrap_or(0);
     let mut runs: Vec<Range<u64>> = Vec::new();
     for chunk in open {
         let mut range = chunk * pair.chunk..pair.bytes.min((chunk + 1) * pair.chunk);
@@ -382,20 +381,17 @@ impl<'a> Planes<'a> {
     }
 
     /// Makes the lowest `count` planes of a chunk ready.
-    fn load(&mut self, chunk: u64, count: u8) -> Result<()> {
+    fn load(
+        &mut self,
+        chunk: u64,
+        count: u8,
+        inputs: &[Input; 2],
+        fetcher: &mut Fetcher,
+    ) -> Result<()> {
         if self.whole {
-            for (side, view) in self.views.iter().enumerate() {
-                if self.all_count < count {
-                    let more = view.layout.planes_of(self.strip, self.all_count..count);
-                    let start = view.layout.planes_of(self.strip, 0..0).start;
-                    let place = (more.start - start) as usize..(more.end - start) as usize;
-                    if self.all[side].len() < place.end {
-                        self.all[side].resize(place.end, 0);
-                    }
-                    view.read_into(more.start, &mut self.all[side][place], self.meter)?;
-                }
+            if self.all_count < count {
+                self.load_all(count, inputs, fetcher)?;
             }
-            self.all_count = self.all_count.max(count);
             return Ok(());
         }
         if self.one_chunk != chunk {
@@ -413,6 +409,30 @@ impl<'a> Planes<'a> {
             }
         }
         self.one_count = self.one_count.max(count);
+        Ok(())
+    }
+
+    /// Reads planes of the whole strip, several pieces at a time.
+    fn load_all(&mut self, count: u8, inputs: &[Input; 2], fetcher: &mut Fetcher) -> Result<()> {
+        // The two sides keep the same planes at the same places of a strip, but may keep more.
+        let start = self.views.map(|view| view.layout.planes_of(self.strip, 0..0).start);
+        let more = self.views[0].layout.planes_of(self.strip, self.all_count..count);
+        self.meter.add(2 * (more.end - more.start));
+        self.all.iter_mut().for_each(|all| {
+            let needed = (more.end - start[0]) as usize;
+            all.resize(all.len().max(needed), 0);
+        });
+        let pieces = (more.start..more.end).step_by(RUN);
+        let pieces = pieces.map(|at| at..more.end.min(at + RUN as u64));
+        let inputs = [inputs[0].shifted(0), inputs[1].shifted(start[1].wrapping_sub(start[0]))];
+        let all = &mut self.all;
+        fetcher.run([&inputs[0], &inputs[1]], pieces, &mut |range, a, b| {
+            let place = (range.start - start[0]) as usize..(range.end - start[0]) as usize;
+            all[0][place.clone()].copy_from_slice(a);
+            all[1][place].copy_from_slice(b);
+            Ok(())
+        })?;
+        self.all_count = count;
         Ok(())
     }
 

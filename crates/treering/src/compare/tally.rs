@@ -124,14 +124,15 @@ impl Comparer {
         mut listener: Option<Listener>,
     ) {
         for (number, (x, y)) in a.chunks(BLOCK).zip(b.chunks(BLOCK)).enumerate() {
-            if self.quick.all_within(x, y) {
-                continue;
-            }
+            let mut far = self.quick.far_lines(x, y);
             let start = first + (number * BLOCK / self.size) as u64;
-            let lines = x.chunks(LINE).zip(y.chunks(LINE)).enumerate();
-            for (line, (x, y)) in lines.filter(|(_, (x, y))| !self.quick.all_within(x, y)) {
+            while far != 0 {
+                let line = far.trailing_zeros() as usize;
+                far &= far - 1;
+                let place = line * LINE..x.len().min((line + 1) * LINE);
                 let first = start + (line * LINE / self.size) as u64;
-                self.line(x, y, Block { first, tally, listener: &mut listener });
+                let block = Block { first, tally, listener: &mut listener };
+                self.line(&x[place.clone()], &y[place], block);
             }
         }
     }
@@ -273,19 +274,33 @@ impl Quick {
         }
     }
 
-    fn all_within(&self, a: &[u8], b: &[u8]) -> bool {
+    /// Which lines of a block are not all surely within, a bit for each.
+    fn far_lines(&self, a: &[u8], b: &[u8]) -> u32 {
         #[cfg(target_arch = "x86_64")]
         if std::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has the instructions.
-            return unsafe { self.all_within_avx2(a, b) };
+            return unsafe { self.far_lines_avx2(a, b) };
         }
-        self.all_within_any(a, b)
+        self.far_lines_any(a, b)
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn all_within_avx2(&self, a: &[u8], b: &[u8]) -> bool {
-        self.all_within_any(a, b)
+    fn far_lines_avx2(&self, a: &[u8], b: &[u8]) -> u32 {
+        self.far_lines_any(a, b)
+    }
+
+    #[inline(always)]
+    fn far_lines_any(&self, a: &[u8], b: &[u8]) -> u32 {
+        let lines = |within: &dyn Fn(&[u8], &[u8]) -> bool| {
+            let lines = a.chunks(LINE).zip(b.chunks(LINE)).enumerate();
+            lines.fold(0, |far, (line, (x, y))| far | u32::from(!within(x, y)) << line)
+        };
+        match *self {
+            Quick::F32 { abs, rel: 0.0, format: Narrow::F32 } => far_f32(a, b, abs),
+            _ if self.all_within_any(a, b) => 0,
+            _ => lines(&|x, y| self.all_within_any(x, y)),
+        }
     }
 
     #[inline(always)]
@@ -336,6 +351,19 @@ fn near_f32<const SIZE: usize>(
         far | u32::from(!((apart < limit(b)) | (apart == 0.0)))
     });
     far == 0
+}
+
+/// The usual case: which lines have numbers that are not less apart than `abs`, nor equal.
+#[inline(always)]
+fn far_f32(a: &[u8], b: &[u8], abs: f32) -> u32 {
+    let lines = a.as_chunks::<LINE>().0.iter().zip(b.as_chunks::<LINE>().0).enumerate();
+    let mut far = lines
+        .fold(0, |far, (line, (x, y))| far | u32::from(!near_f32(x, y, u32_of, |_| abs)) << line);
+    let whole = a.len() / LINE * LINE;
+    if whole < a.len() && !near_f32(&a[whole..], &b[whole..], u32_of, |_| abs) {
+        far |= 1 << (whole / LINE);
+    }
+    far
 }
 
 #[inline(always)]

@@ -4,9 +4,7 @@ use super::Library;
 use crate::array::{DType, Part, Shape};
 use crate::compare::TREE_PREFIX;
 use crate::error::Result;
-use crate::format::{
-    Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin,
-};
+use crate::format::{Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::merkle::bounded::Bound;
 use crate::restore::{Checkpoint, lineage};
 use serde::Serialize;
@@ -223,7 +221,8 @@ fn trees(checkpoint: &Checkpoint) -> Vec<(u32, TreeEntry, u64)> {
         checkpoint.read_bytes(entry, 0..front.len() as u64, &mut front).ok()?;
         let len = TreeFile::head_len(front.get(..TreeFile::PREFIX)?).ok()?;
         let file = TreeFile::parse(front.get(..usize::try_from(len).ok()?)?).ok()?;
-        let rank = if file.origin == TreeOrigin::None { entry.rank } else { file.entries.first()?.rank };
+        let rank =
+            if file.origin == TreeOrigin::None { entry.rank } else { file.entries.first()?.rank };
         Some((rank, file.entries.into_iter().next()?, bytes))
     };
     hidden.filter_map(head).collect()
