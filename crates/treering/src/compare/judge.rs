@@ -256,6 +256,11 @@ fn beyond_complex(a: (f64, f64), b: (f64, f64), abs: f64, rel: f64) -> bool {
     if a == b {
         return false;
     }
+    // Parts that are the same infinity are no distance apart, as their cells say; the other part
+    // decides.
+    let finite = |x: f64, y: f64| if x == y && x.is_infinite() { (0.0, 0.0) } else { (x, y) };
+    let ((a0, b0), (a1, b1)) = (finite(a.0, b.0), finite(a.1, b.1));
+    let (a, b) = ((a0, a1), (b0, b1));
     if [a.0, a.1, b.0, b.1].iter().any(|x| x.is_infinite()) {
         return true;
     }
