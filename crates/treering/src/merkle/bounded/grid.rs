@@ -99,7 +99,11 @@ impl Grid {
                     }
                     (None, _) => exact,
                     (Some(e), None) => Grid::Uniform { e, m: component.range() },
-                    (Some(e), Some(m)) => Grid::Uniform { e, m: m.min(component.fraction()) },
+                    // Octaves that are finer than the format's numbers would serve no relative bound.
+                    (Some(e), Some(m)) => match m.min(component.fraction()) {
+                        m if spread(1, m) <= rel => Grid::Uniform { e, m },
+                        _ => Grid::Uniform { e, m: component.range() },
+                    },
                 }
             }
         }
