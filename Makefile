@@ -1,14 +1,16 @@
 # make test      formatting, lints, all tests; installs what they need when it is missing
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
+# make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
 
 MINUTES ?= 30
 KILLS ?= 5000
+PAIRS ?= 100000000
 VENV := target/venv
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca fuzz kills bench
+.PHONY: test needs format lints tests orca fuzz kills campaign bench
 
 test: needs format lints tests orca
 	@echo "all tests passed"
@@ -36,6 +38,9 @@ fuzz:
 
 kills:
 	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test kill
+
+campaign:
+	TREERING_PAIRS=$(PAIRS) $(CARGO) test --release -p treering --test bounded law_of_the_cells -- --nocapture
 
 bench:
 	$(CARGO) build --release
