@@ -40,6 +40,8 @@ impl Library {
         let side = StoredSide::open(self.store.clone(), run, step)?;
         let beside = format!("{run}{TREES_RUN}");
         let mut keeper = Run::open(Options::in_store(self.store.clone(), &beside))?;
+        // Goes on from what was kept before, so that it stays in the run's lineage.
+        keeper.restore(&mut [])?;
         let mut count = 0;
         for step in side.steps()?.into_iter().flatten() {
             let mut made = self.trees_there(&beside, step);
@@ -80,6 +82,7 @@ impl Library {
             return Err(nothing());
         }
         let mut keeper = Run::open(Options::in_store(self.store.clone(), run))?;
+        keeper.restore(&mut [])?;
         save(&mut keeper, step, &made)?;
         keeper.finish()
     }
