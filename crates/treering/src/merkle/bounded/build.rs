@@ -132,10 +132,11 @@ impl Builder {
 
     fn workers(&self) -> Vec<Worker> {
         let worker = |recipe: &Recipe| match (recipe.grid, Component::of(self.dtype)) {
-            (Grid::Bits, _) | (_, None) => Worker { loops: None, planes: 0 },
+            (_, None) => Worker { loops: None, component: None, planes: 0 },
+            (Grid::Bits, component) => Worker { loops: None, component, planes: 0 },
             (grid, Some(component)) => {
                 let loops = Loops::new(component, grid, recipe.chunk as usize, self.vectors);
-                Worker { loops: Some(loops), planes: recipe.planes }
+                Worker { loops: Some(loops), component: Some(component), planes: recipe.planes }
             }
         };
         self.recipes.iter().map(worker).collect()
@@ -163,15 +164,19 @@ fn large(len: usize) -> Vec<u8> {
 struct Worker {
     /// Nothing for trees over bits.
     loops: Option<Loops>,
+    /// Nothing for what cannot be NaN.
+    component: Option<Component>,
     planes: u8,
 }
 
 impl Worker {
     /// Computes chunk `at` of the `count` of a strip.
     fn chunk(&self, data: &[u8], at: usize, count: usize, out: &mut Out) {
-        let mut nans = 0;
-        let leaf = match &self.loops {
-            None => digest(data).0,
+        let (leaf, nans) = match &self.loops {
+            None => {
+                let nans = self.component.map_or(0, |component| component.nans(data));
+                (digest(data).0, nans)
+            }
             Some(loops) => {
                 let stride = out.planes.len() / count / (self.planes.max(1) as usize);
                 let from = (at * stride).min(out.planes.len());
@@ -181,8 +186,7 @@ impl Worker {
                     count: self.planes,
                 };
                 let done = loops.chunk(data, planes);
-                nans = done.nans;
-                done.leaf
+                (done.leaf, done.nans)
             }
         };
         put_leaf(&mut out.leaves[at * 16..at * 16 + 16], leaf);

@@ -209,8 +209,7 @@ impl Loops {
         done: &mut Done,
     ) {
         let top = 8 * self.component.bytes as u32 - 1;
-        let exponent =
-            ((1u64 << (top - self.component.mantissa as u32)) - 1) << self.component.mantissa;
+        let exponent = self.component.infinity();
         for (at, _) in none.enumerate().filter(|(_, none)| *none) {
             let bits = bits(at);
             let nan = bits & ((1 << top) - 1) > exponent;

@@ -59,6 +59,22 @@ impl Component {
         }
     }
 
+    /// The bits of an infinity; those of NaN are above, but for the sign.
+    pub(crate) fn infinity(self) -> u64 {
+        let top = 8 * self.bytes as u32 - 1;
+        ((1 << (top - self.mantissa as u32)) - 1) << self.mantissa
+    }
+
+    /// How many components of some data are NaN.
+    pub(crate) fn nans(self, data: &[u8]) -> u64 {
+        let infinity = self.infinity();
+        match self.bytes {
+            2 => count(data, |raw| u16::from_le_bytes(*raw) & 0x7fff > infinity as u16),
+            4 => count(data, |raw| u32::from_le_bytes(*raw) & 0x7fff_ffff > infinity as u32),
+            _ => count(data, |raw| u64::from_le_bytes(*raw) & (u64::MAX >> 1) > infinity),
+        }
+    }
+
     /// The range of cells without octaves.
     pub(crate) fn range(self) -> u8 {
         if self.wide { 63 } else { 31 }
@@ -78,6 +94,10 @@ impl Component {
     fn abs(self, abs: f64) -> f64 {
         if self.complex { abs * std::f64::consts::FRAC_1_SQRT_2 / SLACK } else { abs }
     }
+}
+
+fn count<const SIZE: usize>(data: &[u8], holds: impl Fn(&[u8; SIZE]) -> bool) -> u64 {
+    data.as_chunks::<SIZE>().0.iter().map(|raw| u64::from(holds(raw))).sum()
 }
 
 impl Grid {
