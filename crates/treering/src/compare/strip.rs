@@ -328,6 +328,12 @@ fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut Found) {
     let dtype = pair.a.description.dtype;
     let parts = if matches!(dtype, DType::C64 | DType::C128) { 2 } else { 1 };
     let start = chunk * pair.chunk / dtype.size();
+    // A complex number with a part that is NaN is NaN: its other part tells nothing.
+    let nans = |trees: &Trees| trees.views.iter().any(|view| view.entry.nans > 0);
+    let verdict = match parts == 2 && pair.trees.as_ref().is_some_and(nans) {
+        true => Verdict::Open,
+        false => verdict,
+    };
     match verdict {
         Verdict::Beyond { count, first, open } => {
             found.tally.differences += count.div_ceil(parts);
