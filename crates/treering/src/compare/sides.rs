@@ -8,6 +8,7 @@ use crate::merkle::Digest;
 use crate::restore::{Checkpoint, Log, VariableBlob, lineage};
 use crate::source::{self, Extent, RawType};
 use crate::store::{Blob, Store};
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -51,9 +52,17 @@ impl FileSide {
             side.add(path, raw, trees, |name| name.to_string())?;
             return Ok(side);
         }
-        for file in source::files(path)? {
+        let files = source::files(path)?;
+        let mut stems: HashMap<PathBuf, u32> = HashMap::new();
+        files.iter().for_each(|file| *stems.entry(file.with_extension("")).or_default() += 1);
+        for file in files {
             let inside = file.strip_prefix(path).unwrap_or(&file);
-            let stem = inside.with_extension("").to_string_lossy().into_owned();
+            // Files that only their extensions tell apart, such as those of ranks, keep them.
+            let stem = match stems[&file.with_extension("")] {
+                1 => inside.with_extension(""),
+                _ => inside.to_path_buf(),
+            };
+            let stem = stem.to_string_lossy().into_owned();
             let own = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
             // The only array of a file is called like it; an archive's are inside of it.
             let rename =
