@@ -258,7 +258,7 @@ fn every_verdict_is_reached() {
         let mut seen = Seen::default();
         let mut dice = Dice(7);
         for bound in [Bound::abs(0.25), Bound::abs(1e-3), Bound::Ulp(5), Bound::Ulp(1000)] {
-            let recipe = Recipe::new(dtype, bound, 512, 4).unwrap();
+            let recipe = Recipe::new(dtype, bound, 512, 6).unwrap();
             let maker = Maker::new(dtype, recipe.grid, bound);
             for kind in 0..10 {
                 for changes in [1, 1, 1, 2, 2, 3, 3, 4] {

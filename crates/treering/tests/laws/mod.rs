@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod cells;
+pub mod files;
 pub mod oracle;
 pub mod values;
 

@@ -112,7 +112,7 @@ impl Maker {
                 f.step(f.near(b), nudge)
             }
             9..11 => f.near(value + dice.part() * self.width * 4.0),
-            11 => f.step(f.near(value + sign * self.width * dice.below(5) as f64), nudge),
+            11 => f.step(f.near(value + sign * self.width * dice.below(24) as f64), nudge),
             12 => f.step(x, sign as i64 * (self.ulp as i64).saturating_add(nudge)),
             13 => f.step(x, (dice.part() * self.ulp as f64 * 2.0) as i64),
             14 => x ^ 1 << f.top,
