@@ -14,6 +14,8 @@ use zip::{CompressionMethod, ZipArchive};
 
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 pub(super) const EMPTY: &[u8] = b"PK\x05\x06";
+/// What one byte can inflate to: 258 bytes for every two bits.
+const MOST_INFLATED: u64 = 1032;
 /// More members than any archive of arrays has.
 const MAX_MEMBERS: usize = 1 << 20;
 
@@ -46,6 +48,9 @@ pub(super) fn open(whole: &Extent) -> Result<Vec<Field>> {
 }
 
 fn deflated(packed: Extent, size: u64, crc: u32, name: &str) -> Result<Field> {
+    if size > packed.size().saturating_mul(MOST_INFLATED) {
+        return Err(Error::damaged("a member claims more bytes than it can inflate to"));
+    }
     let inflated = Inflated { packed, size, crc, state: Mutex::default() };
     let mut start = vec![0; size.min(1 << 17) as usize];
     inflated.read_at(0, &mut start)?;
