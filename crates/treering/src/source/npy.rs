@@ -198,6 +198,10 @@ impl Blob for Swapped {
         buffer.chunks_exact_mut(self.component).for_each(<[u8]>::reverse);
         Ok(())
     }
+
+    fn in_order(&self) -> bool {
+        self.inner.in_order()
+    }
 }
 
 #[cfg(test)]
