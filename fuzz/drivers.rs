@@ -3,12 +3,16 @@
 //! Digests would keep a fuzzer at the door, so each driver also gives its input a valid one.
 #![allow(dead_code)]
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::format::{Footer, LogEntry, Seal};
+use treering::compare::{Answer, FileSide, MemorySide, Outcome, Settings, compare};
+use treering::format::{Footer, LogEntry, Seal, TreeEntry, TreeFile, TreeOrigin};
 use treering::library::Place;
+use treering::merkle::bounded::{Bound, Builder, Recipe};
 use treering::merkle::digest;
+use treering::source::{self, RawType};
 use treering::store::{MemoryStore, Store};
-use treering::{Encoding, Library, Options, Run, Variable};
+use treering::{DType, Encoding, Library, Options, Run, Variable};
 
 /// Manifests and openings: what parses is written back as the same bytes.
 pub fn log_entry(data: &[u8]) {
@@ -119,5 +123,144 @@ pub fn store(data: &[u8]) {
         if let Ok(read) = library.checkpoint("r", Some(step)).and_then(|c| c.read::<u64>("x")) {
             assert_eq!(read, state(step));
         }
+    }
+}
+
+/// The bytes of a tree file with this between its first bytes and its digest.
+fn tree_file_of(inside: &[u8]) -> Vec<u8> {
+    let mut bytes =
+        TreeFile { origin: TreeOrigin::None, entries: Vec::new() }.write().expect("none");
+    bytes.truncate(10);
+    bytes.extend_from_slice(&(inside.len() as u64).to_le_bytes());
+    bytes.extend_from_slice(inside);
+    let seal = digest(&bytes).to_bytes();
+    bytes.extend_from_slice(&seal);
+    bytes
+}
+
+/// Heads of tree files: what parses is written back as the same trees; and trees of which only the
+/// head is sound are walked.
+pub fn tree_head(data: &[u8]) {
+    let _ = TreeFile::head_len(data).and_then(|_| TreeFile::parse(data));
+    let mut bytes = tree_file_of(data);
+    let prefix = &bytes[..TreeFile::PREFIX];
+    assert_eq!(TreeFile::head_len(prefix).expect("it is short"), bytes.len() as u64);
+    let Ok(file) = TreeFile::parse(&bytes) else { return };
+    if file.len().is_ok_and(|len| len < 1 << 40) && file.entries.len() < 100 {
+        let mut again = file.clone();
+        let head = again.write().expect("it has room");
+        let len = TreeFile::head_len(&head).expect("it was written") as usize;
+        assert_eq!(TreeFile::parse(&head[..len]).expect("it was written"), again);
+    }
+    bytes.resize(bytes.len() + (1 << 16), 0);
+    for nan_equal in [true, false] {
+        let settings = Settings { nan_equal, ..Settings::within(Bound::abs(1.0)) };
+        let _ = between(&[], &bytes, &[], &bytes, &settings);
+    }
+}
+
+type Arrays<'a> = &'a [Variable<'a>];
+
+fn between(
+    a: Arrays,
+    tree: &[u8],
+    b: Arrays,
+    other: &[u8],
+    settings: &Settings,
+) -> treering::Result<Outcome> {
+    let a = MemorySide::new(0, a, &[tree])?;
+    let b = MemorySide::new(0, b, &[other])?;
+    compare(&a, &b, settings, None, &|_, _| {})
+}
+
+/// Two arrays of which one value differs beyond the bound and many within it, or none beyond.
+fn arrays(differ: bool) -> [Vec<f32>; 2] {
+    let a: Vec<f32> = (0..600).map(|i| (i * i % 97) as f32 / 8.0).collect();
+    let mut b: Vec<f32> = a.iter().enumerate().map(|(i, x)| x + (i % 5) as f32 / 64.0).collect();
+    b[321] += if differ { 3.0 } else { 0.0 };
+    [a, b]
+}
+
+fn tree_of(array: &[f32], bound: Bound) -> Vec<u8> {
+    let bytes: Vec<u8> = array.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let recipe = Recipe::new(DType::F32, bound, 512, 3).expect("a recipe");
+    let image = Builder::new(DType::F32, &[recipe]).build(&bytes).expect("it is built").remove(0);
+    let entry = TreeEntry::new(Variable::new("x", array).description(), &image);
+    let mut file = TreeFile { origin: TreeOrigin::None, entries: vec![entry] };
+    let mut out = file.write().expect("a head");
+    out.extend_from_slice(image.body());
+    out
+}
+
+/// The tree of a small array in which the input changes bytes: two bytes choose a place, one the new
+/// value; the first byte of all says whether the arrays differ. With values the answer is right, and
+/// without them no difference is hidden.
+pub fn tree(data: &[u8]) {
+    let Some((first, edits)) = data.split_first() else { return };
+    let differ = first & 1 == 1;
+    let bound = Bound::abs(0.125);
+    let [a, b] = arrays(differ);
+    let (mut tree, other) = (tree_of(&a, bound), tree_of(&b, bound));
+    for edit in edits.chunks_exact(3) {
+        // The head and the body, without what lies between.
+        let at = usize::from(u16::from_le_bytes([edit[0], edit[1]])) % (256 + tree.len() - 4096);
+        let at = if at < 256 { at } else { at + 4096 - 256 };
+        tree[at] = edit[2];
+    }
+    let (x, y) = ([Variable::new("x", &a)], [Variable::new("x", &b)]);
+    let settings = Settings::within(bound);
+    if let Ok(outcome) = between(&x, &tree, &y, &other, &settings) {
+        assert_eq!(outcome.differences, u64::from(differ));
+    }
+    if let Ok(outcome) = between(&[], &tree, &[], &other, &settings) {
+        assert!(!differ || outcome.verdict != Answer::Equal);
+    }
+}
+
+/// A file of its own, gone when dropped.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(data: &[u8]) -> Self {
+        let name = format!("treering-{}-{:?}", std::process::id(), std::thread::current().id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, data).expect("the folder for temporary files can be written to");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Foreign files: what opens can be read or says why not, and is what it is.
+pub fn foreign(data: &[u8]) {
+    let file = Scratch::new(data);
+    let raw = RawType { dtype: DType::F32, shape: None };
+    let _ = source::open(&file.0, Some(&raw));
+    let Ok(fields) = source::open(&file.0, None) else { return };
+    for field in &fields {
+        assert_eq!(field.description.bytes(), Some(field.bytes.size()));
+        let unit = field.description.dtype.size() as usize;
+        let mut buffer = vec![0; unit * 1000];
+        for at in (0..field.bytes.size().min(1 << 20)).step_by(buffer.len()) {
+            let len = (field.bytes.size() - at).min(buffer.len() as u64) as usize;
+            if field.bytes.read_at(at, &mut buffer[..len]).is_err() {
+                break;
+            }
+        }
+    }
+    with_itself(&file.0);
+}
+
+fn with_itself(path: &Path) {
+    let settings = Settings::within(Bound::EQUAL);
+    let sides =
+        FileSide::open(path, None, false).and_then(|a| Ok((a, FileSide::open(path, None, false)?)));
+    let Ok((a, b)) = sides else { return };
+    if let Ok(outcome) = compare(&a, &b, &settings, None, &|_, _| {}) {
+        assert_eq!(outcome.verdict, Answer::Equal);
     }
 }

@@ -294,6 +294,20 @@ fn nan_that_differs_from_itself_is_found_under_any_tree() {
     }
 }
 
+/// What is deflated is read from front to back, whatever the order of its bytes.
+#[test]
+fn deflated_arrays_ask_to_be_read_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.npz");
+    let member = |big| npy(DType::F64, &[10], false, big, &[1; 80]);
+    for deflated in [false, true] {
+        npz(&path, deflated, &[("little", member(false)), ("big", member(true))]);
+        let fields = treering::source::open(&path, None).unwrap();
+        assert_eq!(fields.len(), 2);
+        fields.iter().for_each(|field| assert_eq!(field.bytes.in_order(), deflated));
+    }
+}
+
 /// Folders: every file is held against the one of its name.
 #[test]
 fn folders_are_compared_file_by_file() {

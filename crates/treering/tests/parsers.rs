@@ -59,3 +59,18 @@ fn places() {
 fn stores() {
     replay("store", 20, drivers::store);
 }
+
+#[test]
+fn tree_heads() {
+    replay("tree_head", 3000, drivers::tree_head);
+}
+
+#[test]
+fn trees() {
+    replay("tree", 100, drivers::tree);
+}
+
+#[test]
+fn foreign_files() {
+    replay("foreign", 200, drivers::foreign);
+}
