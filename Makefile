@@ -10,9 +10,9 @@ PAIRS ?= 100000000
 VENV := target/venv
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca fuzz kills campaign bench
+.PHONY: test needs format lints tests orca numpy fuzz kills campaign bench
 
-test: needs format lints tests orca
+test: needs format lints tests orca numpy
 	@echo "all tests passed"
 
 # As root, what is missing is installed; else it is named.
@@ -33,6 +33,11 @@ orca: needs
 	$(CARGO) build -p orbits
 	$(VENV)/bin/python apps/orbits/tests/with_orca.py target/debug/orbits
 
+# Comparison against numpy, on files that numpy wrote.
+numpy: needs
+	$(CARGO) build
+	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
+
 fuzz:
 	bash fuzz/run.sh $(MINUTES)
 
@@ -47,3 +52,4 @@ bench:
 	target/release/treering bench capture
 	target/release/treering bench restore
 	target/release/treering bench lineage
+	target/release/treering bench compare --size 1GiB

@@ -11,6 +11,8 @@ have cc || missing+=(gcc)
 have python3 || missing+=(python3)
 python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 have mount || missing+=(mount)
+# The comparison's page is opened in a real browser.
+have chromium || missing+=(chromium)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && have apt-get; then
@@ -26,7 +28,7 @@ for component in fmt clippy; do
     cargo "$component" --version >/dev/null 2>&1 ||
         { echo "missing: cargo $component. Add it with 'rustup component add rustfmt clippy'." >&2; exit 1; }
 done
-if ! "$venv/bin/python" -c 'from orca import orca_nodes' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import numpy; from orca import orca_nodes' 2>/dev/null; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check 'orca-graphlets==0.1.4'
+    "$venv/bin/pip" install --quiet --disable-pip-version-check 'orca-graphlets==0.1.4' numpy
 fi

@@ -396,8 +396,8 @@ pub enum GoldenCommand {
         output: PathBuf,
         #[command(flatten)]
         options: TreeOptions,
-        /// How many planes the sketches have; more decide more, and take more space.
-        #[arg(long, default_value_t = 2)]
+        /// How many planes the sketches have: with less than 4, differences are only undecided.
+        #[arg(long, default_value_t = 4)]
         planes: u8,
         #[command(flatten)]
         raw: RawOptions,

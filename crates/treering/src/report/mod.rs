@@ -8,6 +8,15 @@ const PAGE: &str = include_str!("page.html");
 /// Where the data goes.
 const PLACE: &str = "\"__TREERING_DATA__\"";
 
+/// Where the sentence goes that is there without scripts.
+const SUMMARY: &str = "<!--__TREERING_SUMMARY__-->";
+
+/// Text that a page shows as it is, and never takes for the place of the data.
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;").replace('"', "&quot;")
+}
+
 /// A page with figures, complete in one file; `created` is when, as it is to be shown.
 pub fn html(outcome: &Outcome, created: &str) -> Result<String> {
     let failed = |e| Error::usage(format!("the result cannot be written as JSON: {e}"));
@@ -16,7 +25,8 @@ pub fn html(outcome: &Outcome, created: &str) -> Result<String> {
     data["version"] = env!("CARGO_PKG_VERSION").into();
     // What looks like the end of a script must not be one.
     let data = data.to_string().replace("</", "<\\/");
-    Ok(PAGE.replacen(PLACE, &data, 1))
+    // The sentence first: the data may hold anything.
+    Ok(PAGE.replacen(SUMMARY, &escaped(&sentence(outcome)), 1).replacen(PLACE, &data, 1))
 }
 
 /// The verdict in a sentence.

@@ -24,8 +24,11 @@ pub enum Grid {
     },
 }
 
-/// How many cells of reach a new tree has for its own bound: jitter of up to 3 cells is within it.
+/// How many cells of an octave a relative bound of a new tree is wide.
 const FINE: u64 = 4;
+/// At least so many cells fit into an absolute bound of a new tree, and less than twice as many: so
+/// jitter of up to two cells is within it, and cells that four planes cannot tell are beyond it.
+const FIT: f64 = 3.5;
 /// No sketch can tell cells that are further apart.
 const FURTHEST: u64 = 1 << super::MAX_PLANES;
 /// Makes up for the rounding of a handful of operations.
@@ -108,7 +111,7 @@ impl Grid {
         match bound {
             Bound::Bits => Grid::Bits,
             Bound::Ulp(count) => {
-                let bits = count.saturating_add(1).ilog2().saturating_sub(FINE.ilog2());
+                let bits = ((count.saturating_add(1) as f64 / FIT).max(1.0) as u64).ilog2();
                 Grid::Ordinal { s: bits.min(component.mantissa as u32) as u8, denormals: true }
             }
             Bound::Within { abs, rel } => {
@@ -193,14 +196,14 @@ impl Grid {
     }
 }
 
-/// The exponent of cells of which [`FINE`] fit into an absolute bound, if there are such.
+/// The exponent of cells of which [`FIT`] fit into an absolute bound, if there are such.
 fn exponent(component: Component, abs: f64) -> Option<i16> {
     let (least, greatest) = component.exponents();
-    let abs = component.abs(abs);
-    if abs < f64::MIN_POSITIVE {
+    let width = component.abs(abs) / FIT;
+    if width < f64::MIN_POSITIVE {
         return None;
     }
-    let e = (abs.to_bits() >> 52) as i32 - 1023 - FINE.ilog2() as i32;
+    let e = (width.to_bits() >> 52) as i32 - 1023;
     (e >= least).then_some(e.min(greatest) as i16)
 }
 

@@ -1,0 +1,268 @@
+//! `compare`, `tree` and `golden` as a person or a script meets them.
+
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use treering::merkle::bounded::Bound;
+use treering::{Options, Run, Variable};
+
+fn treering(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_treering")).args(arguments).output().unwrap()
+}
+
+fn answer(arguments: &[&str], code: i32) -> Value {
+    let output = treering(arguments);
+    let trouble = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {trouble}");
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// A raw file of f32 values.
+fn raw(folder: &Path, name: &str, values: &[f32]) -> String {
+    let path = folder.join(name);
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+fn wave(moved: f32) -> Vec<f32> {
+    (0..50_000).map(|i| (i as f32 / 100.0).sin() + moved).collect()
+}
+
+/// Two runs of a plane, the second of which parts at step 3.
+fn runs(folder: &Path) -> (String, String) {
+    let store = folder.join("store");
+    for run in ["one", "two"] {
+        let options = Options::directory(&store, run).bound("*", Bound::abs(1e-4));
+        let mut run_open = Run::open(options).unwrap();
+        for step in 1..=5u64 {
+            let mut plane = wave(step as f32);
+            if run == "two" && step >= 3 {
+                plane[1234] += 0.5 * step as f32;
+            }
+            let count = [step];
+            let plane = Variable::new("plane", &plane).shaped(&[200, 250]);
+            run_open.checkpoint(step, &[plane, Variable::new("count", &count)]).unwrap();
+        }
+        run_open.finish().unwrap();
+    }
+    let store = store.display();
+    (format!("{store}#one"), format!("{store}#two"))
+}
+
+#[test]
+fn runs_part_at_a_step_a_variable_and_an_index() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = runs(folder.path());
+    let found = answer(&["compare", &one, &two, "--json"], 1);
+    assert_eq!(found["equal"], false);
+    assert_eq!(found["verdict"], "different");
+    assert_eq!(found["differences"], 3);
+    assert_eq!(found["first"]["step"], 3);
+    assert_eq!(found["first"]["variable"], "plane");
+    assert_eq!(found["first"]["index"], serde_json::json!([4, 234]));
+    assert_eq!(found["variables"].as_array().unwrap().len(), 10);
+    let total = found["bytes_total"].as_u64().unwrap();
+    assert_eq!(total, 2 * 5 * (200_000 + 8));
+    assert!(found["bytes_read"].as_u64().unwrap() < total / 2);
+    let first = answer(&["compare", &one, &two, "--first", "--json"], 1);
+    assert_eq!(first["first"], found["first"]);
+    assert_eq!(first["stopped"], true);
+    let equal = answer(&["compare", &format!("{one}@2"), &format!("{two}@2"), "--json"], 0);
+    assert_eq!(equal["equal"], true);
+    assert_eq!(equal["first"], Value::Null);
+    let wide = answer(&["compare", &one, &two, "--abs", "3", "--json"], 0);
+    assert_eq!(wide["differences"], 0);
+    let text = treering(&["compare", &one, &two, "--timings"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("different: 3 of 250005 values"), "{text}");
+    assert!(text.contains("step 3, variable plane, index (4, 234)"), "{text}");
+    assert!(text.contains("reading trees"), "{text}");
+}
+
+#[test]
+fn files_get_trees_and_lists() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = raw(folder.path(), "a.raw", &wave(0.0));
+    let mut values = wave(1e-6);
+    values[40_000] = f32::NAN;
+    let b = raw(folder.path(), "b.raw", &values);
+    let direct = ["compare", &a, &b, "--type", "f32", "--abs", "1e-5", "--json"];
+    let without = answer(&direct, 1);
+    assert!(treering(&["tree", &a, &b, "--type", "f32", "--abs", "1e-5"]).status.success());
+    assert!(folder.path().join("a.raw.tree").exists());
+    let with = answer(&direct, 1);
+    for key in ["differences", "first", "equal"] {
+        assert_eq!(with[key], without[key], "{key}");
+    }
+    assert_eq!(with["first"]["b"], "NaN");
+    assert!(with["bytes_read"].as_u64() < without["bytes_read"].as_u64());
+    let list = folder.path().join("list.jsonl");
+    let mut arguments = direct.to_vec();
+    let list_text = list.display().to_string();
+    arguments.extend(["--list", &list_text]);
+    answer(&arguments, 1);
+    let lines = std::fs::read_to_string(&list).unwrap();
+    let line: Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((lines.lines().count(), &line["index"]), (1, &serde_json::json!([40_000])));
+    // A file that was written again is not taken for the old one.
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    raw(folder.path(), "b.raw", &wave(0.5));
+    let again = treering(&direct);
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again["differences"], 50_000);
+    assert!(again["notes"].to_string().contains("b.raw.tree"), "{}", again["notes"]);
+}
+
+#[test]
+fn a_golden_file_tells_equal_different_and_undecided() {
+    let folder = tempfile::tempdir().unwrap();
+    let expected = raw(folder.path(), "expected.raw", &wave(0.0));
+    let golden = folder.path().join("golden.tree").display().to_string();
+    let record =
+        ["golden", "record", &expected, "-o", &golden, "--type", "f32", "--abs", "1e-5", "--json"];
+    let made = answer(&record, 0);
+    assert!(made["bytes"].as_u64().unwrap() < 200_000 / 6);
+    let check = |name: &str, moved: f32, code: i32| {
+        let today = raw(folder.path(), name, &wave(moved));
+        let output = treering(&["golden", "check", &golden, &today, "--type", "f32", "--json"]);
+        assert_eq!(output.status.code(), Some(code));
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["verdict"].clone()
+    };
+    assert_eq!(check("same.raw", 0.0, 0), "equal");
+    assert_eq!(check("jitter.raw", 1e-6, 0), "equal");
+    assert_eq!(check("near.raw", 8e-6, 2), "undecided");
+    assert_eq!(check("far.raw", 1e-2, 1), "different");
+}
+
+#[test]
+fn stored_runs_and_files_get_trees_in_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    for run in ["one", "two"] {
+        let mut open = Run::open(Options::directory(&store, run)).unwrap();
+        for step in 0..3 {
+            open.checkpoint(step, &[Variable::new("wave", &wave(step as f32))]).unwrap();
+        }
+        open.finish().unwrap();
+    }
+    let store = store.display().to_string();
+    let place = |run: &str| format!("{store}#{run}");
+    let before = answer(&["compare", &place("one"), &place("two"), "--abs", "1e-5", "--json"], 0);
+    for run in ["one", "two"] {
+        assert!(treering(&["tree", &place(run), "--abs", "1e-5"]).status.success());
+    }
+    let after = answer(&["compare", &place("one"), &place("two"), "--abs", "1e-5", "--json"], 0);
+    assert!(before["bytes_read"].as_u64() > Some(1_000_000));
+    assert!(after["bytes_read"].as_u64() < Some(100_000));
+    let file = raw(folder.path(), "wave.raw", &wave(1.0));
+    let to = format!("{store}#files@1");
+    let made = treering(&["tree", &file, "--type", "f32", "--abs", "1e-5", "--to", &to]);
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let held =
+        answer(&["compare", &to, &format!("{}@1", place("one")), "--abs", "1e-5", "--json"], 0);
+    assert_eq!(held["verdict"], "equal");
+}
+
+#[test]
+fn bad_input_gets_a_sentence_and_exit_code_two() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = raw(folder.path(), "good.raw", &wave(0.0));
+    let odd = folder.path().join("odd.raw");
+    std::fs::write(&odd, [0; 7]).unwrap();
+    let fake = folder.path().join("fake.npy");
+    std::fs::write(&fake, b"\x93NUMPY\x01\x00\x10\x00{'descr': '<f4'}").unwrap();
+    let cut = folder.path().join("cut.npy");
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    bytes.extend(
+        format!("{:<117}\n", "{'descr': '<f4', 'fortran_order': False, 'shape': (9,), }").bytes(),
+    );
+    bytes.extend([0; 8]);
+    std::fs::write(&cut, bytes).unwrap();
+    let zip = folder.path().join("broken.npz");
+    std::fs::write(&zip, b"PK\x03\x04 and nothing else").unwrap();
+    let text = |path: &PathBuf| path.display().to_string();
+    let missing = text(&folder.path().join("missing.npy"));
+    let (odd, fake, cut, zip) = (text(&odd), text(&fake), text(&cut), text(&zip));
+    let cases: Vec<(Vec<&str>, &str)> = vec![
+        (vec!["compare", &good, &good], "--type"),
+        (vec!["compare", &good, &odd, "--type", "f32"], "7 bytes"),
+        (vec!["compare", &good, &good, "--type", "f32", "--shape", "3x3"], "3×3"),
+        (vec!["compare", &fake, &fake], "not understood"),
+        (vec!["compare", &cut, &cut], "promises"),
+        (vec!["compare", &zip, &zip], "archive"),
+        (vec!["compare", &missing, &good, "--type", "f32"], "there is no"),
+        (vec!["compare", &good, &good, "--type", "f32", "--abs", "-1"], "-1 is no absolute bound"),
+        (
+            vec!["compare", &good, &good, "--type", "f32", "--rel", "NaN"],
+            "NaN is no relative bound",
+        ),
+        (vec!["compare", &good, &good, "--type", "f32", "--bound", "x=abs:"], "is no bound"),
+        (vec!["compare", "nowhere#run", &good, "--type", "f32"], "there is no store"),
+        (vec!["tree", &good, "--type", "f32"], "none was given"),
+        (vec!["tree", &good, "--type", "f32", "--abs", "inf"], "inf is no absolute bound"),
+        (vec!["tree", &good, "--type", "f32", "--abs", "1", "--chunk", "1000"], "power of two"),
+        (vec!["golden", "check", &good, &good, "--type", "f32"], "tree file"),
+    ];
+    for (arguments, sentence) in cases {
+        let output = treering(&arguments);
+        let trouble = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {trouble}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+        assert_eq!(trouble.trim_end().lines().count(), 1, "{arguments:?}: {trouble}");
+        assert!(trouble.contains(sentence), "{arguments:?}: {trouble}");
+    }
+}
+
+#[test]
+fn unlike_sides_are_reported_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    for (side, name, dtype) in [("a", "x", 4), ("a", "only", 4), ("b", "x", 5), ("b", "more", 4)] {
+        let path = folder.path().join(side);
+        std::fs::create_dir_all(&path).unwrap();
+        std::fs::write(path.join(format!("{name}.raw")), vec![0u8; 4 * dtype]).unwrap();
+    }
+    let side = |name: &str| folder.path().join(name).display().to_string();
+    let found = answer(&["compare", &side("a"), &side("b"), "--type", "f32", "--json"], 1);
+    let what: Vec<String> =
+        found["unmatched"].as_array().unwrap().iter().map(|u| u["what"].to_string()).collect();
+    assert_eq!(what, [r#""only in the first""#, r#""shapes differ""#, r#""only in the second""#]);
+}
+
+#[test]
+fn the_report_opens_in_a_browser() {
+    let folder = tempfile::tempdir().unwrap();
+    let (one, two) = runs(folder.path());
+    let page = folder.path().join("report.html");
+    let page_text = page.display().to_string();
+    assert_eq!(treering(&["compare", &one, &two, "--report", &page_text]).status.code(), Some(1));
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(!html.contains("http://") || !html.contains("src=\"http"));
+    assert!(html.contains("different: 3 of 250005 values"));
+    let profile = folder.path().join("profile").display().to_string();
+    let shot = folder.path().join("shot.png");
+    let arguments = |more: &[&str]| -> Vec<String> {
+        let common = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--virtual-time-budget=5000",
+            "--window-size=1100,2400",
+        ];
+        let mut all: Vec<String> = common.iter().chain(more).map(|s| s.to_string()).collect();
+        all.push(format!("--user-data-dir={profile}"));
+        all.push(format!("file://{page_text}"));
+        all
+    };
+    let dom = Command::new("chromium").args(arguments(&["--dump-dom"])).output().unwrap();
+    let dom = String::from_utf8_lossy(&dom.stdout).into_owned();
+    assert!(dom.contains("data-ready=\"yes\""), "the page was not drawn");
+    assert!(dom.contains("The runs part at step 3"), "the page does not say where the runs part");
+    assert!(dom.matches("<svg").count() >= 3, "figures are missing");
+    let screenshot = format!("--screenshot={}", shot.display());
+    assert!(
+        Command::new("chromium").args(arguments(&[&screenshot])).output().unwrap().status.success()
+    );
+    assert!(std::fs::metadata(&shot).unwrap().len() > 20_000, "the picture is nearly empty");
+}
