@@ -121,7 +121,7 @@ fn arrays(dtype: DType, bound: Bound, count: usize, kind: u64, dice: &mut Dice) 
     }
     let maker = Maker::new(dtype, Grid::choose(dtype, bound), bound);
     let f = maker.format;
-    let wild = kind % 2 == 0;
+    let wild = kind.is_multiple_of(2);
     let (mut a, mut b) = (vec![0; count * size], vec![0; count * size]);
     for at in 0..count * f.parts {
         let x = if wild { maker.one(dice) } else { f.near(dice.part()) };
