@@ -58,16 +58,6 @@ impl<'a> Input<'a> {
         Input { blob, base, file, direct }
     }
 
-    /// The same bytes, counted from another place.
-    pub(super) fn shifted(&self, by: u64) -> Input<'a> {
-        Input {
-            blob: self.blob,
-            base: self.base.wrapping_add(by),
-            file: self.file.map(|(file, base)| (file, base.wrapping_add(by))),
-            direct: self.direct.as_ref().and_then(|direct| direct.try_clone().ok()),
-        }
-    }
-
     /// How far apart ranges may be and are still read at once: reading what lies between costs less
     /// than one more read, which from below the cache costs as much as 64 KiB.
     pub(super) fn gap(&self, at: u64) -> u64 {

@@ -8,9 +8,12 @@ use super::walk::{self, Node};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::{Bound, Sketch};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// How large a chunk is without trees.
 const CHUNK: u64 = 4096;
+/// How many strips ahead planes are asked for.
+const AHEAD: u64 = 32;
 /// How many chunks a strip has without trees.
 const STRIP: u64 = 1024;
 
@@ -36,8 +39,8 @@ pub(super) struct Trees<'a> {
     pub(super) nodes: Vec<Node>,
     /// Chunks that must be looked at because NaN differs from NaN.
     pub(super) with_nan: BTreeSet<u64>,
-    /// The bodies of the trees.
-    pub(super) inputs: [Input<'a>; 2],
+    /// Up to which strip the planes have been asked for.
+    expected: AtomicU64,
 }
 
 impl<'a> Pair<'a> {
@@ -81,7 +84,7 @@ impl<'a> Pair<'a> {
                 sketch,
                 nodes: Vec::new(),
                 with_nan: BTreeSet::new(),
-                inputs: views.map(TreeView::input),
+                expected: AtomicU64::new(0),
             }
         });
         let (chunk, strip) = match &trees {
@@ -161,6 +164,16 @@ impl Trees<'_> {
             self.nodes = walk::walk(self.views, meter)?;
         }
         Ok(())
+    }
+
+    /// Asks for the first planes of the strips after this one.
+    pub(super) fn expect_planes(&self, strip: u64, planes: u8) {
+        let layout = &self.views[0].layout;
+        let end = layout.strips().min(strip + 1 + AHEAD);
+        let start = self.expected.fetch_max(end, Ordering::Relaxed).max(strip + 1);
+        for strip in start..end {
+            self.views.iter().for_each(|view| view.expect(view.layout.planes_of(strip, 0..planes)));
+        }
     }
 
     /// The node above a chunk, if the trees differ there.

@@ -1,6 +1,5 @@
 //! What can be compared: variables with values, with trees, or with both.
 
-use super::fetch::Input;
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
@@ -106,9 +105,14 @@ impl TreeView<'_> {
         Ok(bytes)
     }
 
-    /// Its body, to be read in large pieces.
-    pub(super) fn input(&self) -> Input<'_> {
-        Input::new(self.blob.as_ref(), self.entry.offset)
+    /// Says that a part of the body will be read soon, so that the disk is busy meanwhile.
+    pub(super) fn expect(&self, range: Range<u64>) {
+        if let Some((file, _, base)) = self.blob.file() {
+            let len = std::num::NonZero::new(range.end - range.start);
+            let at = base + self.entry.offset + range.start;
+            // Whether the system listens changes nothing but the time.
+            let _ = rustix::fs::fadvise(file, at, len, rustix::fs::Advice::WillNeed);
+        }
     }
 
     pub(super) fn read_into(&self, at: u64, out: &mut [u8], meter: &Meter) -> Result<()> {

@@ -1,6 +1,6 @@
 //! One strip of a pair: leaves, then sketches, then values.
 
-use super::fetch::{Fetcher, Input, RUN};
+use super::fetch::{Fetcher, RUN};
 use super::judge::Value;
 use super::outcome::{Picture, index_of};
 use super::pair::{Pair, Trees};
@@ -9,7 +9,7 @@ use super::tally::Tally;
 use super::walk;
 use crate::array::DType;
 use crate::error::{Error, Result};
-use crate::merkle::bounded::{Leaf, NODE, Verdict, leaf_at};
+use crate::merkle::bounded::{Leaf, MAX_PLANES, NODE, Verdict, leaf_at};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -151,6 +151,9 @@ impl Worker<'_> {
         }
         let probes = flagged.len().min(PROBES);
         let dense = flagged.len() * 8 >= all;
+        if dense {
+            trees.expect_planes(strip, FIRST_PLANES);
+        }
         let mut open = Vec::new();
         let room = std::mem::take(&mut self.room);
         let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
@@ -187,9 +190,10 @@ impl Worker<'_> {
         let kept = sketch.planes();
         let mut count = FIRST_PLANES.min(kept);
         loop {
-            planes.load(chunk, count, &trees.inputs, &mut self.fetcher)?;
-            let (a, b) = (planes.of(0, chunk, count), planes.of(1, chunk, count));
-            match sketch.judge((leaves[0], leaves[1]), &a, &b) {
+            planes.load(chunk, count)?;
+            let (a, b) = (planes.of(0, chunk), planes.of(1, chunk));
+            let ready = count as usize;
+            match sketch.judge((leaves[0], leaves[1]), &a[..ready], &b[..ready]) {
                 Verdict::More => count += 1,
                 verdict => return Ok(verdict),
             }
@@ -387,16 +391,10 @@ impl<'a> Planes<'a> {
     }
 
     /// Makes the lowest `count` planes of a chunk ready.
-    fn load(
-        &mut self,
-        chunk: u64,
-        count: u8,
-        inputs: &[Input; 2],
-        fetcher: &mut Fetcher,
-    ) -> Result<()> {
+    fn load(&mut self, chunk: u64, count: u8) -> Result<()> {
         if self.whole {
             if self.all_count < count {
-                self.load_all(count, inputs, fetcher)?;
+                self.load_all(count)?;
             }
             return Ok(());
         }
@@ -418,41 +416,34 @@ impl<'a> Planes<'a> {
         Ok(())
     }
 
-    /// Reads planes of the whole strip, several pieces at a time.
-    fn load_all(&mut self, count: u8, inputs: &[Input; 2], fetcher: &mut Fetcher) -> Result<()> {
-        // The two sides keep the same planes at the same places of a strip, but may keep more.
-        let start = self.views.map(|view| view.layout.planes_of(self.strip, 0..0).start);
-        let more = self.views[0].layout.planes_of(self.strip, self.all_count..count);
-        self.meter.add(2 * (more.end - more.start));
-        self.all.iter_mut().for_each(|all| {
-            let needed = (more.end - start[0]) as usize;
-            all.resize(all.len().max(needed), 0);
-        });
-        let pieces = (more.start..more.end).step_by(RUN);
-        let pieces = pieces.map(|at| at..more.end.min(at + RUN as u64));
-        let inputs = [inputs[0].shifted(0), inputs[1].shifted(start[1].wrapping_sub(start[0]))];
-        let all = &mut self.all;
-        fetcher.run([&inputs[0], &inputs[1]], pieces, &mut |range, a, b| {
-            let place = (range.start - start[0]) as usize..(range.end - start[0]) as usize;
-            all[0][place.clone()].copy_from_slice(a);
-            all[1][place].copy_from_slice(b);
-            Ok(())
-        })?;
+    /// Reads planes of the whole strip.
+    fn load_all(&mut self, count: u8) -> Result<()> {
+        for (side, view) in self.views.iter().enumerate() {
+            let start = view.layout.planes_of(self.strip, 0..0).start;
+            let more = view.layout.planes_of(self.strip, self.all_count..count);
+            let place = (more.start - start) as usize..(more.end - start) as usize;
+            if self.all[side].len() < place.end {
+                self.all[side].resize(place.end, 0);
+            }
+            view.read_into(more.start, &mut self.all[side][place], self.meter)?;
+        }
         self.all_count = count;
         Ok(())
     }
 
-    /// The planes of a chunk, which are ready.
-    fn of(&self, side: usize, chunk: u64, count: u8) -> Vec<&[u8]> {
+    /// The planes of a chunk: those that are ready, and nothing for the others.
+    fn of(&self, side: usize, chunk: u64) -> [&[u8]; MAX_PLANES as usize] {
         let stride = self.views[side].layout.stride as usize;
-        let plane = |plane: usize| match self.whole {
-            true => {
+        std::array::from_fn(|plane| match self.whole {
+            true if plane < self.all_count as usize => {
                 let pitch = (self.chunks.end - self.chunks.start) as usize * stride;
                 let at = plane * pitch + (chunk - self.chunks.start) as usize * stride;
                 &self.all[side][at..at + stride]
             }
-            false => &self.one[side][plane * stride..(plane + 1) * stride],
-        };
-        (0..count as usize).map(plane).collect()
+            false if plane < self.one_count as usize => {
+                &self.one[side][plane * stride..(plane + 1) * stride]
+            }
+            _ => &[],
+        })
     }
 }

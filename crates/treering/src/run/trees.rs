@@ -124,6 +124,7 @@ impl Kept {
             Some(dirty) if !self.images.is_empty() => {
                 self.builder.update(&mut self.images, data, dirty);
             }
+            None if !self.images.is_empty() => self.builder.rebuild(&mut self.images, data)?,
             _ => self.images = self.builder.build(data)?,
         }
         let heads = |image: &mut Image| put_head(&self.description, image, None);

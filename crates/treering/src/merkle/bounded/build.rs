@@ -66,7 +66,26 @@ impl Builder {
         lend: impl Fn(Range<u64>, &mut dyn FnMut(&[u8])) -> Result<()> + Sync,
     ) -> Result<Vec<Image>> {
         let mut images = self.blank(bytes)?;
-        let Some(first) = images.first() else { return Ok(images) };
+        self.fill(&mut images, bytes, parallel, lend)?;
+        Ok(images)
+    }
+
+    /// Makes the trees of other data of the same length in the memory of these.
+    pub fn rebuild(&self, images: &mut [Image], data: &[u8]) -> Result<()> {
+        self.fill(images, data.len() as u64, true, |range, work| {
+            work(&data[range.start as usize..range.end as usize]);
+            Ok(())
+        })
+    }
+
+    fn fill(
+        &self,
+        images: &mut [Image],
+        bytes: u64,
+        parallel: bool,
+        lend: impl Fn(Range<u64>, &mut dyn FnMut(&[u8])) -> Result<()> + Sync,
+    ) -> Result<()> {
+        let Some(first) = images.first() else { return Ok(()) };
         let (chunk, strip) = (first.layout.chunk, first.layout.strip);
         let mut parts: Vec<_> = images.iter_mut().map(parts).collect();
         let strips = (0..bytes.div_ceil(strip * chunk)).map(|at| {
@@ -92,7 +111,7 @@ impl Builder {
         }
         drop(parts);
         images.iter_mut().for_each(|image| image.close(None));
-        Ok(images)
+        Ok(())
     }
 
     /// Brings trees up to date with `data`, of which only the bytes of `dirty` may have changed.

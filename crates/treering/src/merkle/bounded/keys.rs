@@ -8,7 +8,8 @@ pub(crate) struct Keys {
     pub(crate) first: Vec<u32>,
     pub(crate) second: Vec<u32>,
     pub(crate) wide: Vec<u64>,
-    vectors: bool,
+    /// Whether AVX2 is there.
+    pub(super) vectors: bool,
 }
 
 impl Keys {
@@ -43,20 +44,45 @@ impl Keys {
         self.first.len().max(self.wide.len())
     }
 
-    /// Adds up the keys of the components whose bits are set, the lowest bit being component `first`,
-    /// a multiple of 64.
-    #[inline]
-    pub(crate) fn add_marked(&self, sums: &mut [u128; 2], first: usize, mut bits: u64) {
-        if let Some(keys) = self.first.as_chunks::<64>().0.get(first / 64) {
-            let others = &self.second.as_chunks::<64>().0[first / 64];
-            let (a, b) = lanes::marked(keys, others, bits, self.vectors);
-            sums[0] += a as u128;
-            sums[1] += b as u128;
-        } else {
-            let keys = &self.wide[first..first + 64];
-            while bits != 0 {
-                sums[0] += keys[bits.trailing_zeros() as usize] as u128;
-                bits &= bits - 1;
+    /// Adds up the keys of the components whose bits are set in some words, of which the lowest bit
+    /// of the first is component `first`, a multiple of 64.
+    ///
+    /// The places are listed first: a loop over a list does not stumble at the end of every word.
+    #[inline(always)]
+    pub(crate) fn add_marked(
+        &self,
+        sums: &mut [u128; 2],
+        first: usize,
+        words: &[u64],
+        list: &mut Places,
+    ) {
+        let many = words.iter().map(|w| w.count_ones() as usize).sum::<usize>();
+        let narrow = self.wide.is_empty();
+        if narrow && many > words.len() * MANY {
+            let pairs = self.first.as_chunks::<64>().0.iter().zip(self.second.as_chunks::<64>().0);
+            for ((keys, others), bits) in pairs.skip(first / 64).zip(words) {
+                let (a, b) = lanes::marked(keys, others, *bits, self.vectors);
+                sums[0] += a as u128;
+                sums[1] += b as u128;
+            }
+            return;
+        }
+        let len = places(words, list);
+        let list = &list[..len];
+        match narrow {
+            true => {
+                let (keys, others) = (&self.first[first..], &self.second[first..]);
+                let (mut a, mut b) = (0u64, 0u64);
+                for at in list {
+                    a += keys[*at as usize] as u64;
+                    b += others[*at as usize] as u64;
+                }
+                sums[0] += a as u128;
+                sums[1] += b as u128;
+            }
+            false => {
+                let keys = &self.wide[first..];
+                sums[0] += list.iter().map(|at| keys[*at as usize] as u128).sum::<u128>();
             }
         }
     }
@@ -91,6 +117,32 @@ impl Keys {
             false => split(join(to).wrapping_sub(join(from))),
         }
     }
+}
+
+/// How many words are looked at at a time.
+pub(super) const BLOCK: usize = 16;
+/// Room for the places of all bits of a block, and some more.
+pub(super) type Places = [u16; 64 * BLOCK + 8];
+/// From so many bits a word on, vectors are faster than lists.
+const MANY: usize = 8;
+
+/// Lists the places of the bits that are set; how many there are. The list has room for eight more.
+#[inline(always)]
+fn places(words: &[u64], list: &mut Places) -> usize {
+    let mut len = 0;
+    for (number, word) in words[..words.len().min(BLOCK)].iter().enumerate() {
+        let (mut bits, end) = (*word, len + word.count_ones() as usize);
+        // Four at a time, whether there are so many or not: what is too much is written over.
+        while len < end {
+            for place in &mut list[len..len + 4] {
+                *place = (number * 64) as u16 + bits.trailing_zeros() as u16;
+                bits &= bits.wrapping_sub(1);
+            }
+            len += 4;
+        }
+        len = end;
+    }
+    len
 }
 
 /// Adds to a sum of 128 bits.

@@ -265,7 +265,7 @@ unsafe fn fused_sse2(
 }
 
 /// The sums of those of 64 keys of two rows whose bits are set.
-#[inline]
+#[inline(always)]
 pub(super) fn marked(
     first: &[u32; 64],
     second: &[u32; 64],
@@ -327,10 +327,13 @@ fn total_avx2(lanes: __m256i) -> u64 {
     (_mm_cvtsi128_si64(half) as u64).wrapping_add(high)
 }
 
-/// Whether AVX2 is there.
+/// Whether AVX2 is there, and what comes with it.
 pub(super) fn has_vectors() -> bool {
     #[cfg(target_arch = "x86_64")]
-    return std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("bmi2");
+    return std::is_x86_feature_detected!("avx2")
+        && std::is_x86_feature_detected!("bmi1")
+        && std::is_x86_feature_detected!("bmi2")
+        && std::is_x86_feature_detected!("popcnt");
     #[cfg(not(target_arch = "x86_64"))]
     false
 }

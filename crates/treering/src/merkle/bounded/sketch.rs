@@ -1,7 +1,7 @@
 //! What the planes of two sides tell about a chunk whose leaves differ.
 
 use super::grid::Component;
-use super::keys::Keys;
+use super::keys::{BLOCK, Keys, Places};
 use super::{Bound, Grid, Leaf};
 use crate::array::DType;
 use std::sync::Arc;
@@ -89,6 +89,22 @@ impl Sketch {
     /// What the differences of the planes add to a leaf: plane by plane, the keys of the bits that
     /// are set, and the highest plane counts negatively.
     fn closing(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
+        #[cfg(target_arch = "x86_64")]
+        if self.keys.vectors {
+            // SAFETY: the processor has the instructions.
+            return unsafe { self.closing_in_vectors(a, b) };
+        }
+        self.closing_any(a, b)
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+    fn closing_in_vectors(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
+        self.closing_any(a, b)
+    }
+
+    #[inline(always)]
+    fn closing_any(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
         let mut sums = [[0u128; 2]; super::MAX_PLANES as usize];
         match a.len() {
             1 => self.sum_planes::<1>(a, b, &mut sums),
@@ -114,16 +130,28 @@ impl Sketch {
         self.keys.leaf_of(total)
     }
 
+    #[inline(always)]
     fn sum_planes<const P: usize>(&self, a: &[&[u8]], b: &[&[u8]], sums: &mut [[u128; 2]; 8]) {
         let words = self.components.div_ceil(64);
         let (a, b) = (in_words::<P>(a, words), in_words::<P>(b, words));
-        for word in 0..words {
-            let mut difference = [0u64; P];
-            let x = std::array::from_fn(|plane| u64::from_le_bytes(a[plane][word]));
-            let y = std::array::from_fn(|plane| u64::from_le_bytes(b[plane][word]));
-            if subtract::<P>(x, y, &mut difference) != 0 {
-                for (bits, sums) in difference.iter().zip(sums.iter_mut()) {
-                    self.keys.add_marked(sums, word * 64, *bits);
+        let mut list: Places = [0; 64 * BLOCK + 8];
+        for block in (0..words).step_by(BLOCK) {
+            let count = BLOCK.min(words - block);
+            let mut marked = [[0u64; BLOCK]; P];
+            let mut any = 0;
+            for at in 0..count {
+                let mut difference = [0u64; P];
+                let word = block + at;
+                let x = std::array::from_fn(|plane| u64::from_le_bytes(a[plane][word]));
+                let y = std::array::from_fn(|plane| u64::from_le_bytes(b[plane][word]));
+                any |= subtract::<P>(x, y, &mut difference);
+                for (marked, bits) in marked.iter_mut().zip(difference) {
+                    marked[at] = bits;
+                }
+            }
+            if any != 0 {
+                for (marked, sums) in marked.iter().zip(sums.iter_mut()) {
+                    self.keys.add_marked(sums, block * 64, &marked[..count], &mut list);
                 }
             }
         }
