@@ -93,6 +93,20 @@ impl Cells {
         if wide { [all as u64, (all >> 64) as u64] } else { [low, high] }
     }
 
+    /// Whether planes hold the lowest bits of the cells of a chunk, and nothing behind them.
+    pub fn are_in(&self, planes: &[&[u8]], chunk: &[u8]) -> bool {
+        let count = chunk.len() / self.format.bytes;
+        planes.iter().enumerate().all(|(number, plane)| {
+            (0..plane.len() * 8).all(|at| {
+                let cell = match at < count {
+                    true => self.cell(self.format.read(chunk, at)).unwrap_or(0),
+                    false => 0,
+                };
+                plane[at / 8] >> (at % 8) & 1 == (cell >> number & 1) as u8
+            })
+        })
+    }
+
     fn nothing(&self, at: usize, bits: u64) -> [u64; 2] {
         let input = [(at as u64).to_le_bytes(), self.sole(bits).to_le_bytes()].concat();
         digest(&input).0
