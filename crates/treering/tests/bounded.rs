@@ -240,6 +240,46 @@ proptest! {
     }
 }
 
+/// Pairs whose distance is the bound but for a rounding or two, for bounds that are no round numbers.
+#[test]
+fn the_judge_is_exact_at_the_bound() {
+    let mut dice = Dice(29);
+    let (mut differ, mut tried) = (0, 0);
+    for dtype in FLOATS {
+        let f = Format::of(dtype);
+        for _ in 0..4000 {
+            let spread = dice.choose(&[2, 20, 200]);
+            let mut any = |most: f64| {
+                let exponent = dice.part() * spread as f64;
+                (dice.part().abs() * 2f64.powf(exponent)).min(most)
+            };
+            let (abs, rel, size) = (any(1e60), any(2.0), any(1e60));
+            let (abs, rel) = dice.choose(&[(abs, rel), (abs, 0.0), (0.0, rel)]);
+            let bound = Bound::Within { abs, rel };
+            let (mut a, mut b) = (vec![0; f.bytes * f.parts], vec![0; f.bytes * f.parts]);
+            for part in 0..f.parts {
+                f.write(&mut b, part, f.near(size * dice.part()));
+            }
+            let parts = |bytes: &[u8]| (0..f.parts).map(|p| f.value(f.read(bytes, p))).collect();
+            let from: Vec<f64> = parts(&b);
+            let modulus = from.iter().fold(0.0f64, |sum, x| sum.hypot(*x));
+            let apart = abs + rel * modulus;
+            let angle = if f.parts == 2 { dice.part() * 3.2 } else { 0.0 };
+            for (part, along) in [angle.cos(), angle.sin()].into_iter().take(f.parts).enumerate() {
+                let sign = dice.choose(&[-1.0, 1.0]);
+                let bits = f.near(from[part] + sign * apart * along);
+                f.write(&mut a, part, f.step(bits, dice.below(5) as i64 - 2));
+            }
+            let expected = oracle::differ(dtype, bound, true, &a, &b);
+            let found = Judge::new(dtype, bound, true).differ(&a, &b);
+            assert_eq!(found, expected, "{dtype} {bound} {a:02x?} {b:02x?}");
+            differ += u64::from(found);
+            tried += 1;
+        }
+    }
+    assert!(differ > tried / 4 && differ < tried / 4 * 3, "{differ} of {tried}");
+}
+
 fn element_pair(maker: &Maker, dice: &mut Dice) -> (Vec<u8>, Vec<u8>) {
     let f = maker.format;
     let (mut a, mut b) = (vec![0; f.bytes * f.parts], vec![0; f.bytes * f.parts]);
