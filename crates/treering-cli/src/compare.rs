@@ -120,6 +120,7 @@ impl CompareOptions {
             first: self.first,
             pictures: self.report.is_some(),
             trees: !self.no_trees,
+            mapped: true,
             ..Settings::default()
         };
         settings.check()?;

@@ -247,6 +247,7 @@ fn files_give_one_answer_with_and_without_trees() {
             }
             test(&Settings { reading: Reading::Pool, ..settings.clone() }, "pool");
             test(&Settings { trees: false, ..settings.clone() }, "trees left alone");
+            test(&Settings { trees: false, mapped: true, ..settings.clone() }, "mapped");
             for other in [Bound::Bits, Bound::abs(0.1), Bound::rel(0.01), Bound::Ulp(3)] {
                 tree(&files.a, raw, other, chunk, 2);
                 if dice.below(3) > 0 {

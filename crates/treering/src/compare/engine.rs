@@ -275,9 +275,10 @@ impl<'s> State<'s> {
         let work = || {
             let _standard = StandardFloats::set();
             let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
-            let fetcher = Fetcher::new(settings.reading);
+            let fetcher = Fetcher::new(settings.reading, settings.mapped);
             let room = Default::default();
-            let mut worker = Worker { fetcher, meter, clock, list, pictures, room };
+            let mut worker =
+                Worker { fetcher, meter, clock, list, pictures, room, hopeless: false };
             loop {
                 let at = next.fetch_add(1, Ordering::Relaxed);
                 let Some(task) = tasks.get(at) else { return };

@@ -1,10 +1,12 @@
 //! Reading the same ranges of two sides, many at a time, and handing each pair over when both are
 //! there.
 //!
-//! What the page cache holds is copied from it, into buffers that are still warm from the pair before.
-//! What it does not hold is read past it, many reads under way at once: with io_uring, or with a pool
-//! of threads where there is none. The number of buffers is fixed, so memory is bounded.
+//! What the page cache holds is looked at where it is, if files may be mapped and most of a stretch is
+//! asked for, and else copied from it into buffers that are still warm from the pair before. What it
+//! does not hold is read past it, many reads under way at once: with io_uring, or with a pool of
+//! threads where there is none. The number of buffers is fixed, so memory is bounded.
 
+use super::mapped::Mapped;
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use memmap2::MmapMut;
@@ -14,7 +16,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
+use std::time::Instant;
 
 /// The most bytes of one read; two buffers of it fit into the second-level cache.
 pub(super) const RUN: usize = 128 << 10;
@@ -24,6 +27,10 @@ const SLOTS: usize = 64;
 const ALIGN: u64 = 4096;
 /// How many threads stand in where there is no io_uring.
 const THREADS: usize = 16;
+/// A stretch is mapped if at least one of so many bytes is asked for.
+const DENSE: u64 = 8;
+/// At how many places of a stretch it is seen whether the page cache holds it.
+const PROBES: u64 = 4;
 
 /// How cold data is read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,24 +45,23 @@ pub enum Reading {
 /// The bytes of one side.
 pub(super) struct Input<'a> {
     blob: &'a (dyn Blob + 'a),
-    /// Where in the blob they begin.
-    base: u64,
     /// The file that holds them, and where in it they begin.
     file: Option<(&'a File, u64)>,
     /// The same file, read past the page cache.
     direct: Option<File>,
+    /// The same bytes, mapped when they are first wanted so.
+    map: OnceLock<Option<Mapped>>,
 }
 
 impl<'a> Input<'a> {
-    /// The bytes of a blob from `base` on.
-    pub(super) fn new(blob: &'a (dyn Blob + 'a), base: u64) -> Self {
-        let file = blob.file().map(|(file, _, offset)| (file, offset + base));
+    pub(super) fn new(blob: &'a (dyn Blob + 'a)) -> Self {
+        let file = blob.file().map(|(file, _, offset)| (file, offset));
         let direct = file.and_then(|(file, _)| {
             let again = format!("/proc/self/fd/{}", file.as_raw_fd());
             let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
             rustix::fs::open(again, flags, Mode::empty()).ok().map(File::from)
         });
-        Input { blob, base, file, direct }
+        Input { blob, file, direct, map: OnceLock::new() }
     }
 
     /// How far apart ranges may be and are still read at once: reading what lies between costs less
@@ -65,6 +71,18 @@ impl<'a> Input<'a> {
             Some((file, base)) if cached(file, base + at, &mut [0]) => 8 << 10,
             _ => 64 << 10,
         }
+    }
+
+    /// The bytes as they lie in the page cache, if they seem to be there.
+    fn mapped(&self, span: &Range<u64>) -> Option<&Mapped> {
+        let (file, base) = self.file?;
+        let warm = |at: u64| cached(file, base + at, &mut [0]);
+        let some = (0..PROBES).map(|i| span.start + (span.end - 1 - span.start) * i / (PROBES - 1));
+        if !some.into_iter().all(warm) {
+            return None;
+        }
+        let map = || Mapped::new(file, base, self.blob.size());
+        self.map.get_or_init(map).as_ref()
     }
 }
 
@@ -83,23 +101,82 @@ pub(super) struct Fetcher {
     free: Vec<usize>,
     engine: Option<Box<dyn Engine>>,
     reading: Reading,
+    mapped: bool,
+    paces: Paces,
+}
+
+/// How fast either way was of late. Mapping large pages costs nothing; mapping small ones, as some
+/// file systems have them, costs more than copying them.
+#[derive(Default)]
+struct Paces {
+    /// Seconds a byte.
+    recent: [f64; 2],
+    turns: u32,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Map,
+    Copy,
+}
+
+impl Paces {
+    /// The faster way; now and then the other one, to see.
+    fn way(&mut self) -> Way {
+        let faster = if self.recent[0] <= self.recent[1] { Way::Map } else { Way::Copy };
+        let other = if faster == Way::Map { Way::Copy } else { Way::Map };
+        self.turns += 1;
+        match self.turns {
+            1 => Way::Map,
+            2 => Way::Copy,
+            turn if turn % 16 == 0 => other,
+            _ => faster,
+        }
+    }
+
+    fn took(&mut self, way: Way, pace: f64) {
+        let recent = &mut self.recent[way as usize];
+        *recent = if *recent == 0.0 { pace } else { 0.75 * *recent + 0.25 * pace };
+    }
 }
 
 /// Told of every pair: its range and the bytes of both sides.
 pub(super) type Visit<'v> = &'v mut dyn FnMut(Range<u64>, &[u8], &[u8]) -> Result<()>;
 
 impl Fetcher {
-    pub(super) fn new(reading: Reading) -> Self {
-        Fetcher { slots: Vec::new(), free: Vec::new(), engine: None, reading }
+    pub(super) fn new(reading: Reading, mapped: bool) -> Self {
+        Fetcher {
+            slots: Vec::new(),
+            free: Vec::new(),
+            engine: None,
+            reading,
+            mapped,
+            paces: Paces::default(),
+        }
     }
 
-    /// Reads all ranges, each at most [`RUN`] bytes, of both sides; pairs come in any order.
+    /// Reads all ranges, ascending and each at most [`RUN`] bytes, of both sides; pairs come in any
+    /// order.
     pub(super) fn run(
         &mut self,
         inputs: [&Input; 2],
-        ranges: impl Iterator<Item = Range<u64>>,
+        ranges: Vec<Range<u64>>,
         visit: Visit,
     ) -> Result<()> {
+        let Some((maps, asked)) = self.maps(inputs, &ranges) else {
+            return self.copy(inputs, ranges, visit);
+        };
+        let start = Instant::now();
+        let way = self.paces.way();
+        let outcome = match way {
+            Way::Map => look(inputs, maps, ranges, visit),
+            Way::Copy => self.copy(inputs, ranges, visit),
+        };
+        self.paces.took(way, start.elapsed().as_secs_f64() / asked as f64);
+        outcome
+    }
+
+    fn copy(&mut self, inputs: [&Input; 2], ranges: Vec<Range<u64>>, visit: Visit) -> Result<()> {
         let mut outcome = Ok(());
         for range in ranges {
             outcome = self.begin(inputs, range, visit);
@@ -113,6 +190,21 @@ impl Fetcher {
             outcome = outcome.and(step);
         }
         outcome
+    }
+
+    /// Both sides mapped, if that is allowed and can pay, and how many bytes are asked for.
+    fn maps<'i>(
+        &self,
+        inputs: [&'i Input; 2],
+        ranges: &[Range<u64>],
+    ) -> Option<([&'i Mapped; 2], u64)> {
+        let span = ranges.first()?.start..ranges.last()?.end;
+        let asked: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        if !self.mapped || asked < RUN as u64 || asked * DENSE < span.end - span.start {
+            return None;
+        }
+        let maps = [inputs[0].mapped(&span)?, inputs[1].mapped(&span)?];
+        Some((maps, asked))
     }
 
     fn begin(&mut self, inputs: [&Input; 2], range: Range<u64>, visit: Visit) -> Result<()> {
@@ -164,8 +256,7 @@ impl Fetcher {
         let len = (range.end - range.start) as usize;
         let Some((file, base)) = input.file else {
             self.slots[at].skews[side] = 0;
-            let from = input.base + range.start;
-            return input.blob.read_at(from, &mut self.slots[at].buffers[side][..len]);
+            return input.blob.read_at(range.start, &mut self.slots[at].buffers[side][..len]);
         };
         let from = base + range.start;
         let skew = (from % ALIGN) as usize;
@@ -225,6 +316,35 @@ impl Fetcher {
             _ => Ok(()),
         }
     }
+}
+
+/// Hands pairs over where they lie.
+fn look(
+    inputs: [&Input; 2],
+    maps: [&Mapped; 2],
+    ranges: Vec<Range<u64>>,
+    visit: Visit,
+) -> Result<()> {
+    let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return Ok(()) };
+    let span = first.start..last.end;
+    maps.iter().for_each(|map| map.ready(span.clone()));
+    for range in ranges {
+        let outcome =
+            visit(range.clone(), maps[0].bytes(range.clone()), maps[1].bytes(range.clone()));
+        for (input, map) in inputs.iter().zip(maps) {
+            if map.is_torn() {
+                // Reading the same tells why; if it can be read by now, it was another file before.
+                let len = (range.end - range.start) as usize;
+                input.blob.read_at(range.start, &mut vec![0; len])?;
+                return Err(
+                    Error::damaged("a file changed while it was read").at(input.blob.store())
+                );
+            }
+        }
+        outcome?;
+    }
+    maps.iter().for_each(|map| map.passed(span.end));
+    Ok(())
 }
 
 /// Copies from the page cache, if all of it is there.
@@ -376,6 +496,73 @@ impl Drop for Pool {
         drop(self.jobs.take());
         for thread in self.threads.drain(..) {
             let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Extent;
+    use std::io::Write;
+    use std::path::Path;
+    use std::sync::Arc;
+
+    const SIZE: u64 = 1 << 20;
+
+    fn file(fill: u8) -> File {
+        let mut file = tempfile::tempfile().unwrap();
+        let bytes: Vec<u8> = (0..SIZE).map(|i| (i / 1000) as u8 ^ fill).collect();
+        file.write_all(&bytes).unwrap();
+        file
+    }
+
+    fn extent(file: &File) -> Extent {
+        let file = Arc::new(file.try_clone().unwrap());
+        Extent::new(file, 100, SIZE - 100, Path::new("a file"))
+    }
+
+    fn ranges() -> Vec<Range<u64>> {
+        let run = RUN as u64;
+        (0..(SIZE - 100).div_ceil(run)).map(|i| i * run..(SIZE - 100).min((i + 1) * run)).collect()
+    }
+
+    #[test]
+    fn mapped_and_copied_bytes_are_the_same() {
+        let files = [extent(&file(0)), extent(&file(1))];
+        let inputs = files.each_ref().map(|file| Input::new(file));
+        let mut fetcher = Fetcher::new(Reading::Ring, true);
+        // The first is mapped, the second copied, and then whichever was faster.
+        for turn in 0..40 {
+            let mut seen = 0;
+            let mut visit = |range: Range<u64>, a: &[u8], b: &[u8]| {
+                seen += range.end - range.start;
+                let right = |i: usize, fill| ((range.start + 100 + i as u64) / 1000) as u8 ^ fill;
+                assert!(a.iter().enumerate().all(|(i, byte)| *byte == right(i, 0)), "{turn}");
+                assert!(b.iter().enumerate().all(|(i, byte)| *byte == right(i, 1)), "{turn}");
+                Ok(())
+            };
+            fetcher.run([&inputs[0], &inputs[1]], ranges(), &mut visit).unwrap();
+            assert_eq!(seen, SIZE - 100);
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_cut_meanwhile_is_an_error_and_not_the_end() {
+        for mapped in [true, false] {
+            let (whole, cut) = (file(0), file(1));
+            let files = [extent(&whole), extent(&cut)];
+            let inputs = files.each_ref().map(|file| Input::new(file));
+            let mut fetcher = Fetcher::new(Reading::Ring, mapped);
+            let mut visit = |_: Range<u64>, _: &[u8], b: &[u8]| {
+                cut.set_len(SIZE / 2).unwrap();
+                // What is compared is touched.
+                std::hint::black_box(b.iter().fold(0, |or, byte| or | byte));
+                Ok(())
+            };
+            let outcome = fetcher.run([&inputs[0], &inputs[1]], ranges(), &mut visit);
+            let error = outcome.unwrap_err().to_string();
+            assert!(error.contains("became shorter while it was read"), "{mapped}: {error}");
         }
     }
 }

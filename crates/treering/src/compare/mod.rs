@@ -14,6 +14,7 @@ mod engine;
 mod fetch;
 mod judge;
 mod list;
+mod mapped;
 mod outcome;
 mod pair;
 mod settings;

@@ -55,7 +55,7 @@ impl<'a> Pair<'a> {
         let dtype = a.description.dtype;
         let bound = bound.of_type(dtype);
         let inputs = match (&a.values, &b.values) {
-            (Some(a), Some(b)) => Some([Input::new(a.as_ref(), 0), Input::new(b.as_ref(), 0)]),
+            (Some(a), Some(b)) => Some([Input::new(a.as_ref()), Input::new(b.as_ref())]),
             _ => None,
         };
         let views = match use_trees || inputs.is_none() {

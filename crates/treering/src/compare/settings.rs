@@ -24,6 +24,9 @@ pub struct Settings {
     pub trees: bool,
     /// How cold data is read.
     pub reading: Reading,
+    /// Whether what the page cache holds may be mapped, which saves a copy. It makes the process
+    /// handle SIGBUS from then on, so that a file that becomes shorter is an error and not its end.
+    pub mapped: bool,
 }
 
 impl Default for Settings {
@@ -37,6 +40,7 @@ impl Default for Settings {
             pictures: false,
             trees: true,
             reading: Reading::Ring,
+            mapped: false,
         }
     }
 }

@@ -68,6 +68,8 @@ pub(super) struct Worker<'w> {
     pub(super) pictures: bool,
     /// Memory for planes, used again and again.
     pub(super) room: [Vec<u8>; 2],
+    /// Whether the sketches of the last strip left all of it open.
+    pub(super) hopeless: bool,
 }
 
 impl Worker<'_> {
@@ -149,16 +151,19 @@ impl Worker<'_> {
             }
             return Ok(flagged.iter().map(|(chunk, _)| *chunk).collect());
         }
-        let probes = flagged.len().min(PROBES);
+        // Where the last strip had nothing to be settled by sketches, one look is enough.
+        let probes = flagged.len().min(if self.hopeless { 1 } else { PROBES });
         let dense = flagged.len() * 8 >= all;
         if dense {
             trees.expect_planes(strip, FIRST_PLANES);
         }
         let mut open = Vec::new();
+        let mut hopeless = false;
         let room = std::mem::take(&mut self.room);
         let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
         for (number, (chunk, leaves)) in flagged.iter().enumerate() {
             if number == probes && values && open.len() == probes {
+                hopeless = true;
                 open.extend(flagged[probes..].iter().map(|(chunk, _)| *chunk));
                 break;
             }
@@ -176,6 +181,7 @@ impl Worker<'_> {
             }
         }
         self.room = planes.all;
+        self.hopeless = hopeless;
         Ok(open)
     }
 
@@ -222,7 +228,7 @@ impl Worker<'_> {
         };
         let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         self.meter.add(2 * bytes);
-        let outcome = self.fetcher.run([&inputs[0], &inputs[1]], runs.into_iter(), &mut visit);
+        let outcome = self.fetcher.run([&inputs[0], &inputs[1]], runs, &mut visit);
         self.clock.add(Stage::Reading, start + std::time::Duration::from_nanos(comparing));
         self.clock.add_nanos(Stage::Comparing, comparing);
         outcome?;
