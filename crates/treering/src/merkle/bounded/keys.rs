@@ -8,6 +8,8 @@ pub(crate) struct Keys {
     pub(crate) first: Vec<u32>,
     pub(crate) second: Vec<u32>,
     pub(crate) wide: Vec<u64>,
+    /// The same keys in four rows of 16 bits, the lowest first, each less by [`HALF`].
+    rows: [Vec<[i16; 16]>; 4],
     /// Whether AVX2 is there.
     pub(super) vectors: bool,
 }
@@ -27,17 +29,21 @@ impl Keys {
     }
 
     fn make(count: usize, wide: bool) -> Keys {
-        let words = (0..count as u64).map(|i| mix(2 * i + u64::from(wide)));
+        let words: Vec<u64> = (0..count as u64).map(|i| mix(2 * i + u64::from(wide))).collect();
         let vectors = lanes::has_vectors();
-        match wide {
-            true => Keys { first: Vec::new(), second: Vec::new(), wide: words.collect(), vectors },
-            false => Keys {
-                first: words.clone().map(|w| w as u32).collect(),
-                second: words.map(|w| (w >> 32) as u32).collect(),
-                wide: Vec::new(),
-                vectors,
-            },
-        }
+        let row = |row: usize| {
+            let part = |word: &u64| ((word >> (16 * row)) as u16).wrapping_sub(HALF) as i16;
+            let sixteen = |words: &[u64; 16]| words.each_ref().map(part);
+            let all = words.as_chunks().0.iter().map(sixteen);
+            if vectors { all.collect() } else { Vec::new() }
+        };
+        let rows = std::array::from_fn(row);
+        let half = |shift: u32| match wide {
+            true => Vec::new(),
+            false => words.iter().map(|w| (w >> shift) as u32).collect(),
+        };
+        let (first, second) = (half(0), half(32));
+        Keys { first, second, rows, wide: if wide { words } else { Vec::new() }, vectors }
     }
 
     fn len(&self) -> usize {
@@ -48,7 +54,6 @@ impl Keys {
     /// of the first is component `first`, a multiple of 64.
     ///
     /// The places are listed first: a loop over a list does not stumble at the end of every word.
-    #[inline(always)]
     pub(crate) fn add_marked(
         &self,
         sums: &mut [u128; 2],
@@ -56,17 +61,7 @@ impl Keys {
         words: &[u64],
         list: &mut Places,
     ) {
-        let many = words.iter().map(|w| w.count_ones() as usize).sum::<usize>();
         let narrow = self.wide.is_empty();
-        if narrow && many > words.len() * MANY {
-            let pairs = self.first.as_chunks::<64>().0.iter().zip(self.second.as_chunks::<64>().0);
-            for ((keys, others), bits) in pairs.skip(first / 64).zip(words) {
-                let (a, b) = lanes::marked(keys, others, *bits, self.vectors);
-                sums[0] += a as u128;
-                sums[1] += b as u128;
-            }
-            return;
-        }
         let len = places(words, list);
         let list = &list[..len];
         match narrow {
@@ -83,6 +78,51 @@ impl Keys {
             false => {
                 let keys = &self.wide[first..];
                 sums[0] += list.iter().map(|at| keys[*at as usize] as u128).sum::<u128>();
+            }
+        }
+    }
+
+    /// Adds the products of keys and numbers: those that the planes of a block hold, of which the
+    /// highest counts negatively, for at most `words` words from component `first` on.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,popcnt")]
+    pub(crate) fn add_rows<const P: usize>(
+        &self,
+        sums: &mut RowSums,
+        first: usize,
+        words: usize,
+        planes: &[[u64; BLOCK]; P],
+    ) {
+        let words = words.min(BLOCK);
+        let rows = self.rows.each_ref().map(|row| &row[first / 16..first / 16 + 4 * words]);
+        let products = lanes::products_avx2(rows, planes);
+        for (sum, product) in sums.rows.iter_mut().zip(products) {
+            *sum += product;
+        }
+        for (plane, bits) in planes.iter().enumerate() {
+            let mut count = 0;
+            for word in bits {
+                count += word.count_ones() as i64;
+            }
+            sums.numbers += if plane == P - 1 { -(count << plane) } else { count << plane };
+        }
+    }
+
+    /// The sums of products with whole keys.
+    pub(crate) fn of_rows(&self, sums: RowSums) -> [u128; 2] {
+        let row = |at: usize| {
+            // What the row was less by, it is less by for every number.
+            let whole = sums.rows[at] as i128 + HALF as i128 * sums.numbers as i128;
+            whole as u128
+        };
+        match self.wide.is_empty() {
+            true => {
+                let pair = |low: usize| row(low).wrapping_add(row(low + 1) << 16);
+                [pair(0), pair(2)]
+            }
+            false => {
+                let all = (0..4).map(|at| row(at) << (16 * at));
+                [all.fold(0, u128::wrapping_add), 0]
             }
         }
     }
@@ -123,8 +163,15 @@ impl Keys {
 pub(super) const BLOCK: usize = 16;
 /// Room for the places of all bits of a block, and some more.
 pub(super) type Places = [u16; 64 * BLOCK + 8];
-/// From so many bits a word on, vectors are faster than lists.
-const MANY: usize = 8;
+/// Half of what 16 bits can hold: keys less by it are numbers with a sign, as vectors multiply them.
+const HALF: u16 = 1 << 15;
+
+/// Sums of products with the rows of keys, and of the numbers alone.
+#[derive(Default)]
+pub(crate) struct RowSums {
+    rows: [i64; 4],
+    numbers: i64,
+}
 
 /// Lists the places of the bits that are set; how many there are. The list has room for eight more.
 #[inline(always)]

@@ -2,6 +2,8 @@
 //! ones of every x86-64 processor, or in plain steps on any other. All give the same bits.
 
 #[cfg(target_arch = "x86_64")]
+use super::keys::BLOCK;
+#[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
 /// Where the planes of a chunk go: plane p begins `pitch` bytes after plane p − 1.
@@ -264,58 +266,47 @@ unsafe fn fused_sse2(
     }
 }
 
-/// The sums of those of 64 keys of two rows whose bits are set.
-#[inline(always)]
-pub(super) fn marked(
-    first: &[u32; 64],
-    second: &[u32; 64],
-    mut bits: u64,
-    vectors: bool,
-) -> (u64, u64) {
-    #[cfg(target_arch = "x86_64")]
-    if vectors && bits.count_ones() > FEW {
-        // SAFETY: the caller has looked for AVX2.
-        return unsafe { marked_avx2(first, second, bits) };
-    }
-    let _ = vectors;
-    let (mut a, mut b) = (0u64, 0u64);
-    while bits != 0 {
-        let at = bits.trailing_zeros() as usize;
-        bits &= bits - 1;
-        a += first[at] as u64;
-        b += second[at] as u64;
-    }
-    (a, b)
-}
-
-/// Up to so many bits are faster one by one.
-#[cfg(target_arch = "x86_64")]
-const FEW: u32 = 6;
-
+/// Four rows of keys times the numbers whose bits the planes hold; the highest plane counts
+/// negatively. At most a block of words, so that 32 bits hold every sum.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn marked_avx2(first: &[u32; 64], second: &[u32; 64], bits: u64) -> (u64, u64) {
-    let select = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
-    let low = _mm256_set1_epi64x(0xffff_ffff);
-    let (mut a, mut b) = (_mm256_setzero_si256(), _mm256_setzero_si256());
-    for eight in 0..8 {
-        let byte = _mm256_set1_epi32((bits >> (8 * eight)) as i32);
-        let mask = _mm256_cmpeq_epi32(_mm256_and_si256(byte, select), select);
-        // SAFETY: eight keys follow.
-        let (k, l) = unsafe {
-            (
-                _mm256_loadu_si256(first.as_ptr().add(8 * eight).cast()),
-                _mm256_loadu_si256(second.as_ptr().add(8 * eight).cast()),
-            )
-        };
-        let (k, l) = (_mm256_and_si256(k, mask), _mm256_and_si256(l, mask));
-        a = _mm256_add_epi64(a, _mm256_and_si256(k, low));
-        a = _mm256_add_epi64(a, _mm256_srli_epi64::<32>(k));
-        b = _mm256_add_epi64(b, _mm256_and_si256(l, low));
-        b = _mm256_add_epi64(b, _mm256_srli_epi64::<32>(l));
+pub(super) fn products_avx2<const P: usize>(
+    rows: [&[[i16; 16]]; 4],
+    planes: &[[u64; BLOCK]; P],
+) -> [i64; 4] {
+    let count = rows[0].len().min(4 * BLOCK);
+    // Loops over arrays instead of closures: what they call must know of the instructions.
+    let rows = [&rows[0][..count], &rows[1][..count], &rows[2][..count], &rows[3][..count]];
+    let select = _mm256_setr_epi16(
+        1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, -32768,
+    );
+    let mut sums = [_mm256_setzero_si256(); 4];
+    for at in 0..count {
+        let mut numbers = _mm256_setzero_si256();
+        for (plane, words) in planes.iter().enumerate() {
+            let bits = _mm256_set1_epi16((words[at / 4] >> (16 * (at % 4))) as i16);
+            // −1 where a bit is set, times its weight.
+            let set = _mm256_cmpeq_epi16(_mm256_and_si256(bits, select), select);
+            let weighed = _mm256_sll_epi16(set, _mm_cvtsi32_si128(plane as i32));
+            numbers = match plane == P - 1 {
+                true => _mm256_add_epi16(numbers, weighed),
+                false => _mm256_sub_epi16(numbers, weighed),
+            };
+        }
+        for row in 0..4 {
+            // SAFETY: sixteen keys are there.
+            let keys = unsafe { _mm256_loadu_si256(rows[row][at].as_ptr().cast()) };
+            sums[row] = _mm256_add_epi32(sums[row], _mm256_madd_epi16(numbers, keys));
+        }
     }
-    (total_avx2(a), total_avx2(b))
+    let mut totals = [0; 4];
+    for row in 0..4 {
+        let low = _mm256_cvtepi32_epi64(_mm256_castsi256_si128(sums[row]));
+        let high = _mm256_cvtepi32_epi64(_mm256_extracti128_si256::<1>(sums[row]));
+        totals[row] = total_avx2(_mm256_add_epi64(low, high)) as i64;
+    }
+    totals
 }
 
 #[cfg(target_arch = "x86_64")]

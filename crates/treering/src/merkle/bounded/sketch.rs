@@ -1,7 +1,7 @@
 //! What the planes of two sides tell about a chunk whose leaves differ.
 
 use super::grid::Component;
-use super::keys::{BLOCK, Keys, Places};
+use super::keys::{BLOCK, Keys, Places, RowSums};
 use super::{Bound, Grid, Leaf};
 use crate::array::DType;
 use std::sync::Arc;
@@ -86,75 +86,69 @@ impl Sketch {
         }
     }
 
-    /// What the differences of the planes add to a leaf: plane by plane, the keys of the bits that
-    /// are set, and the highest plane counts negatively.
+    /// What the differences of the cells add to a leaf, as far as the planes tell them.
     fn closing(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
+        let sums = match a.len() {
+            1 => self.sums::<1>(a, b),
+            2 => self.sums::<2>(a, b),
+            3 => self.sums::<3>(a, b),
+            4 => self.sums::<4>(a, b),
+            5 => self.sums::<5>(a, b),
+            6 => self.sums::<6>(a, b),
+            7 => self.sums::<7>(a, b),
+            _ => self.sums::<8>(a, b),
+        };
+        self.keys.leaf_of(sums)
+    }
+
+    fn sums<const P: usize>(&self, a: &[&[u8]], b: &[&[u8]]) -> [u128; 2] {
+        let words = self.components.div_ceil(64);
+        let sides = (in_words::<P>(a, words), in_words::<P>(b, words));
         #[cfg(target_arch = "x86_64")]
         if self.keys.vectors {
             // SAFETY: the processor has the instructions.
-            return unsafe { self.closing_in_vectors(a, b) };
+            return unsafe { self.sums_in_vectors(sides, words) };
         }
-        self.closing_any(a, b)
+        self.sums_by_lists(sides, words)
     }
 
+    /// Rows of keys times numbers.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-    fn closing_in_vectors(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
-        self.closing_any(a, b)
+    fn sums_in_vectors<const P: usize>(&self, sides: Sides<P>, words: usize) -> [u128; 2] {
+        let mut sums = RowSums::default();
+        for block in (0..words).step_by(BLOCK) {
+            let (differences, any) = differences(sides, block..words.min(block + BLOCK));
+            if any {
+                self.keys.add_rows(&mut sums, block * 64, words - block, &differences);
+            }
+        }
+        self.keys.of_rows(sums)
     }
 
-    #[inline(always)]
-    fn closing_any(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
-        let mut sums = [[0u128; 2]; super::MAX_PLANES as usize];
-        match a.len() {
-            1 => self.sum_planes::<1>(a, b, &mut sums),
-            2 => self.sum_planes::<2>(a, b, &mut sums),
-            3 => self.sum_planes::<3>(a, b, &mut sums),
-            4 => self.sum_planes::<4>(a, b, &mut sums),
-            5 => self.sum_planes::<5>(a, b, &mut sums),
-            6 => self.sum_planes::<6>(a, b, &mut sums),
-            7 => self.sum_planes::<7>(a, b, &mut sums),
-            _ => self.sum_planes::<8>(a, b, &mut sums),
+    /// Plane by plane, the keys of the bits that are set; the highest plane counts negatively.
+    fn sums_by_lists<const P: usize>(&self, sides: Sides<P>, words: usize) -> [u128; 2] {
+        let mut of_planes = [[0u128; 2]; P];
+        let mut list: Places = [0; 64 * BLOCK + 8];
+        for block in (0..words).step_by(BLOCK) {
+            let (differences, any) = differences(sides, block..words.min(block + BLOCK));
+            if any {
+                for (marked, sums) in differences.iter().zip(of_planes.iter_mut()) {
+                    self.keys.add_marked(sums, block * 64, marked, &mut list);
+                }
+            }
         }
-        let top = a.len() - 1;
         let mut total = [0u128; 2];
-        for (plane, sums) in sums[..a.len()].iter().enumerate() {
+        for (plane, sums) in of_planes.iter().enumerate() {
             for (total, sum) in total.iter_mut().zip(sums) {
                 let weighed = sum.wrapping_mul(1 << plane);
-                *total = match plane == top {
+                *total = match plane == P - 1 {
                     true => total.wrapping_sub(weighed),
                     false => total.wrapping_add(weighed),
                 };
             }
         }
-        self.keys.leaf_of(total)
-    }
-
-    #[inline(always)]
-    fn sum_planes<const P: usize>(&self, a: &[&[u8]], b: &[&[u8]], sums: &mut [[u128; 2]; 8]) {
-        let words = self.components.div_ceil(64);
-        let (a, b) = (in_words::<P>(a, words), in_words::<P>(b, words));
-        let mut list: Places = [0; 64 * BLOCK + 8];
-        for block in (0..words).step_by(BLOCK) {
-            let count = BLOCK.min(words - block);
-            let mut marked = [[0u64; BLOCK]; P];
-            let mut any = 0;
-            for at in 0..count {
-                let mut difference = [0u64; P];
-                let word = block + at;
-                let x = std::array::from_fn(|plane| u64::from_le_bytes(a[plane][word]));
-                let y = std::array::from_fn(|plane| u64::from_le_bytes(b[plane][word]));
-                any |= subtract::<P>(x, y, &mut difference);
-                for (marked, bits) in marked.iter_mut().zip(difference) {
-                    marked[at] = bits;
-                }
-            }
-            if any != 0 {
-                for (marked, sums) in marked.iter().zip(sums.iter_mut()) {
-                    self.keys.add_marked(sums, block * 64, &marked[..count], &mut list);
-                }
-            }
-        }
+        total
     }
 
     /// What follows from the differences of the cells, which are known now.
@@ -195,6 +189,29 @@ fn in_words<'p, const P: usize>(planes: &[&'p [u8]], words: usize) -> [&'p [[u8;
     std::array::from_fn(|plane| &planes[plane].as_chunks::<8>().0[..words])
 }
 
+/// The planes of both sides, in words.
+type Sides<'p, const P: usize> = ([&'p [[u8; 8]]; P], [&'p [[u8; 8]]; P]);
+
+/// The differences of a block of words, plane by plane, and whether there are any.
+#[inline(always)]
+fn differences<const P: usize>(
+    (a, b): Sides<P>,
+    words: std::ops::Range<usize>,
+) -> ([[u64; BLOCK]; P], bool) {
+    let mut all = [[0u64; BLOCK]; P];
+    let mut any = 0;
+    for (at, word) in words.enumerate() {
+        let mut difference = [0u64; P];
+        let x = std::array::from_fn(|plane| u64::from_le_bytes(a[plane][word]));
+        let y = std::array::from_fn(|plane| u64::from_le_bytes(b[plane][word]));
+        any |= subtract::<P>(x, y, &mut difference);
+        for (all, bits) in all.iter_mut().zip(difference) {
+            all[at] = bits;
+        }
+    }
+    (all, any != 0)
+}
+
 /// Subtracts 64 numbers at a time, bit by bit: y − x. Where the result is not 0.
 #[inline(always)]
 fn subtract<const P: usize>(x: [u64; P], y: [u64; P], difference: &mut [u64; P]) -> u64 {
@@ -228,4 +245,59 @@ fn centred(planes: &[u64], bit: u32) -> i64 {
     let top = planes.len() - 1;
     let value = |plane: usize| ((planes[plane] >> bit & 1) << plane) as i64;
     (0..top).map(value).sum::<i64>() - value(top)
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use super::*;
+
+    /// Planes with a share of bits that differ, from none to all.
+    fn planes(count: usize, bytes: usize, seed: u64) -> Vec<Vec<u8>> {
+        let mut state = seed;
+        let mut random = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) as u8
+        };
+        let mut plane = |number: usize| match (seed as usize + number) % 4 {
+            0 => vec![0xff; bytes],
+            1 => vec![0; bytes],
+            2 => (0..bytes).map(|_| random() & random() & random()).collect(),
+            _ => (0..bytes).map(|_| random()).collect(),
+        };
+        (0..count).map(&mut plane).collect()
+    }
+
+    fn check<const P: usize>(dtype: DType, chunk: u32) {
+        if !super::super::lanes::has_vectors() {
+            return;
+        }
+        let bound = Bound::abs(1e-3);
+        let grid = Grid::choose(dtype, bound);
+        let sketch = Sketch::new(grid, dtype, bound, chunk, P as u8).unwrap();
+        let words = sketch.components.div_ceil(64);
+        for seed in 0..16 {
+            let (a, b) = (planes(P, words * 8, seed), planes(P, words * 8, seed / 4 + 100));
+            let a: Vec<&[u8]> = a.iter().map(|plane| &plane[..]).collect();
+            let b: Vec<&[u8]> = b.iter().map(|plane| &plane[..]).collect();
+            let sides = (in_words::<P>(&a, words), in_words::<P>(&b, words));
+            // SAFETY: the processor has the instructions.
+            let vectors = unsafe { sketch.sums_in_vectors(sides, words) };
+            let lists = sketch.sums_by_lists(sides, words);
+            let leaves = [vectors, lists].map(|sums| sketch.keys.leaf_of(sums));
+            assert_eq!(leaves[0], leaves[1], "{dtype}, {chunk} B, {P} planes, seed {seed}");
+        }
+    }
+
+    #[test]
+    fn vectors_and_lists_add_up_to_the_same() {
+        for dtype in [DType::F32, DType::F64] {
+            for chunk in [512, 4096, 12 << 10, 512 << 10] {
+                check::<1>(dtype, chunk);
+                check::<2>(dtype, chunk);
+                check::<3>(dtype, chunk);
+                check::<4>(dtype, chunk);
+                check::<8>(dtype, chunk);
+            }
+        }
+    }
 }
