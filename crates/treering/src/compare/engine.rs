@@ -1,9 +1,10 @@
 //! Carrying out a comparison: steps one after another, the strips of a step on all cores.
 //!
 //! Strips are taken in order and their results are added up in order, so that every figure is the
-//! same for any number of threads. A worker that is ahead waits for its turn, which bounds what is
-//! held at a time.
+//! same for any number of threads. A worker that is far ahead waits for the others, which bounds what
+//! is held at a time.
 
+use super::ahead::Ahead;
 use super::fetch::Fetcher;
 use super::judge::Number;
 use super::list::{Line, List};
@@ -17,10 +18,14 @@ use super::strip::{Clock, Found, Stage, Worker};
 use super::tally::{StandardFloats, Tally};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Instant;
+
+/// How many results of each worker may wait for those before them.
+const LEAD: usize = 4;
 
 /// Told how many bytes of both sides' data are done, and of how many.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
@@ -259,6 +264,7 @@ impl<'s> State<'s> {
         let total = self.outcome.bytes_total;
         let turn = Mutex::new(Turn {
             next: 0,
+            waiting: BTreeMap::new(),
             sums: pairs.iter().map(sum).collect(),
             list: self.list.take(),
             failed: None,
@@ -266,56 +272,67 @@ impl<'s> State<'s> {
             done: self.done,
         });
         let changed = Condvar::new();
-        let next = AtomicUsize::new(0);
         let stop = AtomicUsize::new(usize::MAX);
         let threads = rayon::current_num_threads().min(tasks.len());
         let (settings, meter, clock, progress) =
             (self.settings, &self.meter, &self.clock, self.progress);
         let base = self.outcome.variables.len();
-        let work = || {
+        let work = |number: usize| {
             let _standard = StandardFloats::set();
             let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
             let fetcher = Fetcher::new(settings.reading, settings.mapped);
+            let ahead = Ahead::new(settings.reading);
             let room = Default::default();
             let mut worker =
-                Worker { fetcher, meter, clock, list, pictures, room, hopeless: false };
-            loop {
-                let at = next.fetch_add(1, Ordering::Relaxed);
-                let Some(task) = tasks.get(at) else { return };
+                Worker { fetcher, ahead, meter, clock, list, pictures, room, hopeless: false };
+            // Lists can be long; without them, a few more results may wait for their turn.
+            let lead = if list { 0 } else { LEAD * threads };
+            // Every worker knows what it will be given next, and can read it ahead.
+            for at in (number..tasks.len()).step_by(threads) {
+                let task = &tasks[at];
                 let pair = &pairs[task.pair];
+                let later = tasks[at..].iter().step_by(threads).skip(1);
+                let next = later
+                    .take_while(|later| later.pair == task.pair)
+                    .map(|later| strips[later.pair][later.strips.start]);
                 let mut found = Ok(Found::default());
                 for strip in &strips[task.pair][task.strips.clone()] {
                     if at > stop.load(Ordering::Relaxed) || found.is_err() {
                         break;
                     }
-                    let part = worker.strip(pair, *strip);
+                    let part = worker.strip(pair, *strip, next.clone());
                     found = found.and_then(|found| Ok(found.join(part?)));
                 }
                 if settings.first && found.as_ref().is_ok_and(|f| f.tally.differences > 0) {
                     stop.fetch_min(at, Ordering::Relaxed);
                 }
                 let mut turn = held(&turn);
-                while turn.next != at {
-                    turn = changed.wait(turn).unwrap_or_else(|poisoned| poisoned.into_inner());
+                turn.waiting.insert(at, found);
+                while let Some(found) = turn.take_next() {
+                    let task = &tasks[turn.next];
+                    let pair = &pairs[task.pair];
+                    turn.next += 1;
+                    turn.take(task, found, pair, step, base);
+                    let bytes = 2 * pair.chunk * pair.strip * task.strips.len() as u64;
+                    turn.done = total.min(turn.done + bytes);
                 }
-                turn.next += 1;
-                turn.take(task, found, pair, step, base);
-                let bytes = 2 * pair.chunk * pair.strip * task.strips.len() as u64;
-                turn.done = total.min(turn.done + bytes);
                 if turn.failed.is_some() {
                     stop.store(0, Ordering::Relaxed);
                 }
                 progress(turn.done, total);
-                drop(turn);
                 changed.notify_all();
+                while turn.next + lead < at {
+                    turn = changed.wait(turn).unwrap_or_else(|poisoned| poisoned.into_inner());
+                }
             }
         };
         match threads {
             0 => {}
-            1 => work(),
+            1 => work(0),
             _ => std::thread::scope(|scope| {
-                let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
-                work();
+                let work = &work;
+                let others: Vec<_> = (1..threads).map(|n| scope.spawn(move || work(n))).collect();
+                work(0);
                 others.into_iter().for_each(|thread| drop(thread.join()));
             }),
         }
@@ -431,6 +448,8 @@ fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
 /// What the workers add to, one after another.
 struct Turn<'t> {
     next: usize,
+    /// Results whose turn has not come.
+    waiting: BTreeMap<usize, Result<Found>>,
     sums: Vec<Sum>,
     list: Option<&'t mut List>,
     failed: Option<Error>,
@@ -439,6 +458,10 @@ struct Turn<'t> {
 }
 
 impl Turn<'_> {
+    fn take_next(&mut self) -> Option<Result<Found>> {
+        self.waiting.remove(&self.next)
+    }
+
     fn take(
         &mut self,
         task: &Task,

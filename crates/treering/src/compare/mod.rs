@@ -10,6 +10,7 @@
 //! is reported was found by its values, or follows from the cells' law; and the answer does not depend
 //! on the number of threads, nor on whether there were trees.
 
+mod ahead;
 mod engine;
 mod fetch;
 mod judge;
@@ -17,6 +18,7 @@ mod list;
 mod mapped;
 mod outcome;
 mod pair;
+mod reads;
 mod settings;
 mod side;
 mod sides;
@@ -26,10 +28,10 @@ mod trees;
 mod walk;
 
 pub use engine::{Progress, compare};
-pub use fetch::Reading;
 pub use judge::{Judge, Number, Value};
 pub use list::List;
 pub use outcome::{Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome};
+pub use reads::Reading;
 pub use settings::Settings;
 pub(crate) use settings::matches;
 pub use side::{Entry, Side, TreeView, read_trees};

@@ -2,18 +2,18 @@
 
 use super::fetch::Input;
 use super::judge::Judge;
+use super::reads::past_the_cache;
 use super::side::{Entry, Meter, TreeView};
 use super::tally::Comparer;
 use super::walk::{self, Node};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::{Bound, Sketch};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::fs::File;
+use std::sync::OnceLock;
 
 /// How large a chunk is without trees.
 const CHUNK: u64 = 4096;
-/// How many strips ahead planes are asked for.
-const AHEAD: u64 = 32;
 /// How many chunks a strip has without trees.
 const STRIP: u64 = 1024;
 
@@ -39,8 +39,8 @@ pub(super) struct Trees<'a> {
     pub(super) nodes: Vec<Node>,
     /// Chunks that must be looked at because NaN differs from NaN.
     pub(super) with_nan: BTreeSet<u64>,
-    /// Up to which strip the planes have been asked for.
-    expected: AtomicU64,
+    /// The files, read past the page cache.
+    direct: [OnceLock<Option<File>>; 2],
 }
 
 impl<'a> Pair<'a> {
@@ -84,7 +84,7 @@ impl<'a> Pair<'a> {
                 sketch,
                 nodes: Vec::new(),
                 with_nan: BTreeSet::new(),
-                expected: AtomicU64::new(0),
+                direct: Default::default(),
             }
         });
         let (chunk, strip) = match &trees {
@@ -166,14 +166,10 @@ impl Trees<'_> {
         Ok(())
     }
 
-    /// Asks for the first planes of the strips after this one.
-    pub(super) fn expect_planes(&self, strip: u64, planes: u8) {
-        let layout = &self.views[0].layout;
-        let end = layout.strips().min(strip + 1 + AHEAD);
-        let start = self.expected.fetch_max(end, Ordering::Relaxed).max(strip + 1);
-        for strip in start..end {
-            self.views.iter().for_each(|view| view.expect(view.layout.planes_of(strip, 0..planes)));
-        }
+    /// A side's file, to be read past the page cache.
+    pub(super) fn past_the_cache(&self, side: usize) -> Option<&File> {
+        let open = || self.views[side].file().and_then(|(file, _)| past_the_cache(file));
+        self.direct[side].get_or_init(open).as_ref()
     }
 
     /// The node above a chunk, if the trees differ there.

@@ -1,6 +1,6 @@
 //! What can be chosen about a comparison.
 
-use super::fetch::Reading;
+use super::reads::Reading;
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::merkle::bounded::Bound;

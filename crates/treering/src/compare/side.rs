@@ -5,6 +5,7 @@ use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
 use crate::merkle::bounded::Layout;
 use crate::store::Blob;
+use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -105,14 +106,9 @@ impl TreeView<'_> {
         Ok(bytes)
     }
 
-    /// Says that a part of the body will be read soon, so that the disk is busy meanwhile.
-    pub(super) fn expect(&self, range: Range<u64>) {
-        if let Some((file, _, base)) = self.blob.file() {
-            let len = std::num::NonZero::new(range.end - range.start);
-            let at = base + self.entry.offset + range.start;
-            // Whether the system listens changes nothing but the time.
-            let _ = rustix::fs::fadvise(file, at, len, rustix::fs::Advice::WillNeed);
-        }
+    /// The file that holds it, and where in it the body begins.
+    pub(super) fn file(&self) -> Option<(&File, u64)> {
+        self.blob.file().map(|(file, _, base)| (file, base + self.entry.offset))
     }
 
     pub(super) fn read_into(&self, at: u64, out: &mut [u8], meter: &Meter) -> Result<()> {

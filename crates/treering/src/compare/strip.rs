@@ -1,5 +1,6 @@
 //! One strip of a pair: leaves, then sketches, then values.
 
+use super::ahead::Ahead;
 use super::fetch::{Fetcher, RUN};
 use super::judge::Value;
 use super::outcome::{Picture, index_of};
@@ -62,6 +63,7 @@ impl Clock {
 /// What a worker needs beside the strip.
 pub(super) struct Worker<'w> {
     pub(super) fetcher: Fetcher,
+    pub(super) ahead: Ahead,
     pub(super) meter: &'w Meter,
     pub(super) clock: &'w Clock,
     pub(super) list: bool,
@@ -73,7 +75,13 @@ pub(super) struct Worker<'w> {
 }
 
 impl Worker<'_> {
-    pub(super) fn strip(&mut self, pair: &Pair, strip: u64) -> Result<Found> {
+    /// Compares a strip; this worker is likely to be given those that come `next` of the same pair.
+    pub(super) fn strip(
+        &mut self,
+        pair: &Pair,
+        strip: u64,
+        next: impl Iterator<Item = u64>,
+    ) -> Result<Found> {
         let mut found = Found::default();
         let chunks = pair.chunks_of(strip);
         let open = match &pair.trees {
@@ -85,7 +93,7 @@ impl Worker<'_> {
                 let start = Instant::now();
                 let open = flagged.and_then(|flagged| {
                     found.mismatched = flagged.len() as u64;
-                    self.sketches(pair, trees, strip, &flagged, &mut found)
+                    self.sketches(pair, trees, strip, next, &flagged, &mut found)
                 });
                 self.clock.add(Stage::Sketches, start);
                 match open {
@@ -137,6 +145,7 @@ impl Worker<'_> {
         pair: &Pair,
         trees: &Trees,
         strip: u64,
+        next: impl Iterator<Item = u64>,
         flagged: &[(u64, [Leaf; 2])],
         found: &mut Found,
     ) -> Result<Vec<u64>> {
@@ -154,20 +163,23 @@ impl Worker<'_> {
         // Where the last strip had nothing to be settled by sketches, one look is enough.
         let probes = flagged.len().min(if self.hopeless { 1 } else { PROBES });
         let dense = flagged.len() * 8 >= all;
-        if dense {
-            trees.expect_planes(strip, FIRST_PLANES);
+        self.ahead.settle(trees, strip);
+        let enough = trees.sketch.as_ref().is_some_and(|sketch| sketch.planes() >= FIRST_PLANES);
+        if dense && enough && !self.hopeless {
+            self.ahead.ask(trees, next, FIRST_PLANES, self.meter);
         }
         let mut open = Vec::new();
         let mut hopeless = false;
         let room = std::mem::take(&mut self.room);
         let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
+        planes.early = self.ahead.planes(trees, strip);
         for (number, (chunk, leaves)) in flagged.iter().enumerate() {
             if number == probes && values && open.len() == probes {
                 hopeless = true;
                 open.extend(flagged[probes..].iter().map(|(chunk, _)| *chunk));
                 break;
             }
-            planes.whole = dense && number >= probes;
+            planes.whole = planes.early.is_some() || dense && number >= probes;
             let verdict = match trees.with_nan.contains(chunk) {
                 true => Verdict::Open,
                 false => self.judge(trees, &mut planes, *chunk, *leaves)?,
@@ -186,7 +198,7 @@ impl Worker<'_> {
     }
 
     fn judge(
-        &mut self,
+        &self,
         trees: &Trees,
         planes: &mut Planes,
         chunk: u64,
@@ -365,6 +377,8 @@ struct Planes<'a> {
     chunks: Range<u64>,
     meter: &'a Meter,
     whole: bool,
+    /// The first planes of the whole strip, if they were read ahead.
+    early: Option<[&'a [u8]; 2]>,
     /// The planes of the whole strip.
     all: [Vec<u8>; 2],
     all_count: u8,
@@ -388,6 +402,7 @@ impl<'a> Planes<'a> {
             chunks: chunks.clone(),
             meter,
             whole: false,
+            early: None,
             all,
             all_count: 0,
             one: Default::default(),
@@ -398,6 +413,17 @@ impl<'a> Planes<'a> {
 
     /// Makes the lowest `count` planes of a chunk ready.
     fn load(&mut self, chunk: u64, count: u8) -> Result<()> {
+        if let Some(early) = self.early {
+            if count <= FIRST_PLANES {
+                return Ok(());
+            }
+            // Those that were read ahead are the first of all.
+            for (all, early) in self.all.iter_mut().zip(early) {
+                all.clear();
+                all.extend_from_slice(early);
+            }
+            (self.early, self.all_count) = (None, FIRST_PLANES);
+        }
         if self.whole {
             if self.all_count < count {
                 self.load_all(count)?;
@@ -440,16 +466,17 @@ impl<'a> Planes<'a> {
     /// The planes of a chunk: those that are ready, and nothing for the others.
     fn of(&self, side: usize, chunk: u64) -> [&[u8]; MAX_PLANES as usize] {
         let stride = self.views[side].layout.stride as usize;
-        std::array::from_fn(|plane| match self.whole {
-            true if plane < self.all_count as usize => {
-                let pitch = (self.chunks.end - self.chunks.start) as usize * stride;
-                let at = plane * pitch + (chunk - self.chunks.start) as usize * stride;
-                &self.all[side][at..at + stride]
-            }
-            false if plane < self.one_count as usize => {
-                &self.one[side][plane * stride..(plane + 1) * stride]
-            }
-            _ => &[],
-        })
+        let within = (chunk - self.chunks.start) as usize;
+        let pitch = (self.chunks.end - self.chunks.start) as usize * stride;
+        let (bytes, count, pitch, at) = match (self.early, self.whole) {
+            (Some(early), _) => (early[side], FIRST_PLANES, pitch, within * stride),
+            (None, true) => (&self.all[side][..], self.all_count, pitch, within * stride),
+            (None, false) => (&self.one[side][..], self.one_count, stride, 0),
+        };
+        let mut planes: [&[u8]; MAX_PLANES as usize] = [&[]; MAX_PLANES as usize];
+        for (plane, of_chunk) in planes.iter_mut().enumerate().take(count as usize) {
+            *of_chunk = &bytes[plane * pitch + at..][..stride];
+        }
+        planes
     }
 }
