@@ -5,7 +5,7 @@
 //! nothing but its reading; what could not be read so is read in the ordinary way.
 
 use super::pair::Trees;
-use super::reads::{ALIGN, Engine, Read, Reading, cached, engine};
+use super::reads::{ALIGN, Engine, Read, Reading, engine, is_warm};
 use super::side::Meter;
 use memmap2::MmapMut;
 use std::os::fd::AsRawFd;
@@ -75,7 +75,7 @@ impl Ahead {
                 return false;
             };
             let (from, len) = (base + range.start, (range.end - range.start) as usize);
-            if len == 0 || cached(file, from, &mut [0]) {
+            if len == 0 || is_warm(file, from, len as u64) {
                 return false;
             }
             let half = &mut self.slots[at].sides[side];

@@ -7,7 +7,7 @@
 //! threads where there is none. The number of buffers is fixed, so memory is bounded.
 
 use super::mapped::Mapped;
-use super::reads::{ALIGN, Engine, Read, Reading, cached, engine, past_the_cache};
+use super::reads::{ALIGN, Engine, Read, Reading, cached, engine, is_warm, past_the_cache};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use memmap2::MmapMut;
@@ -23,8 +23,6 @@ pub(super) const RUN: usize = 128 << 10;
 const SLOTS: usize = 64;
 /// A stretch is mapped if at least one of so many bytes is asked for.
 const DENSE: u64 = 8;
-/// At how many places of a stretch it is seen whether the page cache holds it.
-const PROBES: u64 = 4;
 
 /// The bytes of one side.
 pub(super) struct Input<'a> {
@@ -44,23 +42,15 @@ impl<'a> Input<'a> {
         Input { blob, file, direct, map: OnceLock::new() }
     }
 
-    /// How far apart ranges may be and are still read at once: reading what lies between costs less
-    /// than one more read, which from below the cache costs as much as 64 KiB.
-    pub(super) fn gap(&self, at: u64) -> u64 {
-        match self.file {
-            Some((file, base)) if cached(file, base + at, &mut [0]) => 8 << 10,
-            _ => 64 << 10,
-        }
+    /// Whether the bytes of a range need not come from below the page cache.
+    pub(super) fn is_warm(&self, range: &Range<u64>) -> bool {
+        self.file
+            .is_none_or(|(file, base)| is_warm(file, base + range.start, range.end - range.start))
     }
 
-    /// The bytes as they lie in the page cache, if they seem to be there.
-    fn mapped(&self, span: &Range<u64>) -> Option<&Mapped> {
+    /// The bytes as they lie in the page cache.
+    fn mapped(&self) -> Option<&Mapped> {
         let (file, base) = self.file?;
-        let warm = |at: u64| cached(file, base + at, &mut [0]);
-        let some = (0..PROBES).map(|i| span.start + (span.end - 1 - span.start) * i / (PROBES - 1));
-        if !some.into_iter().all(warm) {
-            return None;
-        }
         let map = || Mapped::new(file, base, self.blob.size());
         self.map.get_or_init(map).as_ref()
     }
@@ -82,6 +72,8 @@ pub(super) struct Fetcher {
     engine: Option<Box<dyn Engine>>,
     reading: Reading,
     mapped: bool,
+    /// Whether the page cache seems to hold what is read now.
+    warm: [bool; 2],
     paces: Paces,
 }
 
@@ -131,18 +123,21 @@ impl Fetcher {
             engine: None,
             reading,
             mapped,
+            warm: [true; 2],
             paces: Paces::default(),
         }
     }
 
-    /// Reads all ranges, ascending and each at most [`RUN`] bytes, of both sides; pairs come in any
-    /// order.
+    /// Reads all ranges, ascending and each at most [`RUN`] bytes, of both sides, which are warm or
+    /// not; pairs come in any order.
     pub(super) fn run(
         &mut self,
         inputs: [&Input; 2],
         ranges: Vec<Range<u64>>,
+        warm: [bool; 2],
         visit: Visit,
     ) -> Result<()> {
+        self.warm = warm;
         let Some((maps, asked)) = self.maps(inputs, &ranges) else {
             return self.copy(inputs, ranges, visit);
         };
@@ -180,10 +175,14 @@ impl Fetcher {
     ) -> Option<([&'i Mapped; 2], u64)> {
         let span = ranges.first()?.start..ranges.last()?.end;
         let asked: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        if !self.mapped || asked < RUN as u64 || asked * DENSE < span.end - span.start {
+        if !self.mapped
+            || self.warm != [true; 2]
+            || asked < RUN as u64
+            || asked * DENSE < span.end - span.start
+        {
             return None;
         }
-        let maps = [inputs[0].mapped(&span)?, inputs[1].mapped(&span)?];
+        let maps = [inputs[0].mapped()?, inputs[1].mapped()?];
         Some((maps, asked))
     }
 
@@ -242,7 +241,7 @@ impl Fetcher {
         let skew = (from % ALIGN) as usize;
         let slot = &mut self.slots[at];
         slot.skews[side] = skew;
-        if cached(file, from, &mut slot.buffers[side][skew..skew + len]) {
+        if self.warm[side] && cached(file, from, &mut slot.buffers[side][skew..skew + len]) {
             return Ok(());
         }
         let (fd, from, place) = match &input.direct {
@@ -369,7 +368,7 @@ mod tests {
                 assert!(b.iter().enumerate().all(|(i, byte)| *byte == right(i, 1)), "{turn}");
                 Ok(())
             };
-            fetcher.run([&inputs[0], &inputs[1]], ranges(), &mut visit).unwrap();
+            fetcher.run([&inputs[0], &inputs[1]], ranges(), [true; 2], &mut visit).unwrap();
             assert_eq!(seen, SIZE - 100);
         }
     }
@@ -387,7 +386,7 @@ mod tests {
                 std::hint::black_box(b.iter().fold(0, |or, byte| or | byte));
                 Ok(())
             };
-            let outcome = fetcher.run([&inputs[0], &inputs[1]], ranges(), &mut visit);
+            let outcome = fetcher.run([&inputs[0], &inputs[1]], ranges(), [true; 2], &mut visit);
             let error = outcome.unwrap_err().to_string();
             assert!(error.contains("became shorter while it was read"), "{mapped}: {error}");
         }

@@ -31,6 +31,23 @@ pub(super) fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
     got == Ok(len)
 }
 
+/// Whether the page cache holds nearly all of a part of a file. Where the system can tell, asking
+/// changes nothing; trying to read, which is the other way, makes it read ahead.
+pub(super) fn is_warm(file: &File, from: u64, len: u64) -> bool {
+    const CACHESTAT: libc::c_long = 451;
+    let range = [from, len];
+    // Pages there, dirty, being written, evicted, and evicted of late.
+    let mut counts = [0u64; 5];
+    // SAFETY: the call reads a range and fills the counts, which are as it wants them.
+    let told = unsafe {
+        libc::syscall(CACHESTAT, file.as_raw_fd(), range.as_ptr(), counts.as_mut_ptr(), 0u32)
+    };
+    match told {
+        0 => counts[0] * ALIGN >= len / 10 * 9,
+        _ => cached(file, from, &mut [0]),
+    }
+}
+
 /// The same file, to be read past the page cache; its reads begin and end at multiples of [`ALIGN`].
 pub(super) fn past_the_cache(file: &File) -> Option<File> {
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());

@@ -17,6 +17,9 @@ use std::time::Instant;
 
 /// How many chunks are judged by their sketches before it is decided whether that pays.
 const PROBES: usize = 8;
+/// Chunks so far apart are still read at once: what lies between costs less than one more read.
+const WARM_GAP: u64 = 8 << 10;
+const COLD_GAP: u64 = 64 << 10;
 /// With so many planes the sketches are begun.
 const FIRST_PLANES: u8 = 2;
 
@@ -224,7 +227,10 @@ impl Worker<'_> {
         found.read += open.len() as u64;
         let start = Instant::now();
         let mut comparing = 0u64;
-        let runs = runs(pair, open);
+        let (Some(first), Some(last)) = (open.first(), open.last()) else { return Ok(()) };
+        let span = first * pair.chunk..pair.bytes.min((last + 1) * pair.chunk);
+        let warm = [inputs[0].is_warm(&span), inputs[1].is_warm(&span)];
+        let runs = runs(pair, open, if warm == [true; 2] { WARM_GAP } else { COLD_GAP });
         let size = pair.a.description.dtype.size();
         let mut parts: Vec<(u64, Part)> = Vec::new();
         let (list, pictures) = (self.list, self.pictures);
@@ -240,7 +246,7 @@ impl Worker<'_> {
         };
         let bytes: u64 = runs.iter().map(|run| run.end - run.start).sum();
         self.meter.add(2 * bytes);
-        let outcome = self.fetcher.run([&inputs[0], &inputs[1]], runs, &mut visit);
+        let outcome = self.fetcher.run([&inputs[0], &inputs[1]], runs, warm, &mut visit);
         self.clock.add(Stage::Reading, start + std::time::Duration::from_nanos(comparing));
         self.clock.add_nanos(Stage::Comparing, comparing);
         outcome?;
@@ -323,11 +329,8 @@ fn compare(
     }
 }
 
-/// Joins chunks to ranges of bytes: neighbours, and those with little between them.
-fn runs(pair: &Pair, open: &[u64]) -> Vec<Range<u64>> {
-    let Some(inputs) = &pair.inputs else { return Vec::new() };
-    let at = open.first().map_or(0, |chunk| chunk * pair.chunk);
-    let gap = inputs.iter().map(|input| input.gap(at)).max().unwrap_or(0);
+/// Joins chunks to ranges of bytes: neighbours, and those with no more than a gap between them.
+fn runs(pair: &Pair, open: &[u64], gap: u64) -> Vec<Range<u64>> {
     let mut runs: Vec<Range<u64>> = Vec::new();
     for chunk in open {
         let mut range = chunk * pair.chunk..pair.bytes.min((chunk + 1) * pair.chunk);
