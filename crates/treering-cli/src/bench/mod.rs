@@ -25,7 +25,7 @@ pub enum Name {
 }
 
 /// What all benchmarks take.
-#[derive(clap::Args)]
+#[derive(clap::Args, Clone)]
 pub struct Options {
     /// The size of the state (capture and restore), or of each file (compare).
     #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]

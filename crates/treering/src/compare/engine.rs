@@ -104,6 +104,8 @@ struct State<'s> {
     clock: Clock,
     start: Instant,
     done: u64,
+    /// The most workers there were at a time.
+    threads: usize,
 }
 
 /// What is done at a time: strips of one pair.
@@ -154,6 +156,7 @@ impl<'s> State<'s> {
             clock: Clock::default(),
             start: Instant::now(),
             done: 0,
+            threads: 0,
         }
     }
 
@@ -273,7 +276,11 @@ impl<'s> State<'s> {
         });
         let changed = Condvar::new();
         let stop = AtomicUsize::new(usize::MAX);
-        let threads = rayon::current_num_threads().min(tasks.len());
+        // A worker that waits for the disk leaves its core to another one.
+        let cold = pairs.iter().any(Pair::is_cold);
+        let threads = rayon::current_num_threads() * if cold { 2 } else { 1 };
+        let threads = threads.min(tasks.len());
+        self.threads = self.threads.max(threads);
         let (settings, meter, clock, progress) =
             (self.settings, &self.meter, &self.clock, self.progress);
         let base = self.outcome.variables.len();
@@ -282,9 +289,8 @@ impl<'s> State<'s> {
             let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
             let fetcher = Fetcher::new(settings.reading, settings.mapped);
             let ahead = Ahead::new(settings.reading);
-            let room = Default::default();
-            let mut worker =
-                Worker { fetcher, ahead, meter, clock, list, pictures, room, hopeless: false };
+            let (room, doubt) = Default::default();
+            let mut worker = Worker { fetcher, ahead, meter, clock, list, pictures, room, doubt };
             // Lists can be long; without them, a few more results may wait for their turn.
             let lead = if list { 0 } else { LEAD * threads };
             // Every worker knows what it will be given next, and can read it ahead.
@@ -405,7 +411,7 @@ impl<'s> State<'s> {
         };
         outcome.equal = outcome.verdict == Answer::Equal;
         let total = self.start.elapsed().as_secs_f64();
-        let threads = rayon::current_num_threads() as f64;
+        let threads = self.threads.max(1) as f64;
         let share = |stage| self.clock.seconds(stage) / threads;
         outcome.timings = Timings {
             setup: 0.0,

@@ -144,6 +144,12 @@ impl<'a> Pair<'a> {
         strip * self.strip..chunks.min((strip + 1) * self.strip)
     }
 
+    /// Whether values may have to come from below the page cache.
+    pub(super) fn is_cold(&self) -> bool {
+        let all = 0..self.bytes;
+        self.inputs.iter().flatten().any(|input| !input.is_warm(&all))
+    }
+
     /// Whether its bytes can only be read from the front to the back.
     pub(super) fn in_order(&self) -> bool {
         [&self.a.values, &self.b.values].into_iter().flatten().any(|values| values.in_order())

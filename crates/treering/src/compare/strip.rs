@@ -73,8 +73,37 @@ pub(super) struct Worker<'w> {
     pub(super) pictures: bool,
     /// Memory for planes, used again and again.
     pub(super) room: [Vec<u8>; 2],
-    /// Whether the sketches of the last strip left all of it open.
-    pub(super) hopeless: bool,
+    pub(super) doubt: Doubt,
+}
+
+/// Whether sketches have been of use of late. Where they leave everything open, values are read at
+/// once for a while, longer and longer, and then they are tried again.
+#[derive(Default)]
+pub(super) struct Doubt {
+    /// Of which pair.
+    pair: usize,
+    /// How many strips with sketches were left open one after another.
+    streak: u32,
+    /// How many strips are still to do without.
+    left: u32,
+}
+
+impl Doubt {
+    /// Whether the next strip does without sketches.
+    fn skips(&mut self, pair: &Pair) -> bool {
+        let pair = std::ptr::from_ref(pair) as usize;
+        if self.pair != pair {
+            *self = Doubt { pair, streak: 0, left: 0 };
+        }
+        let skips = self.left > 0;
+        self.left -= u32::from(skips);
+        skips
+    }
+
+    fn saw(&mut self, hopeless: bool) {
+        self.streak = if hopeless { self.streak + 1 } else { 0 };
+        self.left = if hopeless { 1 << self.streak.min(4) } else { 0 };
+    }
 }
 
 impl Worker<'_> {
@@ -157,18 +186,18 @@ impl Worker<'_> {
         let all = (chunks.end - chunks.start) as usize;
         // A few small chunks are read as fast as their planes.
         let few = flagged.len() * 32 < all && pair.chunk <= 16 << 10;
-        if trees.sketch.is_none() || flagged.is_empty() || values && few {
+        let skip = values && (few || self.doubt.skips(pair));
+        if trees.sketch.is_none() || flagged.is_empty() || skip {
             if !values {
                 found.undecided += flagged.len() as u64;
             }
             return Ok(flagged.iter().map(|(chunk, _)| *chunk).collect());
         }
-        // Where the last strip had nothing to be settled by sketches, one look is enough.
-        let probes = flagged.len().min(if self.hopeless { 1 } else { PROBES });
+        let probes = flagged.len().min(if self.doubt.streak > 0 { 1 } else { PROBES });
         let dense = flagged.len() * 8 >= all;
         self.ahead.settle(trees, strip);
         let enough = trees.sketch.as_ref().is_some_and(|sketch| sketch.planes() >= FIRST_PLANES);
-        if dense && enough && !self.hopeless {
+        if dense && enough && self.doubt.streak == 0 {
             self.ahead.ask(trees, next, FIRST_PLANES, self.meter);
         }
         let mut open = Vec::new();
@@ -176,13 +205,13 @@ impl Worker<'_> {
         let room = std::mem::take(&mut self.room);
         let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
         planes.early = self.ahead.planes(trees, strip);
+        planes.whole = dense || planes.early.is_some();
         for (number, (chunk, leaves)) in flagged.iter().enumerate() {
             if number == probes && values && open.len() == probes {
                 hopeless = true;
                 open.extend(flagged[probes..].iter().map(|(chunk, _)| *chunk));
                 break;
             }
-            planes.whole = planes.early.is_some() || dense && number >= probes;
             let verdict = match trees.with_nan.contains(chunk) {
                 true => Verdict::Open,
                 false => self.judge(trees, &mut planes, *chunk, *leaves)?,
@@ -196,7 +225,7 @@ impl Worker<'_> {
             }
         }
         self.room = planes.all;
-        self.hopeless = hopeless;
+        self.doubt.saw(hopeless);
         Ok(open)
     }
 

@@ -41,9 +41,20 @@ pub struct Classes(pub Vec<u64>);
 
 /// The class of a difference: half-decades from 1e-12 up; the ends hold the rest.
 pub fn class_of(difference: f64) -> usize {
-    static BORDERS: LazyLock<[f64; CLASSES]> =
-        LazyLock::new(|| std::array::from_fn(|class| 10f64.powf(class as f64 / 2.0 - 12.0)));
-    BORDERS.partition_point(|border| *border <= difference).saturating_sub(1)
+    /// Where the classes begin, and the class of every power of two.
+    static TABLES: LazyLock<([f64; CLASSES], [u8; 2048])> = LazyLock::new(|| {
+        let borders: [f64; CLASSES] =
+            std::array::from_fn(|class| 10f64.powf(class as f64 / 2.0 - 12.0));
+        let class = |exponent: usize| {
+            let power = f64::from_bits((exponent as u64) << 52);
+            borders.partition_point(|border| *border <= power).saturating_sub(1) as u8
+        };
+        (borders, std::array::from_fn(class))
+    });
+    let (borders, of_powers) = &*TABLES;
+    let class = of_powers[(difference.to_bits() >> 52 & 0x7ff) as usize] as usize;
+    // Two powers of two lie in the same class or in neighbouring ones.
+    class + usize::from(borders.get(class + 1).is_some_and(|border| *border <= difference))
 }
 
 impl Tally {
@@ -416,5 +427,29 @@ impl Drop for StandardFloats {
     fn drop(&mut self) {
         // SAFETY: puts back what was read.
         unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &self.modes, options(nostack)) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_begin_at_half_decades() {
+        let border = |class: usize| 10f64.powf(class as f64 / 2.0 - 12.0);
+        for class in 1..CLASSES {
+            assert_eq!(class_of(border(class)), class);
+            assert_eq!(class_of(border(class).next_down()), class - 1);
+        }
+        for (small, class) in [(0.0, 0), (f64::MIN_POSITIVE / 8.0, 0), (1e-300, 0)] {
+            assert_eq!(class_of(small), class);
+        }
+        assert_eq!(class_of(f64::MAX), CLASSES - 1);
+        assert_eq!(class_of(f64::INFINITY), CLASSES - 1);
+        for exponent in -200..200 {
+            let size = 1.37f64 * 1.3f64.powi(exponent);
+            let expected = (1..CLASSES).rev().find(|class| border(*class) <= size).unwrap_or(0);
+            assert_eq!(class_of(size), expected, "{size}");
+        }
     }
 }
