@@ -193,7 +193,6 @@ impl Worker<'_> {
             }
             return Ok(flagged.iter().map(|(chunk, _)| *chunk).collect());
         }
-        let probes = flagged.len().min(if self.doubt.streak > 0 { 1 } else { PROBES });
         let dense = flagged.len() * 8 >= all;
         self.ahead.settle(trees, strip);
         let enough = trees.sketch.as_ref().is_some_and(|sketch| sketch.planes() >= FIRST_PLANES);
@@ -201,17 +200,21 @@ impl Worker<'_> {
             self.ahead.ask(trees, next, FIRST_PLANES, self.meter);
         }
         let mut open = Vec::new();
-        let mut hopeless = false;
         let room = std::mem::take(&mut self.room);
         let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
         planes.early = self.ahead.planes(trees, strip);
         planes.whole = dense || planes.early.is_some();
-        for (number, (chunk, leaves)) in flagged.iter().enumerate() {
-            if number == probes && values && open.len() == probes {
-                hopeless = true;
-                open.extend(flagged[probes..].iter().map(|(chunk, _)| *chunk));
-                break;
-            }
+        // A few from all over the strip tell whether the sketches settle anything.
+        let probes = flagged.len().min(PROBES);
+        let mut hopeless = values;
+        for probe in (0..probes).map(|probe| flagged[probe * flagged.len() / probes]) {
+            hopeless =
+                hopeless && self.judge(trees, &mut planes, probe.0, probe.1)? != Verdict::Within;
+        }
+        if hopeless {
+            open.extend(flagged.iter().map(|(chunk, _)| *chunk));
+        }
+        for (chunk, leaves) in flagged.iter().filter(|_| !hopeless) {
             let verdict = match trees.with_nan.contains(chunk) {
                 true => Verdict::Open,
                 false => self.judge(trees, &mut planes, *chunk, *leaves)?,

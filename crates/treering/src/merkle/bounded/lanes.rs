@@ -93,36 +93,37 @@ pub(super) fn fused(
     }
 }
 
+/// Cells, and all bits where there is none; what the cell is there does not matter.
+///
+/// The product is rounded towards zero with its sign; one less below zero, and not for −0, makes −t−1
+/// of −t. What is too large, or NaN, becomes the one number that is no cell.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn uniform_avx2(bits: __m256i, scale: f32) -> __m256i {
+unsafe fn uniform_avx2(bits: __m256i, scale: f32) -> (__m256i, __m256i) {
     let middle = _mm256_set1_epi32(i32::MIN);
-    let rest = _mm256_andnot_si256(middle, bits);
-    let scaled = _mm256_mul_ps(_mm256_castsi256_ps(rest), _mm256_set1_ps(scale));
-    // What is too large, or NaN, becomes the one number that is no cell.
-    let t = _mm256_cvttps_epi32(scaled);
-    let inside = _mm256_cmpgt_epi32(t, _mm256_set1_epi32(-1));
-    // Negative, and not −0.
-    let sign = _mm256_cmpgt_epi32(_mm256_xor_si256(bits, middle), _mm256_setzero_si256());
-    _mm256_and_si256(_mm256_xor_si256(_mm256_xor_si256(t, sign), middle), inside)
+    let values = _mm256_castsi256_ps(bits);
+    let t = _mm256_cvttps_epi32(_mm256_mul_ps(values, _mm256_set1_ps(scale)));
+    let none = _mm256_cmpeq_epi32(t, middle);
+    let below = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_LT_OQ>(values, _mm256_setzero_ps()));
+    (_mm256_xor_si256(_mm256_add_epi32(t, below), middle), none)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
-unsafe fn ordinal_avx2(bits: __m256i, s: u8, denormals: bool) -> __m256i {
+unsafe fn ordinal_avx2(bits: __m256i, s: u8, denormals: bool) -> (__m256i, __m256i) {
     let middle = _mm256_set1_epi32(i32::MIN);
     let rest = _mm256_andnot_si256(middle, bits);
     let t = _mm256_srl_epi32(rest, _mm_cvtsi32_si128(s as i32));
-    let mut inside = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x7f80_0000), rest);
+    let mut none = _mm256_cmpgt_epi32(rest, _mm256_set1_epi32(0x7f7f_ffff));
     if !denormals {
-        let normal = _mm256_cmpgt_epi32(rest, _mm256_set1_epi32(0x7f_ffff));
+        let small = _mm256_cmpgt_epi32(_mm256_set1_epi32(0x80_0000), rest);
         let zero = _mm256_cmpeq_epi32(rest, _mm256_setzero_si256());
-        inside = _mm256_and_si256(inside, _mm256_or_si256(normal, zero));
+        none = _mm256_or_si256(none, _mm256_andnot_si256(zero, small));
     }
-    let sign = _mm256_cmpgt_epi32(_mm256_xor_si256(bits, middle), _mm256_setzero_si256());
-    _mm256_and_si256(_mm256_xor_si256(_mm256_xor_si256(t, sign), middle), inside)
+    let below = _mm256_cmpgt_epi32(_mm256_xor_si256(bits, middle), _mm256_setzero_si256());
+    (_mm256_xor_si256(_mm256_xor_si256(t, below), middle), none)
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -133,12 +134,12 @@ unsafe fn fused_avx2(
     keys: (&[u32], &[u32]),
     first: usize,
     planes: &mut Planes,
-    cell: impl Fn(__m256i) -> __m256i,
+    cell: impl Fn(__m256i) -> (__m256i, __m256i),
 ) -> Fused {
     let whole = values.len() / 32 * 32;
     let zero = _mm256_setzero_si256();
     let (mut a, mut b) = ([zero; 2], [zero; 2]);
-    let mut least = _mm256_set1_epi32(-1);
+    let mut none = zero;
     let byte = _mm256_set1_epi32(0xff);
     let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
     let up = _mm_cvtsi32_si128(8 - planes.count as i32);
@@ -151,8 +152,8 @@ unsafe fn fused_avx2(
             let mut low = [zero; 4];
             for (i, low) in low.iter_mut().enumerate() {
                 let at = at + 8 * i;
-                let t = cell(_mm256_loadu_si256(values.as_ptr().add(at).cast()));
-                least = _mm256_min_epu32(least, t);
+                let (t, without) = cell(_mm256_loadu_si256(values.as_ptr().add(at).cast()));
+                none = _mm256_or_si256(none, without);
                 // Only the even lanes are multiplied: the odd keys are read one place further.
                 let k = |odd: usize| _mm256_loadu_si256(keys.0.as_ptr().add(at + odd).cast());
                 let l = |odd: usize| _mm256_loadu_si256(keys.1.as_ptr().add(at + odd).cast());
@@ -174,7 +175,7 @@ unsafe fn fused_avx2(
         }
     }
     let (a, b) = (_mm256_add_epi64(a[0], a[1]), _mm256_add_epi64(b[0], b[1]));
-    let none = _mm256_movemask_epi8(_mm256_cmpeq_epi32(least, zero)) != 0;
+    let none = _mm256_movemask_epi8(none) != 0;
     Fused { done: whole, sums: (total_avx2(a), total_avx2(b)), none }
 }
 
@@ -184,34 +185,34 @@ const FAR: usize = 4096;
 
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn uniform_sse2(bits: __m128i, scale: f32) -> __m128i {
+unsafe fn uniform_sse2(bits: __m128i, scale: f32) -> (__m128i, __m128i) {
     // SAFETY: the instructions are part of the architecture.
     unsafe {
         let middle = _mm_set1_epi32(i32::MIN);
-        let rest = _mm_andnot_si128(middle, bits);
-        let t = _mm_cvttps_epi32(_mm_mul_ps(_mm_castsi128_ps(rest), _mm_set1_ps(scale)));
-        let inside = _mm_cmpgt_epi32(t, _mm_set1_epi32(-1));
-        let sign = _mm_cmpgt_epi32(_mm_xor_si128(bits, middle), _mm_setzero_si128());
-        _mm_and_si128(_mm_xor_si128(_mm_xor_si128(t, sign), middle), inside)
+        let values = _mm_castsi128_ps(bits);
+        let t = _mm_cvttps_epi32(_mm_mul_ps(values, _mm_set1_ps(scale)));
+        let none = _mm_cmpeq_epi32(t, middle);
+        let below = _mm_castps_si128(_mm_cmplt_ps(values, _mm_setzero_ps()));
+        (_mm_xor_si128(_mm_add_epi32(t, below), middle), none)
     }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[inline(always)]
-unsafe fn ordinal_sse2(bits: __m128i, s: u8, denormals: bool) -> __m128i {
+unsafe fn ordinal_sse2(bits: __m128i, s: u8, denormals: bool) -> (__m128i, __m128i) {
     // SAFETY: the instructions are part of the architecture.
     unsafe {
         let middle = _mm_set1_epi32(i32::MIN);
         let rest = _mm_andnot_si128(middle, bits);
         let t = _mm_srl_epi32(rest, _mm_cvtsi32_si128(s as i32));
-        let mut inside = _mm_cmpgt_epi32(_mm_set1_epi32(0x7f80_0000), rest);
+        let mut none = _mm_cmpgt_epi32(rest, _mm_set1_epi32(0x7f7f_ffff));
         if !denormals {
-            let normal = _mm_cmpgt_epi32(rest, _mm_set1_epi32(0x7f_ffff));
+            let small = _mm_cmpgt_epi32(_mm_set1_epi32(0x80_0000), rest);
             let zero = _mm_cmpeq_epi32(rest, _mm_setzero_si128());
-            inside = _mm_and_si128(inside, _mm_or_si128(normal, zero));
+            none = _mm_or_si128(none, _mm_andnot_si128(zero, small));
         }
-        let sign = _mm_cmpgt_epi32(_mm_xor_si128(bits, middle), _mm_setzero_si128());
-        _mm_and_si128(_mm_xor_si128(_mm_xor_si128(t, sign), middle), inside)
+        let below = _mm_cmpgt_epi32(_mm_xor_si128(bits, middle), _mm_setzero_si128());
+        (_mm_xor_si128(_mm_xor_si128(t, below), middle), none)
     }
 }
 
@@ -222,7 +223,7 @@ unsafe fn fused_sse2(
     keys: (&[u32], &[u32]),
     first: usize,
     planes: &mut Planes,
-    cell: impl Fn(__m128i) -> __m128i,
+    cell: impl Fn(__m128i) -> (__m128i, __m128i),
 ) -> Fused {
     let whole = values.len() / 16 * 16;
     // SAFETY: the instructions are part of the architecture; 16 values and keys follow, and there is
@@ -238,8 +239,8 @@ unsafe fn fused_sse2(
             let mut low = [zero; 4];
             for (i, low) in low.iter_mut().enumerate() {
                 let at = at + 4 * i;
-                let t = cell(_mm_loadu_si128(values.as_ptr().add(at).cast()));
-                none = _mm_or_si128(none, _mm_cmpeq_epi32(t, zero));
+                let (t, without) = cell(_mm_loadu_si128(values.as_ptr().add(at).cast()));
+                none = _mm_or_si128(none, without);
                 let k = |odd: usize| _mm_loadu_si128(keys.0.as_ptr().add(at + odd).cast());
                 let l = |odd: usize| _mm_loadu_si128(keys.1.as_ptr().add(at + odd).cast());
                 let odd = _mm_srli_epi64::<32>(t);
