@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use treering::codec::{Chain, Codec};
 use treering::compare::{Answer, FileSide, MemorySide, Outcome, Settings, compare};
 use treering::format::{Footer, LogEntry, Seal, TreeEntry, TreeFile, TreeOrigin};
 use treering::library::Place;
@@ -12,7 +13,7 @@ use treering::merkle::bounded::{Bound, Builder, Recipe};
 use treering::merkle::digest;
 use treering::source::{self, RawType};
 use treering::store::{MemoryStore, Store};
-use treering::{DType, Encoding, Library, Options, Run, Variable};
+use treering::{DType, Library, Options, Run, Variable};
 
 /// Manifests and openings: what parses is written back as the same bytes.
 pub fn log_entry(data: &[u8]) {
@@ -54,20 +55,23 @@ pub fn footer(data: &[u8]) {
     }
 }
 
-/// Decoders: any bytes, any length.
+/// Decoders: any chain, any bytes, any length.
 pub fn frame(data: &[u8]) {
-    let Some((&[a, b], body)) = data.split_first_chunk::<2>() else {
+    let Some((&[a, b, steps], rest)) = data.split_first_chunk::<3>() else {
         return;
     };
-    for encoding in [Encoding::Raw, Encoding::Zstd(1)] {
-        let codec = encoding.codec();
-        let mut out = vec![0; usize::from(u16::from_le_bytes([a, b]))];
-        let _ = codec.decode(body, &mut out);
-        let encoded = codec.encode(body).expect("everything can be encoded");
-        let mut back = vec![0; body.len()];
-        codec.decode(&encoded, &mut back).expect("what was encoded decodes");
-        assert_eq!(back, body);
-    }
+    let Some((steps, body)) = rest.split_at_checked(usize::from(steps % 32)) else {
+        return;
+    };
+    let Ok(codec) = Chain::parse(steps) else {
+        return;
+    };
+    let mut out = vec![0; usize::from(u16::from_le_bytes([a, b]))];
+    let _ = codec.decode(body, &mut out);
+    let encoded = codec.encode(body).expect("everything can be encoded");
+    let mut back = vec![0; body.len()];
+    codec.decode(&encoded, &mut back).expect("what was encoded decodes");
+    assert_eq!(back, body);
 }
 
 /// Places: what parses is written back as the same text.

@@ -117,6 +117,9 @@ fn ls_run(library: &Library, run: &str, all: bool, json: bool) -> Result<()> {
 }
 
 pub fn show(place: &str, json: bool) -> Result<()> {
+    if Path::new(place).is_file() {
+        return crate::compare::show_trees(Path::new(place), json);
+    }
     let (library, place) = open(place)?;
     let run = run_of(&place)?;
     let checkpoint = library.checkpoint(run, place.step)?;

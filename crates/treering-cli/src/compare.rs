@@ -1,12 +1,13 @@
 //! The commands that hold states against each other: `compare`, `tree`, `golden`.
 
 use crate::output;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::array::Shape;
 use treering::compare::{
     Answer, Golden, List, Outcome, Prepared, Settings, Timings, TreeSettings, Unmatched,
-    VariableOutcome, compare, make_beside, record,
+    VariableOutcome, compare, make_beside, record, sidecar, write_whole,
 };
 use treering::library::{Place, open_side};
 use treering::merkle::bounded::Bound;
@@ -131,6 +132,8 @@ impl CompareOptions {
 pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     let settings = options.settings()?;
     let raw = options.raw.raw();
+    let outputs = [options.list.as_deref(), options.report.as_deref()];
+    keep_inputs(&outputs, &[&options.a, &options.b])?;
     let a = open_side(&options.a, raw.as_ref(), settings.trees)?;
     let b = open_side(&options.b, raw.as_ref(), settings.trees)?;
     let mut list = options.list.as_deref().map(List::create).transpose()?;
@@ -153,12 +156,39 @@ pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     Ok(answer(&outcome))
 }
 
+/// Refuses to write to what is read, or two things to one place.
+fn keep_inputs(outputs: &[Option<&Path>], inputs: &[&str]) -> Result<()> {
+    let identity = |path: &Path| {
+        let meta = std::fs::metadata(path).ok().filter(|meta| meta.is_file())?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let mut taken = Vec::new();
+    for input in inputs.iter().map(Path::new) {
+        let files = match input.is_dir() {
+            true => treering::source::files(input)?.files,
+            false => vec![input.to_path_buf()],
+        };
+        taken.extend(files.iter().flat_map(|file| [identity(file), identity(&sidecar(file))]));
+    }
+    let outputs: Vec<&Path> = outputs.iter().copied().flatten().collect();
+    for (at, output) in outputs.iter().enumerate() {
+        if identity(output).is_some_and(|id| taken.contains(&Some(id))) {
+            return Err(Error::usage(format!("{} is one of the inputs", output.display()))
+                .hint("give the output another name"));
+        }
+        if outputs[..at].contains(output) {
+            return Err(Error::usage(format!("{} was given for two outputs", output.display()))
+                .hint("give each a name of its own"));
+        }
+    }
+    Ok(())
+}
+
 /// Writes the page.
 pub fn write_report(path: &Path, outcome: &Outcome) -> Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let moment = output::moment(now.map_or(0, |n| n.as_millis() as u64));
-    std::fs::write(path, report::html(outcome, &moment)?)
-        .map_err(|e| Error::io(format!("cannot write {}", path.display()), e))
+    write_whole(path, report::html(outcome, &moment)?.as_bytes())
 }
 
 /// 0 for equal, 1 for different; what could not be decided is trouble.
@@ -212,6 +242,40 @@ fn unmatched_line(unmatched: &Unmatched) -> String {
     format!("{}: {}{detail}", parts.join(", "), unmatched.what)
 }
 
+/// Shows what trees a tree file holds.
+pub fn show_trees(path: &Path, json: bool) -> Result<()> {
+    let golden = Golden::open(path)?;
+    let entries = || golden.views().iter().map(|view| &view.entry);
+    if json {
+        let tree = |e: &treering::format::TreeEntry| {
+            serde_json::json!({
+                "name": e.description.name, "step": e.step, "rank": e.rank,
+                "dtype": e.description.dtype, "shape": e.description.shape,
+                "bound": e.recipe.bound, "chunk_bytes": e.recipe.chunk, "planes": e.recipe.planes,
+                "nans": e.nans,
+            })
+        };
+        return output::json(
+            &serde_json::json!({ "trees": entries().map(tree).collect::<Vec<_>>() }),
+        );
+    }
+    let row = |e: &treering::format::TreeEntry| {
+        vec![
+            e.description.name.clone(),
+            e.step.map_or("–".into(), |step| step.to_string()),
+            e.rank.to_string(),
+            e.description.dtype.to_string(),
+            e.description.shape.to_string(),
+            e.recipe.bound.to_string(),
+            output::bytes(u64::from(e.recipe.chunk)),
+            e.recipe.planes.to_string(),
+        ]
+    };
+    let header = ["variable", "step", "rank", "type", "shape", "bound", "chunk", "planes"];
+    output::line(output::table(&header, &[3, 4, 5], entries().map(row)));
+    Ok(())
+}
+
 /// The most rows that are shown.
 const ROWS: usize = 40;
 
@@ -223,11 +287,11 @@ fn print_differences(outcome: &Outcome) {
             v.rank.to_string(),
             v.bound.to_string(),
             v.values.to_string(),
-            v.differences.to_string(),
+            format!("{}{}", if v.at_least { "≥ " } else { "" }, v.differences),
             report::number(v.max_difference.0),
             report::number(v.rms.0),
             v.nan_differences.to_string(),
-            v.first_index.as_deref().map_or("–".into(), report::index),
+            report::span(v),
         ]
     };
     let differing: Vec<_> = outcome.variables.iter().filter(|v| v.differences > 0).collect();
@@ -338,6 +402,7 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
         bar.set_position(done);
     };
     let mut made = Vec::new();
+    let mut kept = Vec::new();
     for place in &arguments.places {
         let path = Path::new(place);
         if !path.exists() && place.contains('#') {
@@ -353,28 +418,33 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             ));
             continue;
         }
-        if let Some(to) = &arguments.to {
-            let to = Place::parse(to)?;
-            let (Some(run), Some(step)) = (&to.run, to.step) else {
-                return Err(
-                    Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP")
-                );
-            };
-            let side = open_side(place, raw.as_ref(), false)?;
-            let store = treering::store::DirectoryStore::new(&to.store);
-            let library = Library::of(std::sync::Arc::new(store));
-            let vars = &arguments.options.vars;
-            library.keep_trees(run, step, side.as_ref(), vars, &settings, &told)?;
-            made.push(to.to_string());
+        if arguments.to.is_some() {
+            kept.push(open_side(place, raw.as_ref(), false)?);
             continue;
         }
         let files = match path.is_dir() {
-            true => treering::source::files(path)?,
+            true => treering::source::files(path)?.files,
             false => vec![path.to_path_buf()],
         };
+        if files.is_empty() {
+            return Err(Error::new(
+                treering::ErrorKind::NotFound,
+                format!("{place} has no files to make trees of"),
+            ));
+        }
         for file in files {
             made.push(make_beside(&file, raw.as_ref(), &settings, &told)?.display().to_string());
         }
+    }
+    if let Some(to) = arguments.to.as_ref().filter(|_| !kept.is_empty()) {
+        let to = Place::parse(to)?;
+        let (Some(run), Some(step)) = (&to.run, to.step) else {
+            return Err(Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP"));
+        };
+        let store = treering::store::DirectoryStore::new(&to.store);
+        let library = Library::of(std::sync::Arc::new(store));
+        library.keep_trees(run, step, &kept, &arguments.options.vars, &settings, &told)?;
+        made.push(to.to_string());
     }
     bar.finish_and_clear();
     match json {
@@ -426,6 +496,7 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
     };
     match command {
         GoldenCommand::Record { a, output: path, options, planes, raw } => {
+            keep_inputs(&[Some(path)], &[a])?;
             let side = open_side(a, raw.raw().as_ref(), false)?;
             let settings = options.settings(*planes)?;
             let size = record(side.as_ref(), &options.vars, &settings, path, &told)?;
@@ -437,11 +508,12 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         GoldenCommand::Check { file, a, report, raw } => {
+            keep_inputs(&[report.as_deref()], &[a, &file.to_string_lossy()])?;
             let golden = Golden::open(file)?;
             let side = open_side(a, raw.raw().as_ref(), false)?;
             let prepared = Prepared::new(side.as_ref(), &golden);
             let settings = Settings::default();
-            let outcome = compare(&prepared, &golden, &settings, None, &told)?;
+            let outcome = compare(&golden, &prepared, &settings, None, &told)?;
             bar.finish_and_clear();
             if let Some(path) = report {
                 write_report(path, &outcome)?;

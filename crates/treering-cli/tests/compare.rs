@@ -214,6 +214,144 @@ fn bad_input_gets_a_sentence_and_exit_code_two() {
     }
 }
 
+fn sentence(arguments: &[&str], code: i32) -> String {
+    let output = treering(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn outputs_never_take_the_place_of_inputs() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let a = raw(folder.path(), "a.raw", &wave(0.0));
+    let b = raw(folder.path(), "b.raw", &wave(1.0));
+    let link = at("link");
+    std::os::unix::fs::symlink(&b, &link).unwrap();
+    let hard = at("hard");
+    std::fs::hard_link(&a, &hard).unwrap();
+    let files = ["compare", &a, &b, "--type", "f32"];
+    let own = folder.path().display().to_string();
+    for output in [&a, &b, &link, &hard] {
+        for option in ["--list", "--report"] {
+            let told = sentence(&[&files[..], &[option, output]].concat(), 2);
+            assert!(told.contains("is one of the inputs"), "{told}");
+        }
+        let told =
+            sentence(&["golden", "record", &own, "--type", "f32", "--abs", "1", "-o", output], 2);
+        assert!(told.contains("is one of the inputs"), "{told}");
+    }
+    let both = at("both");
+    let told = sentence(&[&files[..], &["--list", &both, "--report", &both]].concat(), 2);
+    assert!(told.contains("two outputs"), "{told}");
+    assert_eq!(std::fs::read(&a).unwrap().len(), 200_000);
+    assert_eq!(std::fs::read(&b).unwrap().len(), 200_000);
+    // What fails leaves what was there, and nothing else.
+    std::fs::write(&both, "old").unwrap();
+    let told = sentence(&["compare", &a, &at("none"), "--type", "f32", "--list", &both], 2);
+    assert!(told.contains("there is no"), "{told}");
+    assert_eq!(std::fs::read_to_string(&both).unwrap(), "old");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 5);
+    assert!(treering(&[&files[..], &["--report", "/dev/null"]].concat()).status.code() == Some(1));
+    assert!(!std::fs::metadata("/dev/null").unwrap().is_file());
+}
+
+#[test]
+fn trees_of_files_that_were_put_there_later_are_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = raw(folder.path(), "a.raw", &wave(0.0));
+    let b = raw(folder.path(), "b.raw", &wave(0.0));
+    assert!(treering(&["tree", &a, &b, "--type", "f32", "--abs", "1e-5"]).status.success());
+    let times = std::fs::metadata(&b).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    let other = raw(folder.path(), "other", &wave(1.0));
+    let file = std::fs::File::options().write(true).open(&other).unwrap();
+    file.set_modified(times.modified().unwrap()).unwrap();
+    std::fs::rename(&other, &b).unwrap();
+    let files = ["compare", &a, &b, "--type", "f32", "--abs", "1e-5", "--json"];
+    assert_eq!(answer(&files, 1)["differences"], 50_000);
+}
+
+#[test]
+fn nothing_of_a_folder_is_left_out_silently() {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = tempfile::tempdir().unwrap();
+    let odd = |bytes: &[u8]| PathBuf::from(std::ffi::OsStr::from_bytes(bytes));
+    let sides = [folder.path().join("one"), folder.path().join("two")];
+    let beside = [folder.path().join("s1"), folder.path().join("s2")];
+    for (number, (side, beside)) in sides.iter().zip(&beside).enumerate() {
+        for folder in [side, beside] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        std::fs::write(side.join("same.txt"), "a text").unwrap();
+        // Names that are no text stay apart.
+        std::fs::write(side.join(odd(b"\xff\xfd.bin")), [number as u8; 3]).unwrap();
+        std::fs::write(side.join(odd(b"\xff\xfe.bin")), [7; 3]).unwrap();
+        std::fs::write(side.join("line\nbreak.bin"), [1, 2, number as u8]).unwrap();
+        std::fs::write(beside.join("x"), [number as u8]).unwrap();
+        std::os::unix::fs::symlink(beside, side.join("linked")).unwrap();
+        std::os::unix::fs::symlink(side, side.join("around")).unwrap();
+        std::os::unix::fs::symlink("nowhere", side.join("dangling.npy")).unwrap();
+    }
+    let [one, two] = sides.each_ref().map(|side| side.display().to_string());
+    let found = answer(&["compare", &one, &two, "--json"], 1);
+    let differing = |v: &&Value| v["differences"] != 0;
+    let mut names: Vec<&str> = found["variables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(differing)
+        .map(|v| v["name"].as_str().unwrap())
+        .collect();
+    names.sort_unstable();
+    assert_eq!(names, ["\\xff\\xfd.bin", "line\\x0abreak.bin", "linked/x"]);
+    assert_eq!(found["variables"].as_array().unwrap().len(), 5);
+    let notes = found["notes"].to_string();
+    assert!(notes.contains("dangling.npy is left out: it is no file"), "{notes}");
+    assert!(notes.contains("same.txt is compared byte for byte"), "{notes}");
+}
+
+#[test]
+fn pipes_do_not_hang_and_bounds_of_nothing_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = raw(folder.path(), "a.raw", &wave(0.0));
+    let b = raw(folder.path(), "b.raw", &wave(1.0));
+    let pipe = folder.path().join("pipe").display().to_string();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for arguments in [
+        &["compare", &pipe, &a, "--type", "f32"][..],
+        &["tree", &pipe, "--abs", "1", "--type", "f32"],
+        &["golden", "check", &pipe, &a],
+    ] {
+        assert!(sentence(arguments, 2).contains("is no file"));
+    }
+    let told = sentence(&["compare", &a, &b, "--type", "f32", "--bound", "zz=abs:9"], 2);
+    assert!(told.contains("no variable matches the bound of \"zz\""), "{told}");
+}
+
+#[test]
+fn golden_files_hold_all_their_bounds_and_claim_no_more_than_they_know() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = raw(folder.path(), "a.raw", &wave(0.0));
+    let b = raw(folder.path(), "b.raw", &wave(1.0));
+    let file = folder.path().join("g.tree").display().to_string();
+    let bounds = ["--abs", "10", "--ulp", "4", "--type", "f32"];
+    let record = [&["golden", "record", &a, "-o", &file][..], &bounds].concat();
+    assert!(treering(&record).status.success());
+    let shown = answer(&["show", &file, "--json"], 0);
+    assert_eq!(shown["trees"].as_array().unwrap().len(), 2);
+    let found = answer(&["golden", "check", &file, &b, "--type", "f32", "--json"], 1);
+    let rows = found["variables"].as_array().unwrap();
+    assert_eq!(rows.len(), 2);
+    assert_eq!((&rows[0]["differences"], &rows[0]["at_least"]), (&0.into(), &false.into()));
+    assert_eq!(rows[1]["at_least"], true);
+    assert_eq!(rows[1]["max_difference"], "NaN");
+    let text = treering(&["golden", "check", &file, &b, "--type", "f32"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("different: at least "), "{text}");
+    assert!(text.contains("≥ "), "{text}");
+}
+
 #[test]
 fn unlike_sides_are_reported_as_such() {
     let folder = tempfile::tempdir().unwrap();

@@ -715,7 +715,7 @@ fn trees_made_step_by_step_stay() {
     for step in [2, 0, 3, 1] {
         library.make_trees("a", Some(step), &[], &trees, &|_, _| {}).unwrap();
         let one = StoredSide::open(store.clone(), "a", Some(step)).unwrap();
-        library.keep_trees("kept", step, &one, &[], &trees, &|_, _| {}).unwrap();
+        library.keep_trees("kept", step, &[Box::new(one)], &[], &trees, &|_, _| {}).unwrap();
     }
     let side = StoredSide::open(store.clone(), "a", None).unwrap();
     for step in 0..4 {

@@ -12,7 +12,7 @@ use super::outcome::{
     Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
 };
 use super::pair::Pair;
-use super::settings::Settings;
+use super::settings::{Settings, matches};
 use super::side::{Entry, Meter, Side};
 use super::strip::{Clock, Found, Stage, Worker};
 use super::tally::{StandardFloats, Tally};
@@ -120,7 +120,7 @@ struct Sum {
     undecided: u64,
     mismatched: u64,
     read: u64,
-    placed: Option<u64>,
+    placed: Option<Range<u64>>,
     pictures: Vec<Picture>,
 }
 
@@ -196,6 +196,7 @@ impl<'s> State<'s> {
         b: &'e [Entry<'e>],
     ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
         let mut matched = Vec::new();
+        let mut trouble = None;
         let lone = a.len() == 1 && b.len() == 1 && step.is_none();
         let mut unmatched = |what: &str, entry: &Entry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
@@ -226,15 +227,19 @@ impl<'s> State<'s> {
                 }
                 _ if p.part != q.part => Some(("parts differ", "they lie elsewhere".to_string())),
                 _ if x.fortran != y.fortran => {
-                    Some(("orders differ", "the axes of one are in Fortran's order".to_string()))
+                    trouble.get_or_insert_with(|| orders_differ(&p.name));
+                    continue;
                 }
                 _ => None,
             };
             match unlike {
                 Some((what, detail)) => unmatched(what, x, detail),
                 None => {
-                    let bound = self.settings.bound_of(p)?.unwrap_or_else(|| own_bound(x, y));
-                    matched.push((x, y, bound));
+                    let bounds = match self.settings.bound_of(p)? {
+                        Some(bound) => vec![bound],
+                        None => own_bounds(x, y),
+                    };
+                    matched.extend(bounds.into_iter().map(|bound| (x, y, bound)));
                 }
             }
         }
@@ -245,7 +250,7 @@ impl<'s> State<'s> {
                 unmatched(what, y, String::new());
             }
         }
-        Ok(matched)
+        trouble.map_or(Ok(matched), Err)
     }
 
     /// Works off all strips of all pairs of a step.
@@ -355,7 +360,9 @@ impl<'s> State<'s> {
     fn add(&mut self, step: Option<u64>, pair: &Pair, sum: Sum) {
         let description = &pair.a.description;
         let index = |place: u64| index_of(&description.shape, pair.a.fortran, place);
-        let place = sum.tally.first.map(|first| first.0).or(sum.placed);
+        let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
+        let place = seen.or(sum.placed);
+        let last = |place: &Range<u64>| (place.end - place.start > 1).then(|| index(place.end - 1));
         let nans = match &pair.trees {
             Some(trees) => Some(trees.views.map(|view| view.entry.nans)),
             None if self.settings.first => None,
@@ -374,7 +381,9 @@ impl<'s> State<'s> {
             nan_differences: 0,
             max_difference: Number(0.0),
             rms: Number(0.0),
-            first_index: place.map(index),
+            first_index: place.as_ref().map(|place| index(place.start)),
+            first_until: place.as_ref().and_then(last),
+            at_least: false,
             nans,
             chunks: pair.bytes.div_ceil(pair.chunk),
             mismatched_chunks: sum.mismatched,
@@ -383,13 +392,14 @@ impl<'s> State<'s> {
             pictures: sum.pictures,
         };
         outcome.fill(&sum.tally);
-        if let (None, Some(place)) = (&self.outcome.first, place) {
+        if let (None, Some(place)) = (&self.outcome.first, &place) {
             let values = sum.tally.first;
             self.outcome.first = Some(First {
                 step,
                 rank: pair.a.rank,
                 variable: description.name.clone(),
-                index: index(place),
+                index: index(place.start),
+                until: last(place),
                 a: values.map(|first| first.1),
                 b: values.map(|first| first.2),
             });
@@ -398,7 +408,24 @@ impl<'s> State<'s> {
         self.outcome.variables.push(outcome);
     }
 
+    /// A bound that was given for a variable that is not there would be missed silently.
+    fn check_patterns(&self) -> Result<()> {
+        let compared = self.outcome.variables.iter().map(|v| &v.name);
+        let others = self.outcome.unmatched.iter().filter_map(|u| u.variable.as_ref());
+        let names: Vec<&String> = compared.chain(others).collect();
+        for (pattern, _) in &self.settings.bounds {
+            if !self.outcome.stopped && !names.iter().any(|name| matches(pattern, name)) {
+                let first =
+                    names.first().map_or(String::new(), |name| format!(", such as {name:?}"));
+                return Err(Error::usage(format!("no variable matches the bound of {pattern:?}"))
+                    .hint(format!("there are {} variables{first}", names.len())));
+            }
+        }
+        Ok(())
+    }
+
     fn finish(mut self) -> Result<Outcome> {
+        self.check_patterns()?;
         let outcome = &mut self.outcome;
         outcome.bytes_read = self.meter.total();
         let steps_only = |u: &Unmatched| u.variable.is_none();
@@ -432,12 +459,27 @@ impl<'s> State<'s> {
     }
 }
 
-/// The bound that both sides' trees were made for, or that nothing may differ.
-fn own_bound(a: &Entry, b: &Entry) -> Bound {
-    let bounds =
-        |entry: &Entry| entry.trees.iter().map(|t| t.entry.recipe.bound).collect::<Vec<_>>();
-    let others = bounds(b);
-    bounds(a).into_iter().find(|bound| others.contains(bound)).unwrap_or(Bound::EQUAL)
+/// The bounds that both sides' trees were made for, or that nothing may differ.
+fn own_bounds(a: &Entry, b: &Entry) -> Vec<Bound> {
+    let mut common: Vec<Bound> = Vec::new();
+    for bound in a.trees.iter().map(|tree| tree.entry.recipe.bound) {
+        let there = b.trees.iter().any(|tree| tree.entry.recipe.bound == bound);
+        if there && !common.contains(&bound) {
+            common.push(bound);
+        }
+    }
+    if common.is_empty() {
+        common.push(Bound::EQUAL);
+    }
+    common
+}
+
+fn orders_differ(name: &str) -> Error {
+    Error::new(
+        ErrorKind::Mismatch,
+        format!("variable {name:?} is in Fortran's order on one side only, and is not compared"),
+    )
+    .hint("save both sides in one order, as with numpy.ascontiguousarray")
 }
 
 /// Strips one by one; all at once where going back is expensive.
@@ -510,7 +552,7 @@ impl Turn<'_> {
             }
         }
         let sum = &mut self.sums[task.pair];
-        sum.placed = sum.placed.or(found.placed);
+        sum.placed = sum.placed.take().or(found.placed);
         sum.undecided += found.undecided;
         sum.mismatched += found.mismatched;
         sum.read += found.read;

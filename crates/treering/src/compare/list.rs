@@ -1,11 +1,10 @@
 //! Every differing index with both values, written as it is found.
 
 use super::judge::Value;
+use super::whole::Whole;
 use crate::error::{Error, Result};
 use serde::Serialize;
-use std::fs::File;
-use std::io::{BufWriter, Seek, SeekFrom, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// One difference.
 #[derive(Serialize)]
@@ -25,8 +24,7 @@ pub(super) struct Line<'a> {
 
 /// A file of differences: records of an `.npy` array if it is named so, else JSON lines.
 pub struct List {
-    path: PathBuf,
-    out: BufWriter<File>,
+    out: Whole,
     records: bool,
     count: u64,
 }
@@ -35,21 +33,14 @@ pub struct List {
 const HEAD: usize = 256;
 
 impl List {
-    /// Creates the file, or replaces it.
+    /// Begins a file, which appears when it is complete and replaces what was there.
     pub fn create(path: &Path) -> Result<List> {
-        let failed = |e| Error::io(format!("cannot write {}", path.display()), e);
-        let out = BufWriter::new(File::create(path).map_err(failed)?);
         let records = path.extension().is_some_and(|e| e == "npy");
-        let mut list = List { path: path.into(), out, records, count: 0 };
+        let mut list = List { out: Whole::create(path)?, records, count: 0 };
         if records {
-            list.write(&head(0))?;
+            list.out.write(&head(0))?;
         }
         Ok(list)
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        let failed = |e| Error::io(format!("cannot write {}", self.path.display()), e);
-        self.out.write_all(bytes).map_err(failed)
     }
 
     pub(super) fn add(&mut self, line: &Line) -> Result<()> {
@@ -58,7 +49,7 @@ impl List {
             let mut text = serde_json::to_vec(line)
                 .map_err(|e| Error::usage(format!("a difference cannot be written: {e}")))?;
             text.push(b'\n');
-            return self.write(&text);
+            return self.out.write(&text);
         }
         let parts = |value: Value| match value {
             Value::Int(x) => [x as f64, 0.0],
@@ -73,17 +64,15 @@ impl List {
         for part in [parts(line.a), parts(line.b)].concat() {
             record.extend(part.to_le_bytes());
         }
-        self.write(&record)
+        self.out.write(&record)
     }
 
     /// Completes the file.
     pub fn finish(mut self) -> Result<u64> {
-        let failed = |e| Error::io(format!("cannot write {}", self.path.display()), e);
         if self.records {
-            self.out.seek(SeekFrom::Start(0)).map_err(failed)?;
-            self.out.write_all(&head(self.count)).map_err(failed)?;
+            self.out.rewrite_start(&head(self.count))?;
         }
-        self.out.flush().map_err(failed)?;
+        self.out.finish()?;
         Ok(self.count)
     }
 }

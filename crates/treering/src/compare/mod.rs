@@ -26,6 +26,7 @@ mod strip;
 mod tally;
 mod trees;
 mod walk;
+mod whole;
 
 pub use engine::{Progress, compare};
 pub use judge::{Judge, Number, Value};
@@ -40,3 +41,4 @@ pub(crate) use sides::{TREES_RUN, is_tree_file};
 pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};
 pub use trees::{Prepared, TreeSettings, make_beside, record};
 pub(crate) use trees::{build as build_trees, put_head};
+pub use whole::write_whole;

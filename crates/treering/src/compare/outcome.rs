@@ -60,6 +60,9 @@ pub struct First {
     pub variable: String,
     /// The index along each axis.
     pub index: Vec<u64>,
+    /// The last index at which it may be, where only sketches tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Vec<u64>>,
     /// The value of the first side, if it was read.
     pub a: Option<Value>,
     /// The value of the second side, if it was read.
@@ -95,6 +98,11 @@ pub struct VariableOutcome {
     pub rms: Number,
     /// The index of the first.
     pub first_index: Option<Vec<u64>>,
+    /// The last index at which the first may be, where only sketches tell.
+    pub first_until: Option<Vec<u64>>,
+    /// Whether there may be more differences than were counted, of unknown size: only trees and
+    /// sketches were there.
+    pub at_least: bool,
     /// How many values are NaN on each side, where that is known.
     pub nans: Option<[u64; 2]>,
     /// How many chunks there are, differ in their leaves, and had their values read.
@@ -215,6 +223,11 @@ pub(super) fn index_of(shape: &Shape, fortran: bool, mut place: u64) -> Vec<u64>
 
 impl VariableOutcome {
     pub(super) fn fill(&mut self, tally: &Tally) {
+        if tally.differences > 0 && tally.first.is_none() {
+            (self.at_least, self.differences) = (true, tally.differences);
+            (self.max_difference, self.rms) = (Number(f64::NAN), Number(f64::NAN));
+            return;
+        }
         self.differences = tally.differences;
         self.nan_differences = tally.nan_differences;
         self.max_difference = Number(tally.largest);

@@ -1,15 +1,16 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
 use super::side::{Entry, Side, TreeView, read_trees};
-use crate::array::{Description, Variable};
+use crate::array::{DType, Description, Shape, Variable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, TreeFile, TreeOrigin};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, Log, VariableBlob, lineage};
-use crate::source::{self, Extent, RawType};
+use crate::source::{self, Extent, RawType, name_of};
 use crate::store::{Blob, Store};
 use std::collections::HashMap;
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
@@ -36,6 +37,19 @@ pub(crate) fn identity(path: &Path) -> Result<TreeOrigin> {
     Ok(TreeOrigin::File { size: meta.len(), changed: changed.as_nanos() as u64 })
 }
 
+/// Whether a file was changed in any way after its tree was put there. Its own time can be set back,
+/// as copying with `cp -p` does; that of its entry cannot.
+fn touched_since(path: &Path, beside: &Path) -> bool {
+    let changed = |path: &Path| {
+        let meta = std::fs::metadata(path).ok()?;
+        Some((meta.ctime(), meta.ctime_nsec()))
+    };
+    match (changed(path), changed(beside)) {
+        (Some(file), Some(tree)) => file > tree,
+        _ => true,
+    }
+}
+
 /// A file, or all files of a folder, with the trees beside them.
 pub struct FileSide {
     name: String,
@@ -52,7 +66,12 @@ impl FileSide {
             side.add(path, raw, trees, |name| name.to_string())?;
             return Ok(side);
         }
-        let files = source::files(path)?;
+        let found = source::files(path)?;
+        for other in &found.others {
+            let name = name_of(other.strip_prefix(path).unwrap_or(other).as_os_str());
+            side.notes.push(format!("{name} is left out: it is no file"));
+        }
+        let files = found.files;
         let mut stems: HashMap<PathBuf, u32> = HashMap::new();
         files.iter().for_each(|file| *stems.entry(file.with_extension("")).or_default() += 1);
         for file in files {
@@ -62,14 +81,16 @@ impl FileSide {
                 1 => inside.with_extension(""),
                 _ => inside.to_path_buf(),
             };
-            let stem = stem.to_string_lossy().into_owned();
-            let own = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            let stem = name_of(stem.as_os_str());
+            let own = file.file_stem().map(name_of).unwrap_or_default();
             // The only array of a file is called like it; an archive's are inside of it.
             let rename =
                 |name: &str| if name == own { stem.clone() } else { format!("{stem}/{name}") };
             match side.add(&file, raw, trees, rename) {
                 Err(error) if error.kind() == ErrorKind::Usage => {
-                    side.notes.push(format!("{} is left out: {error}", inside.display()));
+                    let inside = name_of(inside.as_os_str());
+                    side.notes.push(format!("{inside} is compared byte for byte: {error}"));
+                    side.add_bytes(&file, inside)?;
                 }
                 done => done?,
             }
@@ -85,6 +106,22 @@ impl FileSide {
             ));
         }
         Ok(side)
+    }
+
+    /// A file of which nothing is known but its bytes.
+    fn add_bytes(&mut self, path: &Path, name: String) -> Result<()> {
+        let values = open_file(path)?;
+        let shape = Shape(vec![values.size()]);
+        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        description.check().map_err(|e| e.at(path.display()))?;
+        self.entries.push(Entry {
+            rank: 0,
+            description,
+            fortran: false,
+            values: Some(values),
+            trees: Vec::new(),
+        });
+        Ok(())
     }
 
     fn add(
@@ -125,7 +162,11 @@ impl FileSide {
         let read = open_file(&beside).and_then(|blob| read_trees(blob));
         let current = identity(path);
         match (read, current) {
-            (Ok((file, views)), Ok(current)) if file.origin == current => views,
+            (Ok((file, views)), Ok(current))
+                if file.origin == current && !touched_since(path, &beside) =>
+            {
+                views
+            }
             (Ok(_), _) => {
                 self.notes.push(format!(
                     "{} was made before {} was written, and is not used; make it again with \
@@ -150,12 +191,13 @@ fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
         }
         _ => Error::io(format!("cannot read {}", path.display()), e),
     };
-    let file = File::open(path).map_err(failed)?;
-    let meta = file.metadata().map_err(failed)?;
-    match meta.is_file() {
-        true => Ok(Arc::new(Extent::new(Arc::new(file), 0, meta.len(), path))),
-        false => Err(Error::usage(format!("{} is no file", path.display()))),
+    // Asked before it is opened: opening a pipe waits for somebody to write.
+    let meta = std::fs::metadata(path).map_err(failed)?;
+    if !meta.is_file() {
+        return Err(Error::usage(format!("{} is no file", path.display())));
     }
+    let file = File::open(path).map_err(failed)?;
+    Ok(Arc::new(Extent::new(Arc::new(file), 0, meta.len(), path)))
 }
 
 impl Side for FileSide {

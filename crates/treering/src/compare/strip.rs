@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub(super) mismatched: u64,
     pub(super) read: u64,
     /// The first place that surely differs, where only sketches are there.
-    pub(super) placed: Option<u64>,
+    pub(super) placed: Option<Range<u64>>,
     pub(super) listed: Vec<(u64, Value, Value)>,
     pub(super) pictures: Vec<Picture>,
     /// What is wrong with a tree here.
@@ -394,12 +394,14 @@ fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut Found) {
     match verdict {
         Verdict::Beyond { count, first, open } => {
             found.tally.differences += count.div_ceil(parts);
-            found.placed.get_or_insert(start + first / parts);
+            let first = start + first / parts;
+            found.placed.get_or_insert(first..first + 1);
             found.undecided += u64::from(open);
         }
         Verdict::Somewhere => {
             found.tally.differences += 1;
-            found.placed.get_or_insert(start);
+            let end = pair.bytes.min((chunk + 1) * pair.chunk) / dtype.size();
+            found.placed.get_or_insert(start..end);
         }
         _ => found.undecided += 1,
     }

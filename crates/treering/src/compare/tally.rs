@@ -25,6 +25,8 @@ pub struct Tally {
     pub nan_differences: u64,
     /// The largest difference among these; NaN does not count.
     pub largest: f64,
+    /// How many of these are finite.
+    pub finite: u64,
     /// The sum of the squares of the finite ones.
     pub squares: f64,
     /// The first: its index and both values.
@@ -63,6 +65,7 @@ impl Tally {
         self.differences += later.differences;
         self.nan_differences += later.nan_differences;
         self.largest = self.largest.max(later.largest);
+        self.finite += later.finite;
         self.squares += later.squares;
         self.first = self.first.or(later.first);
         self.nans = [self.nans[0] + later.nans[0], self.nans[1] + later.nans[1]];
@@ -75,7 +78,7 @@ impl Tally {
 
     /// The root of the mean of the squares of the finite differences.
     pub fn root_mean_square(&self) -> f64 {
-        match self.differences - self.nan_differences {
+        match self.finite {
             0 => 0.0,
             count => (self.squares / count as f64).sqrt(),
         }
@@ -93,6 +96,7 @@ impl Tally {
         }
         self.largest = self.largest.max(size);
         if size.is_finite() {
+            self.finite += 1;
             self.squares += size * size;
         }
         if self.classes.0.is_empty() {

@@ -4,13 +4,12 @@
 use super::engine::Progress;
 use super::side::{Entry, Side, read_trees};
 use super::sides::{Held, identity, sidecar};
+use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::merkle::bounded::{Bound, Builder, Image, Recipe};
 use crate::source::{self, RawType};
 use crate::store::Blob;
-use std::fs::File;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -128,28 +127,15 @@ fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Resu
     let (entries, images): (Vec<TreeEntry>, Vec<Image>) = made.into_iter().unzip();
     let mut file = TreeFile { origin, entries };
     let head = file.write()?;
-    let failed = |e| Error::io(format!("cannot write {}", path.display()), e);
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder.join(format!(".{name}.new-{}", std::process::id()));
-    let fill = || -> std::io::Result<()> {
-        let mut out = File::create(&temporary)?;
-        out.write_all(&head)?;
-        let mut at = head.len() as u64;
-        for (entry, image) in file.entries.iter().zip(&images) {
-            out.write_all(&vec![0; (entry.offset - at) as usize])?;
-            out.write_all(image.body())?;
-            at = entry.offset + image.body().len() as u64;
-        }
-        out.sync_all()?;
-        std::fs::rename(&temporary, path)?;
-        File::open(folder)?.sync_all()
-    };
-    let filled = fill().map_err(failed);
-    if filled.is_err() {
-        let _ = std::fs::remove_file(&temporary);
+    let mut out = Whole::create(path)?;
+    out.write(&head)?;
+    let mut at = head.len() as u64;
+    for (entry, image) in file.entries.iter().zip(&images) {
+        out.write(&vec![0; (entry.offset - at) as usize])?;
+        out.write(image.body())?;
+        at = entry.offset + image.body().len() as u64;
     }
-    filled
+    out.finish()
 }
 
 /// Writes the trees of everything a side has to a file that stands for it.

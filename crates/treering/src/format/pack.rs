@@ -8,9 +8,11 @@
 use super::bytes::{Reader, Writer, check_version};
 use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions};
 use super::names::PackName;
-use crate::error::{Error, Result};
+use crate::codec::{Chain, Step};
+use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::{ChunkSize, Region};
 use crate::merkle::{Digest, digest};
+use std::borrow::Cow;
 
 const MAGIC: &[u8; 8] = b"TREEPACK";
 const END: &[u8; 8] = b"PACKTREE";
@@ -20,6 +22,13 @@ pub(crate) const HEADER_BYTES: u64 = 16;
 pub(crate) const TRAILER_BYTES: u64 = 32;
 /// The most bytes a frame may hold, before and after encoding.
 pub(crate) const MAX_FRAME: u64 = 1 << 26;
+
+/// Frames as they are.
+pub const RAW: u8 = 0;
+/// Frames encoded by zstd.
+pub const ZSTD: u8 = 1;
+/// The number of a pack's first chain.
+const CHAINS: u8 = 2;
 
 /// What a pack file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +59,7 @@ pub struct Frame {
     pub position: u64,
     /// How many bytes it takes in the file.
     pub encoded: u64,
-    /// The number of its codec.
+    /// How it is encoded: [`RAW`], [`ZSTD`], or the number of a chain of the pack behind these.
     pub codec: u8,
     /// The checksum of its bytes in the file.
     pub checksum: u64,
@@ -88,6 +97,8 @@ pub struct Footer {
     pub parent: Option<Seal>,
     /// The frames, in order.
     pub frames: Vec<Frame>,
+    /// The chains that frames are encoded by.
+    pub chains: Vec<Chain>,
     /// The deltas of the variables.
     pub deltas: Vec<VariableDelta>,
 }
@@ -150,6 +161,10 @@ impl Footer {
             out.int(frame.encoded);
             out.u64(frame.checksum);
         }
+        if self.frames.iter().any(|frame| frame.codec >= CHAINS) {
+            out.int(self.chains.len() as u64);
+            self.chains.iter().for_each(|chain| out.bytes(&chain.write()));
+        }
     }
 
     /// Reads a footer; `head` and `bytes` are the file's header and footer as they were read.
@@ -172,12 +187,45 @@ impl Footer {
             }
         };
         let frames = parse_frames(&mut reader, seal)?;
+        let chains = parse_chains(&mut reader, &frames)?;
         let count = reader.count()?;
         let deltas = (0..count)
             .map(|_| VariableDelta::parse(ordinal, &mut reader))
             .collect::<Result<_>>()?;
         reader.end()?;
-        Ok(Footer { run, name, ordinal, parent, frames, deltas })
+        Ok(Footer { run, name, ordinal, parent, frames, chains, deltas })
+    }
+
+    /// The chain that a frame is encoded by.
+    pub fn chain(&self, frame: &Frame) -> Result<Cow<'_, Chain>> {
+        match frame.codec {
+            RAW => Ok(Cow::Owned(Chain::default())),
+            ZSTD => Chain::new(&[Step::Zstd(1)]).map(Cow::Owned),
+            number => {
+                self.chains.get(usize::from(number - CHAINS)).map(Cow::Borrowed).ok_or_else(|| {
+                    Error::new(ErrorKind::Mismatch, format!("this release has no codec {number}"))
+                        .hint("use a newer release of treering")
+                })
+            }
+        }
+    }
+
+    /// The number by which frames name a chain, which is added if it is new and there is room.
+    pub(crate) fn number(chains: &mut Vec<Chain>, chain: &Chain) -> Option<u8> {
+        let at = match chain.steps() {
+            [] => return Some(RAW),
+            [Step::Zstd(_)] => return Some(ZSTD),
+            _ => chains.iter().position(|other| other == chain),
+        };
+        let at = at.unwrap_or_else(|| {
+            chains.push(chain.clone());
+            chains.len() - 1
+        });
+        let number = u8::try_from(at).ok()?.checked_add(CHAINS);
+        if number.is_none() {
+            chains.truncate(at);
+        }
+        number
     }
 
     /// How many (not encoded) bytes the pack holds.
@@ -244,6 +292,18 @@ fn parse_frames(reader: &mut Reader, seal: &Seal) -> Result<Vec<Frame>> {
     Ok(frames)
 }
 
+fn parse_chains(reader: &mut Reader, frames: &[Frame]) -> Result<Vec<Chain>> {
+    let Some(most) = frames.iter().map(|frame| frame.codec).max().filter(|most| *most >= CHAINS)
+    else {
+        return Ok(Vec::new());
+    };
+    let count = reader.count()?;
+    if count > usize::from(u8::MAX - CHAINS) + 1 || count <= usize::from(most - CHAINS) {
+        return Err(Error::damaged("a pack's table of chains makes no sense"));
+    }
+    (0..count).map(|_| Chain::parse(reader.bytes()?)).collect()
+}
+
 impl VariableDelta {
     /// How many bytes of the variable its regions cover.
     fn covered_bytes(&self) -> u64 {
@@ -303,7 +363,8 @@ mod tests {
     use crate::lineage::Place;
 
     fn footer() -> Footer {
-        let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 1, checksum: 7 };
+        let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 3, checksum: 7 };
+        let chains = [&[Step::Shuffle(4), Step::Zstd(3)][..], &[Step::Lz4]];
         let place = Place { pack: 2, offset: 0 };
         Footer {
             run: "a".into(),
@@ -311,6 +372,7 @@ mod tests {
             ordinal: 2,
             parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
             frames: vec![frame],
+            chains: chains.map(|steps| Chain::new(steps).unwrap()).to_vec(),
             deltas: vec![VariableDelta {
                 rank: 0,
                 name: "x".into(),

@@ -63,20 +63,28 @@ impl Library {
         }
     }
 
-    /// Keeps the trees of what a side has, such as files, as a checkpoint of a run, without the data.
+    /// Keeps the trees of what sides have, such as files, as a checkpoint of a run, without the data.
     pub fn keep_trees(
         &self,
         run: &str,
         step: u64,
-        side: &dyn Side,
+        sides: &[Box<dyn Side>],
         patterns: &[String],
         settings: &TreeSettings,
         progress: Progress,
     ) -> Result<()> {
         settings.check()?;
         let mut made = Vec::new();
-        for at in side.steps()? {
-            made.extend(make(&side.entries(at)?, patterns, settings, progress, |_| Ok(None))?);
+        for side in sides {
+            for at in side.steps()? {
+                made.extend(make(&side.entries(at)?, patterns, settings, progress, |_| Ok(None))?);
+            }
+        }
+        let mut names: Vec<&str> = made.iter().map(|tree| tree.name.as_str()).collect();
+        names.sort_unstable();
+        if names.windows(2).any(|pair| pair[0] == pair[1]) {
+            return Err(Error::usage("two of the files have a variable of the same name")
+                .hint("keep their trees in different runs or steps"));
         }
         if made.is_empty() {
             return Err(nothing());

@@ -1,5 +1,6 @@
 //! What lasts from one checkpoint to the next behind the program.
 
+use crate::codec::{Chooser, Encoding};
 use crate::lineage::{Habit, Record};
 use crate::merkle::Tree;
 use std::collections::HashMap;
@@ -11,12 +12,19 @@ pub(crate) struct Keeper {
     /// Whether content repeats within whole checkpoints, and whether deltas repeat what is stored:
     /// a field may be constant in large parts although whatever changes in it is new.
     repeats: HashMap<(String, bool), Habit>,
+    /// By which chains which variables are encoded.
+    pub(crate) chooser: Chooser,
 }
 
 impl Keeper {
     /// Starts with nothing; the record takes at most about `record_limit` bytes.
-    pub(crate) fn new(record_limit: u64) -> Self {
-        Keeper { record: Record::new(record_limit), trees: HashMap::new(), repeats: HashMap::new() }
+    pub(crate) fn new(record_limit: u64, encoding: Encoding) -> Self {
+        Keeper {
+            record: Record::new(record_limit),
+            trees: HashMap::new(),
+            repeats: HashMap::new(),
+            chooser: Chooser::new(encoding),
+        }
     }
 
     /// A new epoch begins: references must not lead out of it.

@@ -2,9 +2,10 @@
 //!
 //! Everything here is pure: bytes come in as strips of changed chunks, in ascending order, and go
 //! out through a function as encoded frames. A pack holds the new bytes of all its variables one
-//! after another, cut into frames of equal size that are encoded and checked one by one. What
-//! lasts from one checkpoint to the next (the record, the trees, what was learned) is in
-//! [`Keeper`]; what belongs to one pack is in [`Packer`].
+//! after another, cut into frames that are encoded and checked one by one. A frame holds bytes of one
+//! kind (of variables that are like each other), so that it is encoded as what it is; little of
+//! several kinds shares a frame. What lasts from one checkpoint to the next (the record, the trees,
+//! what was learned) is in [`Keeper`]; what belongs to one pack is in [`Packer`].
 
 mod keeper;
 mod packer;
@@ -12,11 +13,17 @@ mod packer;
 pub(crate) use keeper::Keeper;
 pub(crate) use packer::{Packer, Plan};
 
+use crate::codec::Nature;
 use crate::lineage::Changed;
 
 /// How many bytes a frame holds. A frame is read and checked as a whole, so a small sub-range costs
 /// this much; smaller frames compress worse.
 pub(crate) const FRAME: usize = 256 << 10;
+
+/// Variables below this size share frames, whatever they are.
+const SMALL: u64 = 16 << 10;
+/// Less than this of one kind may share a frame with other kinds.
+const LITTLE: usize = FRAME / 4;
 
 /// Changed chunks of a strip of one variable, copied from the program.
 pub(crate) struct Strip {
@@ -37,4 +44,5 @@ pub(crate) struct Strip {
 pub(crate) struct Packed {
     pub(crate) name: String,
     pub(crate) bytes: u64,
+    pub(crate) nature: Nature,
 }

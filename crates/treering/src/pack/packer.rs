@@ -1,9 +1,9 @@
 //! Building one pack.
 
-use super::{FRAME, Keeper, Packed, Strip};
-use crate::codec::{self, Codec};
+use super::{FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
+use crate::codec::{Chain, Codec, Nature};
 use crate::error::Result;
-use crate::format::{Footer, Frame, HEADER_BYTES, PackName, Seal, Stats, VariableDelta};
+use crate::format::{Footer, Frame, HEADER_BYTES, PackName, RAW, Seal, Stats, VariableDelta};
 use crate::lineage::{Changed, ChunkSize, Method, Place, Regions};
 use crate::merkle::{Digest, Hasher, boughs_of, checksum};
 use rayon::prelude::*;
@@ -30,11 +30,12 @@ pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + Send + 'a;
 /// A pack that is being built.
 pub(crate) struct Packer<'a> {
     plan: Plan,
-    codec: &'a dyn Codec,
     hasher: &'a Hasher,
     frames: Vec<Frame>,
-    /// The bytes of the frame that is not full yet.
+    chains: Vec<Chain>,
+    /// The bytes of the frame that is not full yet, and of which kind they are.
     partial: Vec<u8>,
+    kind: Kind,
     /// How many new bytes there are so far.
     offset: u64,
     /// The size of the file so far.
@@ -42,6 +43,15 @@ pub(crate) struct Packer<'a> {
     open: Option<OpenVariable>,
     deltas: Vec<VariableDelta>,
     stats: Stats,
+}
+
+/// Which bytes a frame holds: of the variable at this place of the plan, or of several.
+type Kind = Option<usize>;
+
+/// Bytes that make a frame.
+struct Cut<'b> {
+    bytes: Cow<'b, [u8]>,
+    kind: Kind,
 }
 
 /// The variable whose strips are coming in.
@@ -64,13 +74,14 @@ struct Prepared {
 }
 
 impl<'a> Packer<'a> {
-    pub(crate) fn new(plan: Plan, codec: &'a dyn Codec, hasher: &'a Hasher) -> Self {
+    pub(crate) fn new(plan: Plan, hasher: &'a Hasher) -> Self {
         Packer {
             plan,
-            codec,
             hasher,
             frames: Vec::new(),
+            chains: Vec::new(),
             partial: Vec::new(),
+            kind: None,
             offset: 0,
             position: HEADER_BYTES,
             open: None,
@@ -87,18 +98,19 @@ impl<'a> Packer<'a> {
         bytes: &[u8],
         sink: &mut Sink,
     ) -> Result<()> {
-        let mut fresh = Vec::new();
+        let mut cuts = Vec::new();
         for same in strips.chunk_by(|a, b| a.variable == b.variable) {
             let look = self.switch_to(keeper, same[0].variable);
             let prepared: Vec<Prepared> =
                 same.par_iter().map(|strip| self.prepare(strip, bytes, look)).collect();
             // Deciding goes in ascending order, so that the first occurrence is the lowest place.
+            let mut fresh = Vec::new();
             for (strip, prepared) in same.iter().zip(prepared) {
                 self.decide(keeper, strip, prepared, &mut fresh);
             }
+            self.carve(same[0].variable, &fresh, bytes, &mut cuts);
         }
-        let frames = self.carve(&fresh, bytes);
-        self.write(frames, sink)
+        self.write(keeper, cuts, sink)
     }
 
     /// Writes what is left and describes the whole.
@@ -108,10 +120,9 @@ impl<'a> Packer<'a> {
         sink: &mut Sink,
     ) -> Result<(Footer, Stats)> {
         self.close(keeper);
-        let rest = std::mem::take(&mut self.partial);
-        if !rest.is_empty() {
-            self.write(vec![Cow::Owned(rest)], sink)?;
-        }
+        let mut cuts = Vec::new();
+        self.flush(&mut cuts);
+        self.write(keeper, cuts, sink)?;
         for variable in &self.plan.variables {
             // Also those of which nothing changed but the length.
             let tree = keeper.trees.entry(variable.name.clone()).or_default();
@@ -125,6 +136,7 @@ impl<'a> Packer<'a> {
             ordinal: self.plan.ordinal,
             parent: self.plan.parent,
             frames: self.frames,
+            chains: self.chains,
             deltas: self.deltas,
         };
         Ok((footer, self.stats))
@@ -234,15 +246,29 @@ impl<'a> Packer<'a> {
         self.offset = place.offset;
     }
 
-    /// Cuts new bytes into frames; what does not fill one is kept for the next time.
-    fn carve<'b>(&mut self, fresh: &[Range<usize>], bytes: &'b [u8]) -> Vec<Cow<'b, [u8]>> {
-        let mut frames = Vec::new();
+    /// Cuts new bytes of a variable into frames; what does not fill one is kept for the next time.
+    fn carve<'b>(
+        &mut self,
+        variable: usize,
+        fresh: &[Range<usize>],
+        bytes: &'b [u8],
+        cuts: &mut Vec<Cut<'b>>,
+    ) {
+        let all: usize = fresh.iter().map(|range| range.len()).sum();
+        let kind = (self.plan.variables[variable].bytes >= SMALL).then_some(variable);
+        if self.kind != kind && (all >= LITTLE || self.partial.len() >= LITTLE) {
+            self.flush(cuts);
+        }
+        self.kind = match self.partial.is_empty() || self.kind == kind {
+            true => kind,
+            false => None,
+        };
         for range in fresh {
             let mut rest = &bytes[range.clone()];
             while !rest.is_empty() {
                 if self.partial.is_empty() && rest.len() >= FRAME {
                     let (frame, tail) = rest.split_at(FRAME);
-                    frames.push(Cow::Borrowed(frame));
+                    cuts.push(Cut { bytes: Cow::Borrowed(frame), kind: self.kind });
                     rest = tail;
                     continue;
                 }
@@ -250,33 +276,67 @@ impl<'a> Packer<'a> {
                 self.partial.extend_from_slice(head);
                 rest = tail;
                 if self.partial.len() == FRAME {
-                    frames.push(Cow::Owned(std::mem::take(&mut self.partial)));
+                    self.flush(cuts);
                 }
             }
         }
-        frames
+    }
+
+    /// Makes a frame of what there is.
+    fn flush(&mut self, cuts: &mut Vec<Cut>) {
+        if !self.partial.is_empty() {
+            let bytes = Cow::Owned(std::mem::take(&mut self.partial));
+            cuts.push(Cut { bytes, kind: self.kind });
+        }
     }
 
     /// Encodes frames in parallel and writes them in order.
-    fn write(&mut self, frames: Vec<Cow<[u8]>>, sink: &mut Sink) -> Result<()> {
-        let codec = self.codec;
-        let encoded: Vec<(Cow<[u8]>, u8, u64)> =
-            frames.par_iter().map(|raw| encode(codec, raw)).collect::<Result<_>>()?;
+    fn write(&mut self, keeper: &mut Keeper, cuts: Vec<Cut>, sink: &mut Sink) -> Result<()> {
+        let mut ways: Vec<(Chain, u8)> = Vec::with_capacity(cuts.len());
+        for same in cuts.chunk_by(|a, b| a.kind == b.kind) {
+            let (like, nature) = self.likeness(same[0].kind);
+            let bytes: Vec<&[u8]> = same.iter().map(|cut| &*cut.bytes).collect();
+            let chain = keeper.chooser.chain(like, nature, &bytes)?;
+            let way = match Footer::number(&mut self.chains, &chain) {
+                Some(number) => (chain, number),
+                None => (Chain::default(), RAW),
+            };
+            ways.extend(same.iter().map(|_| way.clone()));
+        }
+        let encoded: Vec<(Option<Vec<u8>>, u64)> = cuts
+            .par_iter()
+            .zip(&ways)
+            .map(|(cut, way)| encode(way, &cut.bytes))
+            .collect::<Result<_>>()?;
         let mut offset = self.frames.last().map_or(0, |f| f.offset + f.len);
-        for (raw, (bytes, codec, checksum)) in frames.iter().zip(&encoded) {
+        for ((cut, way), (encoded, checksum)) in cuts.iter().zip(&ways).zip(&encoded) {
+            let (bytes, codec) = match encoded {
+                Some(encoded) => (&encoded[..], way.1),
+                None => (&*cut.bytes, RAW),
+            };
+            let (like, nature) = self.likeness(cut.kind);
+            keeper.chooser.came_to(like, nature, cut.bytes.len(), bytes.len());
             self.frames.push(Frame {
                 offset,
-                len: raw.len() as u64,
+                len: cut.bytes.len() as u64,
                 position: self.position,
                 encoded: bytes.len() as u64,
-                codec: *codec,
+                codec,
                 checksum: *checksum,
             });
-            offset += raw.len() as u64;
+            offset += cut.bytes.len() as u64;
             self.position += bytes.len() as u64;
             sink(bytes)?;
         }
         Ok(())
+    }
+
+    /// What the bytes of a kind are like.
+    fn likeness(&self, kind: Kind) -> (&str, Nature) {
+        match kind.map(|at| &self.plan.variables[at]) {
+            Some(variable) => (&variable.name, variable.nature),
+            None => ("", Nature::BYTES),
+        }
     }
 }
 
@@ -305,12 +365,14 @@ fn pieces(
     })
 }
 
-/// Encodes a frame; one that does not get smaller stays raw.
-fn encode<'b>(codec: &dyn Codec, raw: &'b [u8]) -> Result<(Cow<'b, [u8]>, u8, u64)> {
-    let encoded = codec.encode(raw)?;
-    if codec.id() != codec::RAW && encoded.len() < raw.len() {
-        let sum = checksum(&encoded);
-        return Ok((encoded, codec.id(), sum));
+/// Encodes a frame, with the checksum of what is stored; one that does not get smaller stays raw.
+fn encode((chain, number): &(Chain, u8), raw: &[u8]) -> Result<(Option<Vec<u8>>, u64)> {
+    if *number != RAW {
+        let encoded = chain.encode(raw)?;
+        if encoded.len() < raw.len() {
+            let sum = checksum(&encoded);
+            return Ok((Some(encoded), sum));
+        }
     }
-    Ok((Cow::Borrowed(raw), codec::RAW, checksum(raw)))
+    Ok((None, checksum(raw)))
 }

@@ -1,6 +1,6 @@
 //! Results as people read them: a sentence, and one page with figures.
 
-use crate::compare::{Answer, Outcome};
+use crate::compare::{Answer, Outcome, VariableOutcome};
 use crate::error::{Error, Result};
 
 /// The page without its data.
@@ -36,12 +36,17 @@ pub fn sentence(outcome: &Outcome) -> String {
     if let Some(first) = &outcome.first {
         let step = first.step.map_or(String::new(), |step| format!("step {step}, "));
         let rank = if first.rank > 0 { format!("rank {}, ", first.rank) } else { String::new() };
-        let at = format!("{step}{rank}variable {}, index {}", first.variable, index(&first.index));
+        let place = match &first.until {
+            Some(until) => format!("between {} and {}", index(&first.index), index(until)),
+            None => format!("index {}", index(&first.index)),
+        };
+        let at = format!("{step}{rank}variable {}, {place}", first.variable);
         let values_there = match (first.a, first.b) {
             (Some(a), Some(b)) => format!(": {a} and {b}"),
             _ => String::new(),
         };
-        let most = if outcome.stopped { "at least " } else { "" };
+        let more = outcome.stopped || outcome.variables.iter().any(|v| v.at_least);
+        let most = if more { "at least " } else { "" };
         return format!(
             "different: {most}{} of {values} values beyond their bounds; the first: {at}{values_there}",
             outcome.differences
@@ -59,6 +64,15 @@ pub fn sentence(outcome: &Outcome) -> String {
     }
 }
 
+/// Where the first difference of a variable is, as far as that is known.
+pub fn span(variable: &VariableOutcome) -> String {
+    match (&variable.first_index, &variable.first_until) {
+        (Some(from), Some(until)) => format!("{} to {}", index(from), index(until)),
+        (Some(at), None) => index(at),
+        _ => "–".to_string(),
+    }
+}
+
 /// An index along all axes.
 pub fn index(index: &[u64]) -> String {
     let parts: Vec<String> = index.iter().map(u64::to_string).collect();
@@ -69,6 +83,7 @@ pub fn index(index: &[u64]) -> String {
 pub fn number(x: f64) -> String {
     match x {
         0.0 => "0".to_string(),
+        _ if x.is_nan() => "–".to_string(),
         _ if !x.is_finite() => x.to_string(),
         _ if (1e-3..1e6).contains(&x.abs()) => format!("{x:.4}"),
         _ => format!("{x:.2e}"),

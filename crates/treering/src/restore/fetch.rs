@@ -2,9 +2,9 @@
 
 use super::checkpoint::zeroed;
 use super::plan::Piece;
-use crate::codec;
-use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Frame, HEADER_BYTES, Seal, TRAILER_BYTES, parse_trailer};
+use crate::codec::Codec;
+use crate::error::{Error, Result};
+use crate::format::{Footer, Frame, HEADER_BYTES, RAW, Seal, TRAILER_BYTES, parse_trailer};
 use crate::merkle::checksum;
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
@@ -115,9 +115,8 @@ fn fill(
     notes: &Notes,
 ) -> Result<()> {
     let number = pieces[0].frame as usize;
-    let frame = &pack.footer.frames[number];
     for copy in copies {
-        match fill_from(copy.as_ref(), frame, pieces, targets) {
+        match fill_from(copy.as_ref(), &pack.footer, number, pieces, targets) {
             Ok(()) => return Ok(()),
             Err(error) => {
                 note(notes, format!("{} in {}, frame {number}: {error}", pack.key, copy.store()))
@@ -132,9 +131,16 @@ fn fill(
     .at(&pack.key))
 }
 
-fn fill_from(copy: &dyn Blob, frame: &Frame, pieces: &[Piece], targets: &[Target]) -> Result<()> {
+fn fill_from(
+    copy: &dyn Blob,
+    footer: &Footer,
+    number: usize,
+    pieces: &[Piece],
+    targets: &[Target],
+) -> Result<()> {
+    let frame = &footer.frames[number];
     if let [piece] = pieces
-        && frame.codec == codec::RAW
+        && frame.codec == RAW
         && u64::from(piece.len) == frame.len
         && frame.encoded == frame.len
     {
@@ -147,7 +153,7 @@ fn fill_from(copy: &dyn Blob, frame: &Frame, pieces: &[Piece], targets: &[Target
     BUFFERS.with_borrow_mut(|(encoded, raw)| {
         encoded.resize(frame.encoded as usize, 0);
         copy.read_at(frame.position, encoded)?;
-        let bytes = decoded(encoded, frame, raw)?;
+        let bytes = decoded(encoded, footer, frame, raw)?;
         for piece in pieces {
             let from = piece.from as usize;
             // SAFETY: see `Target::slice`.
@@ -167,17 +173,19 @@ fn check(encoded: &[u8], frame: &Frame) -> Result<()> {
 }
 
 /// The frame's bytes, checked and decoded into `raw` unless they are raw already.
-fn decoded<'a>(encoded: &'a [u8], frame: &Frame, raw: &'a mut Vec<u8>) -> Result<&'a [u8]> {
+fn decoded<'a>(
+    encoded: &'a [u8],
+    footer: &Footer,
+    frame: &Frame,
+    raw: &'a mut Vec<u8>,
+) -> Result<&'a [u8]> {
     check(encoded, frame)?;
-    if frame.codec == codec::RAW && encoded.len() as u64 == frame.len {
+    if frame.codec == RAW && encoded.len() as u64 == frame.len {
         return Ok(encoded);
     }
-    let codec = codec::by_id(frame.codec).ok_or_else(|| {
-        Error::new(ErrorKind::Mismatch, format!("this release has no codec {}", frame.codec))
-            .hint("use a newer release of treering")
-    })?;
+    let chain = footer.chain(frame)?;
     raw.resize(frame.len as usize, 0);
-    codec.decode(encoded, raw)?;
+    chain.decode(encoded, raw)?;
     Ok(raw)
 }
 
@@ -206,7 +214,7 @@ pub(crate) fn check_frames(
         let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
             encoded.resize(frame.encoded as usize, 0);
             copy.read_at(frame.position, encoded)?;
-            decoded(encoded, frame, raw).map(|_| ())
+            decoded(encoded, footer, frame, raw).map(|_| ())
         });
         done(frame.encoded);
         outcome.err().map(|error| error.at(format!("frame {number}")))

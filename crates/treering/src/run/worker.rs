@@ -6,7 +6,7 @@ use super::options::Options;
 use super::save::{Failures, Progress};
 use super::staging::{Staged, Staging};
 use crate::array::Description;
-use crate::codec::Codec;
+use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Footer, Group, Kind, LogEntry, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry,
@@ -92,8 +92,7 @@ impl Worker {
             run: options.run.clone(),
             chunk: options.chunk,
             method: options.method,
-            codec: options.encoding.codec(),
-            keeper: Keeper::new(options.record),
+            keeper: Keeper::new(options.record, options.encoding),
             base: None,
             parent: None,
             writer: opened.writer,
@@ -187,7 +186,6 @@ struct Saver {
     run: String,
     chunk: ChunkSize,
     method: Method,
-    codec: Box<dyn Codec>,
     keeper: Keeper,
     base: Option<Base>,
     parent: Option<Origin>,
@@ -317,10 +315,11 @@ impl Saver {
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
-        let variables = begin
-            .variables
-            .iter()
-            .map(|d| Packed { name: d.name.clone(), bytes: d.bytes().unwrap_or(0) });
+        let variables = begin.variables.iter().map(|d| Packed {
+            name: d.name.clone(),
+            bytes: d.bytes().unwrap_or(0),
+            nature: Nature::of(d),
+        });
         Ok(Plan {
             run: self.run.clone(),
             name,
@@ -341,7 +340,7 @@ impl Saver {
         ended: &mut Option<(u64, Duration)>,
         put: &mut dyn Put,
     ) -> Result<(Footer, Stats)> {
-        let mut packer = Packer::new(plan, self.codec.as_ref(), &begin.hasher);
+        let mut packer = Packer::new(plan, &begin.hasher);
         let mut sink = |bytes: &[u8]| put.append(bytes);
         loop {
             match messages.recv() {

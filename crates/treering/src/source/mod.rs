@@ -15,6 +15,8 @@ pub use raw::RawType;
 use crate::array::Description;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
+use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -35,12 +37,13 @@ pub struct Field {
 /// The only variable of a file is named after it, without the extension.
 pub fn open(path: &Path, raw: Option<&RawType>) -> Result<Vec<Field>> {
     let shown = path.display();
-    let file = File::open(path).map_err(|e| unreadable(path, e))?;
-    let meta = file.metadata().map_err(|e| unreadable(path, e))?;
+    // Asked before it is opened: opening a pipe waits for somebody to write.
+    let meta = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
     if !meta.is_file() {
         return Err(Error::usage(format!("{shown} is no file")).hint("give a file or a folder"));
     }
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let file = File::open(path).map_err(|e| unreadable(path, e))?;
+    let stem = path.file_stem().map(name_of).unwrap_or_default();
     let whole = Extent::new(Arc::new(file), 0, meta.len(), path);
     let mut start = [0u8; 8];
     let known = whole.read_at(0, &mut start[..meta.len().min(8) as usize]);
@@ -57,26 +60,62 @@ pub fn open(path: &Path, raw: Option<&RawType>) -> Result<Vec<Field>> {
     fields.map_err(|error| error.at(shown))
 }
 
-/// The files of a folder and its folders, sorted; tree files and hidden ones are left out.
-pub fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
+/// What a folder holds.
+#[derive(Default)]
+pub struct Found {
+    /// Files, sorted.
+    pub files: Vec<PathBuf>,
+    /// What is neither a file nor a folder: pipes, devices, links that lead nowhere.
+    pub others: Vec<PathBuf>,
+}
+
+/// The files of a folder and its folders; tree files and hidden ones are left out.
+pub fn files(folder: &Path) -> Result<Found> {
+    let mut found = Found::default();
     let mut folders = vec![folder.to_path_buf()];
+    // Links may lead back.
+    let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
+        let identity = std::fs::canonicalize(&folder).map_err(|e| unreadable(&folder, e))?;
+        if !seen.insert(identity) {
+            continue;
+        }
         for entry in std::fs::read_dir(&folder).map_err(|e| unreadable(&folder, e))? {
             let entry = entry.map_err(|e| unreadable(&folder, e))?;
             let path = entry.path();
-            let kind = entry.file_type().map_err(|e| unreadable(&path, e))?;
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             match hidden || path.extension().is_some_and(|e| e == "tree") {
                 true => {}
-                false if kind.is_dir() => folders.push(path),
-                false if path.is_file() => found.push(path),
-                false => {}
+                false if path.is_dir() => folders.push(path),
+                false if path.is_file() => found.files.push(path),
+                false => found.others.push(path),
             }
         }
     }
-    found.sort();
+    found.files.sort();
+    found.others.sort();
     Ok(found)
+}
+
+/// A file's name as text: what is no text, or would not show, is written as its bytes (`\xff`), so
+/// that two names never become one.
+pub fn name_of(name: &OsStr) -> String {
+    let mut text = String::new();
+    for part in name.as_encoded_bytes().utf8_chunks() {
+        for c in part.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                c if c.is_control() => {
+                    let mut bytes = [0; 4];
+                    let bytes = c.encode_utf8(&mut bytes).bytes();
+                    bytes.for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+                }
+                c => text.push(c),
+            }
+        }
+        part.invalid().iter().for_each(|byte| text.push_str(&format!("\\x{byte:02x}")));
+    }
+    text
 }
 
 fn unreadable(path: &Path, error: std::io::Error) -> Error {

@@ -1,0 +1,273 @@
+//! Steps one behind another, and how they are written down.
+
+use super::lorenzo::{self, Grid};
+use super::numbers::{self, Numbers};
+use super::{Codec, fpc, general, shuffle};
+use crate::error::{Error, Result};
+use std::borrow::Cow;
+use std::fmt;
+
+/// The most steps a chain has.
+const MAX_STEPS: usize = 4;
+
+/// One step of encoding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The bytes of values of this size, plane by plane.
+    Shuffle(u8),
+    /// Their bits.
+    BitShuffle(u8),
+    /// The parts of records: bytes of a part, and parts of a record.
+    Split(u8, u8),
+    /// What a prediction from neighbours leaves.
+    Lorenzo(Grid),
+    /// What a prediction from what came before leaves, for values of this size.
+    Fpc(u8),
+    /// Bins of numbers, at a level.
+    Pco(Numbers, u8),
+    /// LZ4.
+    Lz4,
+    /// Zstandard at a level.
+    Zstd(u8),
+    /// Deflate at a level.
+    Deflate(u8),
+}
+
+/// Steps, the first of which takes the bytes as they are. No steps leave them so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Chain(Vec<Step>);
+
+impl Step {
+    /// Whether the output is as long as the input.
+    fn keeps_length(self) -> bool {
+        matches!(self, Step::Shuffle(_) | Step::BitShuffle(_) | Step::Split(..) | Step::Lorenzo(_))
+    }
+
+    fn is_valid(self) -> bool {
+        match self {
+            Step::Shuffle(size) => (2..=32).contains(&size),
+            Step::BitShuffle(size) => (1..=16).contains(&size),
+            Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
+            Step::Lorenzo(grid) => matches!(grid.size, 1 | 2 | 4 | 8),
+            Step::Fpc(size) => matches!(size, 4 | 8),
+            Step::Pco(_, level) => level & !numbers::PREDICTED <= 12,
+            Step::Lz4 => true,
+            Step::Zstd(level) => (1..=19).contains(&level),
+            Step::Deflate(level) => level <= 9,
+        }
+    }
+
+    fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Step::Shuffle(size) => out.extend([1, size]),
+            Step::BitShuffle(size) => out.extend([2, size]),
+            Step::Split(element, count) => out.extend([3, element, count]),
+            Step::Lorenzo(grid) => {
+                out.extend([4, grid.size, u8::from(grid.float)]);
+                out.extend(grid.row.to_le_bytes());
+                out.extend(grid.plane.to_le_bytes());
+            }
+            Step::Fpc(size) => out.extend([5, size]),
+            Step::Pco(numbers, level) => out.extend([6, numbers as u8, level]),
+            Step::Lz4 => out.push(7),
+            Step::Zstd(level) => out.extend([8, level]),
+            Step::Deflate(level) => out.extend([9, level]),
+        }
+    }
+
+    fn parse(bytes: &mut &[u8]) -> Option<Step> {
+        fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
+            let (head, rest) = bytes.split_first_chunk::<N>()?;
+            *bytes = rest;
+            Some(*head)
+        }
+        let [id] = take(bytes)?;
+        let step = match id {
+            1 => Step::Shuffle(take::<1>(bytes)?[0]),
+            2 => Step::BitShuffle(take::<1>(bytes)?[0]),
+            3 => {
+                let [element, count] = take(bytes)?;
+                Step::Split(element, count)
+            }
+            4 => {
+                let [size, float] = take(bytes)?;
+                let row = u32::from_le_bytes(take(bytes)?);
+                let plane = u32::from_le_bytes(take(bytes)?);
+                Step::Lorenzo(Grid { size, float: float == 1, row, plane })
+            }
+            5 => Step::Fpc(take::<1>(bytes)?[0]),
+            6 => {
+                let [numbers, level] = take(bytes)?;
+                Step::Pco(*Numbers::ALL.get(numbers as usize)?, level)
+            }
+            7 => Step::Lz4,
+            8 => Step::Zstd(take::<1>(bytes)?[0]),
+            9 => Step::Deflate(take::<1>(bytes)?[0]),
+            _ => return None,
+        };
+        Some(step).filter(|step| step.is_valid())
+    }
+}
+
+impl Codec for Step {
+    fn encode(&self, raw: &[u8]) -> Result<Vec<u8>> {
+        let in_place = |change: &dyn Fn(&mut [u8])| {
+            let mut out = vec![0; raw.len()];
+            change(&mut out);
+            Ok(out)
+        };
+        match *self {
+            Step::Shuffle(size) => in_place(&|out| shuffle::bytes(raw, out, size as usize)),
+            Step::BitShuffle(size) => in_place(&|out| shuffle::bits(raw, out, size as usize)),
+            Step::Split(element, count) => {
+                in_place(&|out| shuffle::split(raw, out, element as usize, count as usize))
+            }
+            Step::Lorenzo(grid) => in_place(&|out| lorenzo::encode(raw, out, grid)),
+            Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
+            Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
+            Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
+            Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
+            Step::Deflate(level) => general::deflate_encode(raw, level),
+        }
+    }
+
+    fn decode(&self, encoded: &[u8], raw: &mut [u8]) -> Result<()> {
+        if self.keeps_length() && encoded.len() != raw.len() {
+            return Err(Error::damaged("a frame has the wrong length"));
+        }
+        match *self {
+            Step::Shuffle(size) => shuffle::unbytes(encoded, raw, size as usize),
+            Step::BitShuffle(size) => shuffle::unbits(encoded, raw, size as usize),
+            Step::Split(element, count) => {
+                shuffle::unsplit(encoded, raw, element as usize, count as usize);
+            }
+            Step::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
+            Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
+            Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
+            Step::Lz4 => general::lz4_decode(encoded, raw)?,
+            Step::Zstd(_) => general::zstd_decode(encoded, raw)?,
+            Step::Deflate(_) => general::deflate_decode(encoded, raw)?,
+        }
+        Ok(())
+    }
+}
+
+impl Chain {
+    /// Up to four steps.
+    pub fn new(steps: &[Step]) -> Result<Chain> {
+        match steps.len() <= MAX_STEPS && steps.iter().all(|step| step.is_valid()) {
+            true => Ok(Chain(steps.to_vec())),
+            false => Err(Error::usage("this is no chain of encoders")
+                .hint("give up to four steps, with levels and sizes that exist")),
+        }
+    }
+
+    pub(crate) fn steps(&self) -> &[Step] {
+        &self.0
+    }
+
+    /// The bytes that name it in a pack.
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = vec![self.0.len() as u8];
+        self.0.iter().for_each(|step| step.write(&mut out));
+        out
+    }
+
+    /// Reads the bytes that name a chain.
+    pub fn parse(mut bytes: &[u8]) -> Result<Chain> {
+        let unknown = || {
+            Error::damaged("a pack names a codec that this release does not have")
+                .hint("use a newer release of treering")
+        };
+        let (count, rest) = bytes.split_first().ok_or_else(unknown)?;
+        bytes = rest;
+        let steps: Option<Vec<Step>> = (0..*count).map(|_| Step::parse(&mut bytes)).collect();
+        match steps.filter(|steps| bytes.is_empty() && steps.len() <= MAX_STEPS) {
+            Some(steps) => Ok(Chain(steps)),
+            None => Err(unknown()),
+        }
+    }
+}
+
+impl Codec for Chain {
+    /// The lengths between steps that change it come first, four bytes each, the last one first.
+    fn encode(&self, raw: &[u8]) -> Result<Vec<u8>> {
+        let Some((first, rest)) = self.0.split_first() else { return Ok(raw.to_vec()) };
+        let mut bytes = first.encode(raw)?;
+        let mut lengths = Vec::new();
+        let mut before = first;
+        for step in rest {
+            if !before.keeps_length() {
+                lengths.push(bytes.len() as u32);
+            }
+            bytes = step.encode(&bytes)?;
+            before = step;
+        }
+        if lengths.is_empty() {
+            return Ok(bytes);
+        }
+        let head = lengths.iter().rev().flat_map(|len| len.to_le_bytes());
+        Ok(head.chain(bytes).collect())
+    }
+
+    fn decode(&self, encoded: &[u8], raw: &mut [u8]) -> Result<()> {
+        let bad = || Error::damaged("a frame does not decode");
+        let Some((first, rest)) = self.0.split_first() else {
+            return match encoded.len() == raw.len() {
+                true => {
+                    raw.copy_from_slice(encoded);
+                    Ok(())
+                }
+                false => Err(bad()),
+            };
+        };
+        // How long what each step was given is; all but those behind a step that changes it are as
+        // long as the frame was.
+        let mut given = vec![raw.len(); self.0.len()];
+        let mut bytes = encoded;
+        for at in (1..self.0.len()).rev().filter(|at| !self.0[at - 1].keeps_length()) {
+            let (len, behind) = bytes.split_first_chunk::<4>().ok_or_else(bad)?;
+            let len = u32::from_le_bytes(*len) as usize;
+            if len > 2 * raw.len() + 4096 {
+                return Err(bad());
+            }
+            bytes = behind;
+            let until = (at..self.0.len()).find(|at| !self.0[*at].keeps_length());
+            (at..=until.unwrap_or(self.0.len() - 1)).for_each(|at| given[at] = len);
+        }
+        let mut bytes = Cow::Borrowed(bytes);
+        for (step, len) in rest.iter().zip(&given[1..]).rev() {
+            let mut out = vec![0; *len];
+            step.decode(&bytes, &mut out)?;
+            bytes = Cow::Owned(out);
+        }
+        first.decode(&bytes, raw)
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Step::Shuffle(size) => write!(f, "shuffle {size}"),
+            Step::BitShuffle(size) => write!(f, "bit shuffle {size}"),
+            Step::Split(_, count) => write!(f, "split {count}"),
+            Step::Lorenzo(grid) => {
+                let axes = 1 + u8::from(grid.row > 1) + u8::from(grid.plane > grid.row);
+                write!(f, "predict {axes}-D")
+            }
+            Step::Fpc(_) => f.write_str("fpc"),
+            Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
+            Step::Lz4 => f.write_str("lz4"),
+            Step::Zstd(level) => write!(f, "zstd {level}"),
+            Step::Deflate(level) => write!(f, "deflate {level}"),
+        }
+    }
+}
+
+impl fmt::Display for Chain {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let Some((first, rest)) = self.0.split_first() else { return f.write_str("raw") };
+        write!(f, "{first}")?;
+        rest.iter().try_for_each(|step| write!(f, " + {step}"))
+    }
+}

@@ -1,0 +1,235 @@
+//! Which chain a kind of frame is encoded by: the one that does best on a sample.
+//!
+//! The choice depends on the bytes alone and on no clock, so a state is always stored in the same
+//! way. What chains cost is told by penalties, measured once: a slower chain has to be so much
+//! smaller.
+
+use super::chain::{Chain, Step};
+use super::lorenzo::Grid;
+use super::numbers::{Numbers, PREDICTED};
+use super::{Codec, Encoding};
+use crate::array::{DType, Description};
+use crate::error::Result;
+use std::collections::HashMap;
+
+/// What encoding is to be good at.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Aim {
+    /// As few bytes as possible, however long it takes.
+    Smallest,
+    /// Few bytes, at 80 MB/s or more a core.
+    #[default]
+    Balanced,
+    /// As fast as zstd at level 3, or faster.
+    Fastest,
+}
+
+/// What is known of the bytes of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nature {
+    /// Their type.
+    pub dtype: DType,
+    /// Values that belong together: the length of a short last axis, or 1.
+    pub record: u8,
+    /// Records of a row, 0 if there is one axis only.
+    pub row: u32,
+    /// Records of a plane, 0 if there are two axes at most.
+    pub plane: u32,
+}
+
+/// A last axis up to this length holds the parts of a record.
+const MAX_RECORD: u64 = 16;
+
+impl Nature {
+    /// Bytes of which nothing is known.
+    pub const BYTES: Nature = Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0 };
+
+    /// That of a variable.
+    pub fn of(description: &Description) -> Nature {
+        let axes = &description.shape.0;
+        let axes = &axes[axes.iter().take_while(|len| **len <= 1).count()..];
+        let (record, axes) = match axes.split_last() {
+            Some((last, rest)) if !rest.is_empty() && (2..=MAX_RECORD).contains(last) => {
+                (*last as u8, rest)
+            }
+            _ => (1, axes),
+        };
+        let fits = |len: u64| u32::try_from(len).unwrap_or(0);
+        let row = axes.last().filter(|_| axes.len() > 1).map_or(0, |row| fits(*row));
+        let plane = match axes {
+            [_, .., a, b] if row > 0 => fits(a.saturating_mul(*b)),
+            _ => 0,
+        };
+        Nature { dtype: description.dtype, record, row, plane }
+    }
+
+    /// The size of one number; complex ones have two.
+    fn number(self) -> u8 {
+        match self.dtype {
+            DType::C64 => 4,
+            DType::C128 => 8,
+            other => other.size() as u8,
+        }
+    }
+
+    /// How many numbers lie between two of the same meaning.
+    fn stride(self) -> u8 {
+        let complex = matches!(self.dtype, DType::C64 | DType::C128);
+        self.record * if complex { 2 } else { 1 }
+    }
+
+    fn is_float(self) -> bool {
+        use DType::{BF16, C64, C128, F16, F32, F64};
+        matches!(self.dtype, F16 | BF16 | F32 | F64 | C64 | C128)
+    }
+}
+
+/// Chains to be tried, each with what it has to be smaller by than those without.
+fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+    let size = nature.number();
+    let level = |balanced: u8, smallest: u8| if aim == Aim::Smallest { smallest } else { balanced };
+    let shuffled = |behind: Step| match size {
+        1 => vec![behind],
+        _ => vec![Step::Shuffle(size), behind],
+    };
+    if aim == Aim::Fastest {
+        return vec![
+            (shuffled(Step::Lz4), 0.0),
+            (vec![Step::Lz4], 0.0),
+            (shuffled(Step::Zstd(1)), 0.02),
+            (vec![Step::Zstd(1)], 0.02),
+        ];
+    }
+    let zstd = Step::Zstd(level(3, 19));
+    let mut all = vec![(vec![zstd], 0.0)];
+    if size > 1 {
+        all.push((shuffled(zstd), 0.0));
+        all.push((vec![Step::BitShuffle(size), zstd], 0.01));
+    }
+    let pco = |numbers: Numbers, more: u8| Step::Pco(numbers, level(8, 12) | more);
+    let numbers = pco(Numbers::of(nature.dtype), 0);
+    all.push((vec![numbers], 0.005));
+    let left = |grid: Grid| vec![Step::Lorenzo(grid), pco(Numbers::unsigned(size), PREDICTED)];
+    let line = Grid { size, float: nature.is_float(), row: 0, plane: 0 };
+    let grid = Grid { row: nature.row, plane: nature.plane, ..line };
+    let flat = Grid { plane: 0, ..grid };
+    let mut grids = vec![line];
+    if flat.row > 1 {
+        grids.push(flat);
+    }
+    if grid.plane > grid.row {
+        grids.push(grid);
+    }
+    let records = match nature.stride() {
+        1 => None,
+        stride => Some(Step::Split(size, stride)),
+    };
+    for grid in grids {
+        all.push((left(grid), 0.01));
+        all.push((vec![Step::Lorenzo(grid), Step::Shuffle(size.max(2)), zstd], 0.01));
+        if let Some(split) = records {
+            all.push(([vec![split], left(grid)].concat(), 0.01));
+        }
+    }
+    if let Some(split) = records {
+        all.push((vec![split, numbers], 0.005));
+        all.push(([vec![split], shuffled(zstd)].concat(), 0.005));
+    }
+    if nature.is_float() && size >= 4 {
+        all.push((vec![Step::Fpc(size), zstd], 0.01));
+    }
+    all
+}
+
+/// How many bytes of a frame are tried, and of how many frames.
+const SAMPLE: usize = 96 << 10;
+const SAMPLES: usize = 2;
+/// After so many frames the choice is tested again.
+const HOLDS: u32 = 256;
+/// A frame this much larger than the sample promised has the choice tested again.
+const WORSE: f64 = 1.2;
+/// What is made smaller by less than this stays as it is.
+const WORTHWHILE: f64 = 0.98;
+
+/// Chooses, and remembers what was chosen for which kind of frame.
+pub(crate) struct Chooser {
+    encoding: Encoding,
+    chosen: HashMap<(String, Nature), Choice>,
+}
+
+struct Choice {
+    chain: Chain,
+    /// Encoded bytes for each byte of the sample.
+    share: f64,
+    left: u32,
+}
+
+/// The most kinds of frames that are remembered.
+const MAX_KINDS: usize = 1 << 14;
+
+impl Chooser {
+    pub(crate) fn new(encoding: Encoding) -> Self {
+        Chooser { encoding, chosen: HashMap::new() }
+    }
+
+    /// The chain for frames of variables that are like this one.
+    pub(crate) fn chain(&mut self, like: &str, nature: Nature, frames: &[&[u8]]) -> Result<Chain> {
+        let aim = match self.encoding {
+            Encoding::Raw => return Ok(Chain::default()),
+            Encoding::Zstd(level) => return Chain::new(&[Step::Zstd(level as u8)]),
+            Encoding::Best(aim) => aim,
+        };
+        let key = (like.to_string(), nature);
+        if let Some(choice) = self.chosen.get_mut(&key).filter(|choice| choice.left > 0) {
+            choice.left = choice.left.saturating_sub(frames.len() as u32);
+            return Ok(choice.chain.clone());
+        }
+        let (chain, share) = best(nature, aim, &sample(nature, frames))?;
+        if self.chosen.len() >= MAX_KINDS {
+            self.chosen.clear();
+        }
+        let choice = Choice { chain: chain.clone(), share, left: HOLDS };
+        self.chosen.insert(key, choice);
+        Ok(chain)
+    }
+
+    /// Is told what became of a frame.
+    pub(crate) fn came_to(&mut self, like: &str, nature: Nature, raw: usize, encoded: usize) {
+        if let Some(choice) = self.chosen.get_mut(&(like.to_string(), nature))
+            && encoded as f64 > WORSE * choice.share * raw as f64 + 512.0
+        {
+            choice.left = choice.left.min(1);
+        }
+    }
+}
+
+/// Parts of the first frame and of one in the middle.
+fn sample<'f>(nature: Nature, frames: &[&'f [u8]]) -> Vec<&'f [u8]> {
+    let chosen = [0, frames.len() / 2];
+    let chosen = &chosen[..SAMPLES.min(frames.len())];
+    let unit = nature.number() as usize * nature.stride() as usize;
+    let part = |at: &usize| {
+        let frame = frames[*at];
+        let start = frame.len().saturating_sub(SAMPLE) / 2 / unit * unit;
+        &frame[start..frame.len().min(start + SAMPLE)]
+    };
+    chosen.iter().map(part).collect()
+}
+
+/// The chain with the least bytes, penalties included, and its share of the bytes.
+fn best(nature: Nature, aim: Aim, samples: &[&[u8]]) -> Result<(Chain, f64)> {
+    let raw: usize = samples.iter().map(|part| part.len()).sum();
+    let mut best = (Chain::default(), 1.0, WORTHWHILE);
+    for (steps, penalty) in candidates(nature, aim) {
+        let chain = Chain::new(&steps)?;
+        let mut bytes = 0;
+        for part in samples {
+            bytes += chain.encode(part)?.len();
+        }
+        let share = bytes as f64 / raw.max(1) as f64;
+        if share * (1.0 + penalty) < best.2 {
+            best = (chain, share, share * (1.0 + penalty));
+        }
+    }
+    Ok((best.0, best.1))
+}

@@ -1,0 +1,70 @@
+//! Encoders that know nothing of the bytes: LZ4, Zstandard, deflate. Zstandard is the reference
+//! library, built along.
+
+use crate::error::{Error, ErrorKind, Result};
+use std::cell::RefCell;
+use std::io::{Read, Write};
+use zstd::bulk::{Compressor, Decompressor};
+
+thread_local! {
+    // Contexts are large; a new one for each frame would cost more than the frame.
+    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+pub(super) fn zstd_encode(raw: &[u8], level: i32) -> Result<Vec<u8>> {
+    let failed = |e| Error::io("zstd cannot encode a frame", e);
+    COMPRESSOR.with_borrow_mut(|slot| {
+        if slot.as_ref().is_none_or(|(had, _)| *had != level) {
+            let new = Compressor::new(level).map_err(failed)?;
+            *slot = Some((level, new));
+        }
+        let Some((_, compressor)) = slot else {
+            return Err(Error::new(ErrorKind::Io, "zstd has no context"));
+        };
+        compressor.compress(raw).map_err(failed)
+    })
+}
+
+pub(super) fn zstd_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
+    let bad = |_| Error::damaged("a zstd frame does not decode");
+    DECOMPRESSOR.with_borrow_mut(|slot| {
+        if slot.is_none() {
+            *slot = Some(Decompressor::new().map_err(bad)?);
+        }
+        let Some(decompressor) = slot else {
+            return Err(Error::new(ErrorKind::Io, "zstd has no context"));
+        };
+        match decompressor.decompress_to_buffer(encoded, raw) {
+            Ok(len) if len == raw.len() => Ok(()),
+            Ok(_) => Err(Error::damaged("a zstd frame has the wrong length")),
+            Err(error) => Err(bad(error)),
+        }
+    })
+}
+
+pub(super) fn lz4_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
+    match lz4_flex::block::decompress_into(encoded, raw) {
+        Ok(len) if len == raw.len() => Ok(()),
+        Ok(_) => Err(Error::damaged("an LZ4 frame has the wrong length")),
+        Err(_) => Err(Error::damaged("an LZ4 frame does not decode")),
+    }
+}
+
+pub(super) fn deflate_encode(raw: &[u8], level: u8) -> Result<Vec<u8>> {
+    let failed = |e| Error::io("deflate cannot encode a frame", e);
+    let level = flate2::Compression::new(u32::from(level));
+    let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), level);
+    encoder.write_all(raw).map_err(failed)?;
+    encoder.finish().map_err(failed)
+}
+
+pub(super) fn deflate_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
+    let bad = |_| Error::damaged("a deflate frame does not decode");
+    let mut decoder = flate2::read::DeflateDecoder::new(encoded);
+    decoder.read_exact(raw).map_err(bad)?;
+    match decoder.read(&mut [0]).map_err(bad)? {
+        0 => Ok(()),
+        _ => Err(Error::damaged("a deflate frame has the wrong length")),
+    }
+}
