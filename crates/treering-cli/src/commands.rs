@@ -152,6 +152,12 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             part.unwrap_or_default(),
             output::bytes(v.bytes),
             output::bytes(v.new_bytes),
+            output::bytes(v.encoded_bytes),
+            match &v.codecs[..] {
+                [] => "–".to_string(),
+                [one] => one.clone(),
+                [first, rest @ ..] => format!("{first}, {} more", rest.len()),
+            },
             output::bytes(v.moved_bytes),
             output::bytes(v.chunk_bytes),
             v.root[..12].to_string(),
@@ -166,12 +172,14 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         "part",
         "size",
         "new",
+        "stored",
+        "encoded by",
         "moved",
         "chunk",
         "root",
         "trees for",
     ];
-    output::line(output::table(&header, &[2, 3, 4, 9, 10], variables.iter().map(row)));
+    output::line(output::table(&header, &[2, 3, 4, 8, 11, 12], variables.iter().map(row)));
     for note in checkpoint.notes() {
         eprintln!("treering: note: {note}");
     }

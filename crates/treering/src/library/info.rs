@@ -4,10 +4,11 @@ use super::Library;
 use crate::array::{DType, Part, Shape};
 use crate::compare::TREE_PREFIX;
 use crate::error::Result;
-use crate::format::{Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::format::{Footer, Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::merkle::bounded::Bound;
 use crate::restore::{Checkpoint, lineage};
 use serde::Serialize;
+use std::ops::Range;
 
 /// A run, in short.
 #[derive(Clone, Debug, Serialize)]
@@ -71,6 +72,10 @@ pub struct VariableInfo {
     pub bytes: u64,
     /// The bytes of it that this checkpoint stored.
     pub new_bytes: u64,
+    /// What these take in the pack; a frame that it shares with others counts in part.
+    pub encoded_bytes: u64,
+    /// How they are encoded.
+    pub codecs: Vec<String>,
     /// The bytes of it that this checkpoint found elsewhere.
     pub moved_bytes: u64,
     /// The chunk size of its tree.
@@ -165,6 +170,13 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
                 })
                 .sum()
         };
+        let new_bytes = of_kind(true);
+        let (encoded_bytes, codecs) = match (newest, delta) {
+            (Some(pack), Some(delta)) => {
+                encoded(&pack.footer, delta.base..delta.base.saturating_add(new_bytes))
+            }
+            _ => Default::default(),
+        };
         VariableInfo {
             rank: entry.rank,
             name: entry.description.name.clone(),
@@ -172,7 +184,9 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
             shape: entry.description.shape.clone(),
             part: entry.description.part.clone(),
             bytes,
-            new_bytes: of_kind(true),
+            new_bytes,
+            encoded_bytes,
+            codecs,
             moved_bytes: of_kind(false),
             chunk_bytes: chunk,
             root: entry.root.to_string(),
@@ -201,6 +215,8 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
                 shape: description.shape,
                 part: description.part,
                 new_bytes: 0,
+                encoded_bytes: 0,
+                codecs: Vec::new(),
                 moved_bytes: 0,
                 chunk_bytes: 0,
                 root: tree.root.to_string(),
@@ -209,6 +225,24 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
         }
     }
     variables
+}
+
+/// What some bytes of a pack take there, and how they are encoded.
+fn encoded(footer: &Footer, bytes: Range<u64>) -> (u64, Vec<String>) {
+    let (mut all, mut codecs) = (0u64, Vec::new());
+    for frame in &footer.frames {
+        let end = bytes.end.min(frame.offset + frame.len);
+        let inside = end.saturating_sub(bytes.start.max(frame.offset));
+        if inside == 0 {
+            continue;
+        }
+        all += (u128::from(frame.encoded) * u128::from(inside) / u128::from(frame.len)) as u64;
+        let name = footer.chain(frame).map_or("unknown".into(), |chain| chain.to_string());
+        if !codecs.contains(&name) {
+            codecs.push(name);
+        }
+    }
+    (all, codecs)
 }
 
 /// Rank, head and size of every tree that can be read.

@@ -1,0 +1,50 @@
+//! What encoders wrote stays readable: every step has an encoded frame in `golden/codecs`, which is
+//! never written again. A new step gets one by running this test with TREERING_NEW_GOLDEN set to a
+//! folder.
+
+use std::path::Path;
+use treering::codec::{Chain, Codec};
+
+/// Two waves that run across each other, and a few special values.
+fn field() -> Vec<u8> {
+    let value = |i: u32| match i % 97 {
+        96 => f32::NAN,
+        95 => -0.0,
+        _ => (i % 32) as f32 * 0.125 + (i / 32) as f32 * 1.5 + ((i * i) % 7) as f32 * 1e-4,
+    };
+    (0..1025).flat_map(|i| value(i).to_le_bytes()).chain([1, 2, 3]).collect()
+}
+
+/// The steps of a chain as the format writes them.
+const CHAINS: [(&str, &[u8]); 13] = [
+    ("shuffle", &[2, 1, 4, 8, 3]),
+    ("bit-shuffle", &[2, 2, 4, 8, 3]),
+    ("split", &[3, 3, 4, 3, 1, 4, 8, 3]),
+    ("predict-1d", &[2, 4, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 8, 3]),
+    ("predict-2d", &[3, 4, 4, 1, 32, 0, 0, 0, 0, 0, 0, 0, 1, 4, 8, 3]),
+    ("predict-3d", &[2, 4, 4, 0, 8, 0, 0, 0, 32, 0, 0, 0, 6, 2, 136]),
+    ("predict-wide", &[2, 4, 8, 1, 16, 0, 0, 0, 0, 0, 0, 0, 6, 3, 136]),
+    ("fpc-4", &[2, 5, 4, 8, 3]),
+    ("fpc-8", &[2, 5, 8, 8, 3]),
+    ("pco-f32", &[1, 6, 8, 8]),
+    ("pco-u16", &[1, 6, 1, 8]),
+    ("lz4", &[1, 7]),
+    ("deflate", &[1, 9, 6]),
+];
+
+#[test]
+fn encoded_frames_stay_readable() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/codecs");
+    let field = field();
+    for (name, steps) in CHAINS {
+        let chain = Chain::parse(steps).unwrap();
+        if let Some(folder) = std::env::var_os("TREERING_NEW_GOLDEN") {
+            std::fs::write(Path::new(&folder).join(name), chain.encode(&field).unwrap()).unwrap();
+        }
+        let encoded = std::fs::read(golden.join(name)).unwrap();
+        assert!(encoded.len() < field.len(), "{name}");
+        let mut back = vec![0; field.len()];
+        chain.decode(&encoded, &mut back).unwrap();
+        assert!(back == field, "{name}");
+    }
+}
