@@ -10,9 +10,9 @@ PAIRS ?= 100000000
 VENV := target/venv
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca numpy fuzz kills campaign bench
+.PHONY: test needs format lints tests orca numpy files fuzz kills campaign bench
 
-test: needs format lints tests orca numpy
+test: needs format lints tests orca numpy files
 	@echo "all tests passed"
 
 # As root, what is missing is installed; else it is named.
@@ -37,6 +37,11 @@ orca: needs
 numpy: needs
 	$(CARGO) build
 	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
+
+# Files of HDF5, netCDF and numpy are taken apart and come back byte for byte.
+files: needs
+	$(VENV)/bin/python crates/treering/tests/make_files.py target/files
+	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test -p treering --test source
 
 fuzz:
 	bash fuzz/run.sh $(MINUTES)

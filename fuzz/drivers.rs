@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::codec::{Chain, Codec};
 use treering::compare::{Answer, FileSide, MemorySide, Outcome, Settings, compare};
-use treering::format::{Footer, LogEntry, Seal, TreeEntry, TreeFile, TreeOrigin};
+use treering::format::{Footer, LogEntry, Seal, Skeleton, TreeEntry, TreeFile, TreeOrigin};
 use treering::library::Place;
 use treering::merkle::bounded::{Bound, Builder, Recipe};
 use treering::merkle::digest;
@@ -257,6 +257,36 @@ pub fn foreign(data: &[u8]) {
         }
     }
     with_itself(&file.0);
+}
+
+/// Any file is taken apart and comes back byte for byte; so does its skeleton.
+pub fn anatomy(data: &[u8]) {
+    let file = Scratch::new(data);
+    let anatomy = source::take_apart(&file.0, None).expect("every file can be taken apart");
+    let read = |field: usize, offset: u64, buffer: &mut [u8]| {
+        anatomy.fields[field].bytes.read_at(offset, buffer)
+    };
+    let skeleton = Skeleton::parse(&anatomy.skeleton.write()).expect("it was written");
+    let mut again = Vec::new();
+    skeleton.rebuild(&read, &mut again).expect("it comes back");
+    assert_eq!(again, data);
+}
+
+/// Skeletons: what parses is written back, and makes a file or says why not.
+pub fn skeleton(data: &[u8]) {
+    let mut bytes = b"TREESKEL\x01\0".to_vec();
+    bytes.extend_from_slice(data);
+    let seal = digest(&bytes).to_bytes();
+    bytes.extend_from_slice(&seal);
+    let Ok(skeleton) = Skeleton::parse(&bytes) else { return };
+    assert_eq!(Skeleton::parse(&skeleton.write()).expect("it was written"), skeleton);
+    if skeleton.size < 1 << 20 {
+        let read = |_: usize, _: u64, buffer: &mut [u8]| {
+            buffer.fill(1);
+            Ok(())
+        };
+        let _ = skeleton.rebuild(&read, &mut Vec::new());
+    }
 }
 
 fn with_itself(path: &Path) {

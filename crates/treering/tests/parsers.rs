@@ -74,3 +74,13 @@ fn trees() {
 fn foreign_files() {
     replay("foreign", 200, drivers::foreign);
 }
+
+#[test]
+fn anatomies() {
+    replay("anatomy", 100, drivers::anatomy);
+}
+
+#[test]
+fn skeletons() {
+    replay("skeleton", 3000, drivers::skeleton);
+}

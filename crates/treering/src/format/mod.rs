@@ -1,16 +1,17 @@
 //! Every byte on disk is written and read here; `docs/format.md` is the specification.
 //!
-//! Four kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
-//! complete), a *pack* (the bytes of a delta, in frames) and a *tree file* (bounded trees). All of them
-//! start with a magic number and a version and end with a digest. Parsers take any bytes: a count is
-//! believed only as far as the bytes behind it reach, so nothing is allocated that the input does not
-//! pay for.
+//! Five kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
+//! complete), a *pack* (the bytes of a delta, in frames), a *tree file* (bounded trees) and a
+//! *skeleton* (what a foreign file is made of). All of them start with a magic number and a version
+//! and end with a digest. Parsers take any bytes: a count is believed only as far as
+//! the bytes behind it reach, so nothing is allocated that the input does not pay for.
 
 mod bytes;
 mod delta;
 mod manifest;
 mod names;
 mod pack;
+mod skeleton;
 mod tree;
 
 pub use manifest::{
@@ -20,6 +21,7 @@ pub use names::{Names, PackName, check_run_name};
 pub use pack::{Footer, Frame, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, Kind, TRAILER_BYTES, header, parse_trailer};
 
+pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};
 pub use tree::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 
 /// The version this release writes, and the newest it reads.

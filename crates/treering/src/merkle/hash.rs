@@ -98,6 +98,27 @@ pub fn digest(bytes: &[u8]) -> Digest {
     })
 }
 
+/// The [`digest`] of bytes that come in parts.
+pub struct Digester(XxHash3_128);
+
+impl Digester {
+    /// No bytes yet.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> Self {
+        Digester(XxHash3_128::new())
+    }
+
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+    }
+
+    /// The digest of all there were.
+    pub fn finish(&self) -> Digest {
+        Digest::from_u128(self.0.finish_128())
+    }
+}
+
 /// Asks for the cache line at `address`, which need not be readable.
 #[inline(always)]
 pub(crate) fn prefetch(address: *const u8) {
@@ -127,6 +148,9 @@ mod tests {
             assert_eq!(hasher.digest(data), seeded);
             assert_eq!(checksum(data), xxh3::xxh3_64(data));
             assert_eq!(digest(data), Digest::from_u128(xxh3::xxh3_128(data)));
+            let mut parts = Digester::new();
+            data.chunks(97).for_each(|part| parts.update(part));
+            assert_eq!(parts.finish(), digest(data));
         }
     }
 }

@@ -17,6 +17,6 @@ mod hash;
 mod tree;
 
 pub(crate) use hash::prefetch;
-pub use hash::{Digest, Hasher, Print, checksum, digest};
+pub use hash::{Digest, Digester, Hasher, Print, checksum, digest};
 pub(crate) use tree::bough;
 pub use tree::{BOUGH, Tree, boughs, boughs_of, prints};

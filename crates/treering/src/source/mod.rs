@@ -1,17 +1,35 @@
-//! Foreign files as variables: `.npy`, `.npz`, raw files of a given type.
+//! Foreign files as variables, and back byte for byte: HDF5 and netCDF, `.npy`, `.npz`, safetensors,
+//! raw files of a given type.
 //!
 //! A file is opened and its head is read; a variable then is a description and a view of bytes that
 //! are read when somebody asks. A file is known by its first bytes, not by its name. What a file
 //! claims is checked against its length before anything else sees it.
+//!
+//! [`open`] gives the arrays of a file for comparison. [`take_apart`] gives arrays and a skeleton, of
+//! which [`rebuild`](crate::format::Skeleton::rebuild) makes the file again. The law: what was taken
+//! apart comes back byte for byte, whatever the file is.
 
+mod anatomy;
+mod chunks;
 mod extent;
+mod filter;
+mod found;
+mod grid;
+mod hdf5;
+mod netcdf;
 mod npy;
 mod npz;
 mod raw;
+mod rebuild;
+mod safetensors;
+mod spread;
 
+pub use crate::format::Skeleton;
+pub use anatomy::{Anatomy, take_apart};
 pub use extent::Extent;
 pub use raw::RawType;
 
+use self::found::Found;
 use crate::array::Description;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
@@ -36,33 +54,64 @@ pub struct Field {
 ///
 /// The only variable of a file is named after it, without the extension.
 pub fn open(path: &Path, raw: Option<&RawType>) -> Result<Vec<Field>> {
-    let shown = path.display();
-    // Asked before it is opened: opening a pipe waits for somebody to write.
-    let meta = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
-    if !meta.is_file() {
-        return Err(Error::usage(format!("{shown} is no file")).hint("give a file or a folder"));
-    }
-    let file = File::open(path).map_err(|e| unreadable(path, e))?;
-    let stem = path.file_stem().map(name_of).unwrap_or_default();
-    let whole = Extent::new(Arc::new(file), 0, meta.len(), path);
-    let mut start = [0u8; 8];
-    let known = whole.read_at(0, &mut start[..meta.len().min(8) as usize]);
-    known.map_err(|e| e.at(shown.to_string()))?;
-    let fields = match start {
-        _ if start.starts_with(npy::MAGIC) => npy::open(&whole, &stem).map(|field| vec![field]),
-        _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => npz::open(&whole),
-        _ => match raw {
-            Some(raw) => raw.open(&whole, &stem).map(|field| vec![field]),
-            None => Err(Error::usage("this is no .npy and no .npz file")
+    let file = OpenFile::new(path)?;
+    let found = match file.find() {
+        Ok(Some((_, found))) => Ok(found),
+        Ok(None) => match raw {
+            Some(raw) => raw.find(&file.whole, &file.stem).map(|found| vec![found]),
+            None => Err(Error::usage("this is no HDF5, netCDF, .npy, .npz or safetensors file")
                 .hint("say with --type what its values are, as in --type f32")),
         },
+        Err(error) => Err(error),
     };
-    fields.map_err(|error| error.at(shown))
+    let fields = found.and_then(|all| all.iter().map(|found| found.field(&file.whole)).collect());
+    fields.map_err(|error| error.at(path.display()))
+}
+
+/// A file that is about to be looked into.
+struct OpenFile {
+    whole: Extent,
+    stem: String,
+}
+
+impl OpenFile {
+    fn new(path: &Path) -> Result<Self> {
+        // Asked before it is opened: opening a pipe waits for somebody to write.
+        let meta = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
+        if !meta.is_file() {
+            return Err(Error::usage(format!("{} is no file", path.display()))
+                .hint("give a file or a folder"));
+        }
+        let file = File::open(path).map_err(|e| unreadable(path, e))?;
+        let stem = path.file_stem().map(name_of).unwrap_or_default();
+        Ok(OpenFile { whole: Extent::new(Arc::new(file), 0, meta.len(), path), stem })
+    }
+
+    /// The format, as the first bytes tell, and the arrays; none if the format is not known.
+    fn find(&self) -> Result<Option<(&'static str, Vec<Found>)>> {
+        let whole = &self.whole;
+        let mut start = [0u8; 9];
+        whole.read_at(0, &mut start[..whole.size().min(9) as usize])?;
+        Ok(Some(match start {
+            _ if start.starts_with(npy::MAGIC) => ("npy", vec![npy::find(whole, 0, &self.stem)?]),
+            _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => {
+                ("npz", npz::find(whole)?)
+            }
+            _ if netcdf::known(&start) => ("netcdf", netcdf::find(whole)?),
+            _ => match hdf5::base(whole)? {
+                Some(base) => ("hdf5", hdf5::find(whole, base)?),
+                None => match safetensors::find(whole, &start)? {
+                    Some(found) => ("safetensors", found),
+                    None => return Ok(None),
+                },
+            },
+        }))
+    }
 }
 
 /// What a folder holds.
 #[derive(Default)]
-pub struct Found {
+pub struct Folder {
     /// Files, sorted.
     pub files: Vec<PathBuf>,
     /// What is neither a file nor a folder: pipes, devices, links that lead nowhere.
@@ -70,8 +119,8 @@ pub struct Found {
 }
 
 /// The files of a folder and its folders; tree files and hidden ones are left out.
-pub fn files(folder: &Path) -> Result<Found> {
-    let mut found = Found::default();
+pub fn files(folder: &Path) -> Result<Folder> {
+    let mut found = Folder::default();
     let mut folders = vec![folder.to_path_buf()];
     // Links may lead back.
     let mut seen = HashSet::new();

@@ -1,11 +1,11 @@
 //! The `.npy` format of NumPy, versions 1 to 3: a head in the form of a Python dictionary, then the
 //! values.
 
-use super::{Extent, Field};
-use crate::array::{DType, Description, MAX_AXES, Shape};
+use super::Extent;
+use super::found::{Found, Place};
+use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
 use crate::store::Blob;
-use std::sync::Arc;
 
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 /// No head is longer: type and shape fit into much less.
@@ -23,37 +23,21 @@ pub(super) struct Head {
     pub(super) len: u64,
 }
 
-/// The array in a file, or in a member of an archive.
-pub(super) fn open(whole: &Extent, name: &str) -> Result<Field> {
-    let mut start = vec![0; whole.size().min(12 + MAX_HEAD as u64) as usize];
-    whole.read_at(0, &mut start)?;
-    let head = parse(&start)?;
-    let description = head.describe(name)?;
-    let bytes = whole.part(head.len, description.bytes().unwrap_or(0))?;
-    Ok(head.field(description, Arc::new(bytes)))
+/// The array in a file, or in a member of an archive that begins at `start`.
+pub(super) fn find(part: &Extent, start: u64, name: &str) -> Result<Found> {
+    let mut bytes = vec![0; part.size().min(12 + MAX_HEAD as u64) as usize];
+    part.read_at(0, &mut bytes)?;
+    let head = parse(&bytes)?;
+    let found = head.found(name, Place::Plain { at: start + head.len })?;
+    part.part(head.len, found.bytes())?;
+    Ok(found)
 }
 
 impl Head {
-    pub(super) fn describe(&self, name: &str) -> Result<Description> {
-        let name = if name.is_empty() { "array" } else { name };
-        let shape = Shape(self.shape.clone());
-        let description =
-            Description { name: name.to_string(), dtype: self.dtype, shape, part: None };
-        description.check()?;
-        Ok(description)
-    }
-
-    pub(super) fn field(&self, description: Description, bytes: Arc<dyn Blob>) -> Field {
-        let component = match self.dtype {
-            DType::C64 | DType::C128 => self.dtype.size() / 2,
-            _ => self.dtype.size(),
-        };
-        let bytes = match self.swapped && component > 1 {
-            true => Arc::new(Swapped { inner: bytes, component: component as usize }),
-            false => bytes,
-        };
-        let fortran = self.fortran && self.shape.len() > 1;
-        Field { description, fortran, bytes }
+    /// The array whose values lie at a place.
+    pub(super) fn found(&self, name: &str, place: Place) -> Result<Found> {
+        let found = Found::new(name, self.dtype, self.shape.clone(), self.swapped, place)?;
+        Ok(Found { fortran: self.fortran, ..found })
     }
 }
 
@@ -175,33 +159,6 @@ fn number_type(text: &str) -> Result<(DType, bool)> {
         }
     };
     Ok((dtype, order == '>'))
-}
-
-/// Bytes of which each number is in the other order.
-struct Swapped {
-    inner: Arc<dyn Blob>,
-    component: usize,
-}
-
-impl Blob for Swapped {
-    fn store(&self) -> &str {
-        self.inner.store()
-    }
-
-    fn size(&self) -> u64 {
-        self.inner.size()
-    }
-
-    /// Whoever reads, reads whole numbers.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.inner.read_at(offset, buffer)?;
-        buffer.chunks_exact_mut(self.component).for_each(<[u8]>::reverse);
-        Ok(())
-    }
-
-    fn in_order(&self) -> bool {
-        self.inner.in_order()
-    }
 }
 
 #[cfg(test)]

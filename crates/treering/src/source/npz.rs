@@ -4,7 +4,9 @@
 //! beginning: it keeps its place, so that reading on costs nothing, and starts again when somebody
 //! goes back. When it has been read to its end in one go, its checksum is held against the archive's.
 
-use super::{Extent, Field, npy};
+use super::filter::MOST_INFLATED;
+use super::found::{Found, Place};
+use super::{Extent, npy};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use flate2::{Crc, read::DeflateDecoder};
@@ -14,13 +16,11 @@ use zip::{CompressionMethod, ZipArchive};
 
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 pub(super) const EMPTY: &[u8] = b"PK\x05\x06";
-/// What one byte can inflate to: 258 bytes for every two bits.
-const MOST_INFLATED: u64 = 1032;
 /// More members than any archive of arrays has.
 const MAX_MEMBERS: usize = 1 << 20;
 
 /// The arrays of an archive, in its order.
-pub(super) fn open(whole: &Extent) -> Result<Vec<Field>> {
+pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
     let broken = |e: zip::result::ZipError| {
         Error::damaged(format!("this archive cannot be read: {e}"))
             .hint("it was cut, or is still being written")
@@ -29,48 +29,57 @@ pub(super) fn open(whole: &Extent) -> Result<Vec<Field>> {
     if archive.len() > MAX_MEMBERS {
         return Err(Error::damaged("this archive has more members than any can have"));
     }
-    let mut fields = Vec::new();
+    let mut all = Vec::new();
     for at in 0..archive.len() {
         let member = archive.by_index_raw(at).map_err(broken)?;
         let name = member.name().map_err(broken)?.to_string();
         let Some(name) = name.strip_suffix(".npy") else { continue };
         let start = member.data_start().ok_or_else(|| Error::damaged("a member has no place"))?;
         let packed = whole.part(start, member.compressed_size())?;
-        let field = match member.compression() {
-            CompressionMethod::Stored => npy::open(&packed, name),
-            CompressionMethod::Deflated => deflated(packed, member.size(), member.crc32(), name),
+        let found = match member.compression() {
+            CompressionMethod::Stored => npy::find(&packed, start, name),
+            CompressionMethod::Deflated => {
+                deflated(packed, start, member.size(), member.crc32(), name)
+            }
             other => Err(Error::usage(format!("a member is compressed by {other}"))
                 .hint("write it with numpy.savez or numpy.savez_compressed")),
         };
-        fields.push(field.map_err(|e| e.at(format!("{} in {}", name, whole.store())))?);
+        all.push(found.map_err(|e| e.at(format!("{} in {}", name, whole.store())))?);
     }
-    Ok(fields)
+    Ok(all)
 }
 
-fn deflated(packed: Extent, size: u64, crc: u32, name: &str) -> Result<Field> {
+fn deflated(packed: Extent, start: u64, size: u64, crc: u32, name: &str) -> Result<Found> {
     if size > packed.size().saturating_mul(MOST_INFLATED) {
         return Err(Error::damaged("a member claims more bytes than it can inflate to"));
     }
-    let inflated = Inflated { packed, size, crc, state: Mutex::default() };
-    let mut start = vec![0; size.min(1 << 17) as usize];
-    inflated.read_at(0, &mut start)?;
-    let head = npy::parse(&start)?;
-    let description = head.describe(name)?;
-    let wanted = description.bytes().unwrap_or(0);
-    if head.len.checked_add(wanted).is_none_or(|end| end > size) {
+    let mut member = Member { packed, start, size, crc, head: 0, len: 0, state: Mutex::default() };
+    let mut bytes = vec![0; size.min(1 << 17) as usize];
+    member.read_inflated(0, &mut bytes)?;
+    let head = npy::parse(&bytes)?;
+    member.head = head.len;
+    let empty = head.found(name, Place::Plain { at: 0 })?;
+    member.len = empty.bytes();
+    if head.len.checked_add(member.len).is_none_or(|end| end > size) {
         return Err(Error::damaged(format!(
-            "a member has {size} bytes, but its head promises {wanted} after itself"
+            "a member has {size} bytes, but its head promises {} after itself",
+            member.len
         )));
     }
-    let bytes = Behind { inner: inflated, offset: head.len, len: wanted };
-    Ok(head.field(description, Arc::new(bytes)))
+    Ok(Found { place: Place::Member(Arc::new(member)), ..empty })
 }
 
-/// A deflated member.
-struct Inflated {
+/// A deflated member, without its head.
+pub(super) struct Member {
     packed: Extent,
-    size: u64,
+    /// Where it begins in the file.
+    pub(super) start: u64,
+    /// Its size, inflated.
+    pub(super) size: u64,
     crc: u32,
+    /// Where its values begin, inflated.
+    pub(super) head: u64,
+    len: u64,
     state: Mutex<Option<Stream>>,
 }
 
@@ -80,8 +89,14 @@ struct Stream {
     crc: Crc,
 }
 
-impl Inflated {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+impl Member {
+    /// Its size in the file.
+    pub(super) fn stored(&self) -> u64 {
+        self.packed.size()
+    }
+
+    /// Its bytes from `offset` on, its head among them.
+    pub(super) fn read_inflated(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut stream = match state.take() {
             Some(stream) if stream.at <= offset => stream,
@@ -116,16 +131,9 @@ impl Inflated {
     }
 }
 
-/// A deflated member without its head.
-struct Behind {
-    inner: Inflated,
-    offset: u64,
-    len: u64,
-}
-
-impl Blob for Behind {
+impl Blob for Member {
     fn store(&self) -> &str {
-        self.inner.packed.store()
+        self.packed.store()
     }
 
     fn size(&self) -> u64 {
@@ -133,7 +141,7 @@ impl Blob for Behind {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.inner.read_at(self.offset + offset, buffer)
+        self.read_inflated(self.head + offset, buffer)
     }
 
     fn in_order(&self) -> bool {

@@ -1,10 +1,10 @@
 //! Raw files: nothing but values of one type.
 
-use super::{Extent, Field};
-use crate::array::{DType, Description, Shape};
+use super::Extent;
+use super::found::{Found, Place};
+use crate::array::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::store::Blob;
-use std::sync::Arc;
 
 /// What the values of a raw file are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,15 +16,14 @@ pub struct RawType {
 }
 
 impl RawType {
-    pub(super) fn open(&self, whole: &Extent, name: &str) -> Result<Field> {
+    pub(super) fn find(&self, whole: &Extent, name: &str) -> Result<Found> {
         let size = self.dtype.size();
         let elements = whole.size() / size;
         let shape = self.shape.clone().unwrap_or(Shape(vec![elements]));
-        let description =
-            Description { name: name.to_string(), dtype: self.dtype, shape, part: None };
-        let wanted = description.check()?;
+        let found = Found::new(name, self.dtype, shape.0, false, Place::Plain { at: 0 })?;
+        let wanted = found.bytes();
         match wanted == whole.size() {
-            true => Ok(Field { description, fortran: false, bytes: Arc::new(whole.clone()) }),
+            true => Ok(found),
             false if self.shape.is_none() => Err(Error::usage(format!(
                 "{} bytes are no whole number of {} values",
                 whole.size(),
@@ -33,7 +32,7 @@ impl RawType {
             .hint("give the type that the file was written with")),
             false => Err(Error::usage(format!(
                 "{} values of type {} take {wanted} bytes, but the file has {}",
-                description.shape,
+                found.description.shape,
                 self.dtype,
                 whole.size()
             ))

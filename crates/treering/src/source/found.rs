@@ -1,0 +1,169 @@
+//! An array that was found in a file: what it is, and where its values lie.
+//!
+//! Every format ends here: comparison makes fields of what was found, and a file is taken apart by it.
+
+use super::chunks::{self, Chunks};
+use super::filter;
+use super::npz::Member;
+use super::spread::{Runs, Spread};
+use super::{Extent, Field};
+use crate::array::{DType, Description, MAX_NAME, Shape};
+use crate::error::{Error, Result};
+use crate::store::Blob;
+use std::sync::Arc;
+
+/// An array of a file.
+pub(super) struct Found {
+    pub(super) description: Description,
+    pub(super) fortran: bool,
+    /// The size of the numbers whose bytes are in the other order, or 0.
+    pub(super) swap: u8,
+    pub(super) place: Place,
+}
+
+/// Where the values of an array lie.
+pub(super) enum Place {
+    /// One after another.
+    Plain { at: u64 },
+    /// In runs.
+    Runs(Runs),
+    /// In chunks.
+    Chunks(Arc<Chunks>),
+    /// In a deflated member of an archive.
+    Member(Arc<Member>),
+    /// Nowhere: this value was never written over.
+    Filled(Vec<u8>),
+    /// Where they cannot be read, and why.
+    Unreadable(Error),
+}
+
+impl Found {
+    /// Checks the description; a name that cannot be one is made one.
+    pub(super) fn new(
+        name: &str,
+        dtype: DType,
+        shape: Vec<u64>,
+        swapped: bool,
+        place: Place,
+    ) -> Result<Self> {
+        let mut name: String = name
+            .chars()
+            .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
+            .collect();
+        while name.len() > MAX_NAME {
+            name.pop();
+        }
+        if name.is_empty() {
+            name = "array".into();
+        }
+        let description = Description { name, dtype, shape: Shape(shape), part: None };
+        description.check()?;
+        let component = match dtype {
+            DType::C64 | DType::C128 => dtype.size() / 2,
+            _ => dtype.size(),
+        };
+        let swap = if swapped && component > 1 { component as u8 } else { 0 };
+        Ok(Found { description, fortran: false, swap, place })
+    }
+
+    /// The size of its values.
+    pub(super) fn bytes(&self) -> u64 {
+        self.description.bytes().unwrap_or(0)
+    }
+
+    /// The array as a field.
+    pub(super) fn field(&self, whole: &Extent) -> Result<Field> {
+        let size = self.bytes();
+        let swapped = |inner: Arc<dyn Blob>| match self.swap {
+            0 => inner,
+            component => Arc::new(Swapped { inner, component }),
+        };
+        let bytes: Arc<dyn Blob> = match &self.place {
+            Place::Plain { at } => swapped(Arc::new(whole.part(*at, size)?)),
+            Place::Runs(runs) => swapped(Arc::new(Spread::new(whole, vec![*runs]))),
+            Place::Chunks(chunks) => chunks.clone(),
+            Place::Member(member) => swapped(member.clone()),
+            Place::Filled(value) => {
+                Arc::new(Filled { value: value.clone(), size, name: whole.store().to_string() })
+            }
+            Place::Unreadable(why) => Arc::new(Unreadable {
+                why: why.clone().at(format!("{} in {}", self.description.name, whole.store())),
+                size,
+                name: whole.store().to_string(),
+            }),
+        };
+        let description = self.description.clone();
+        let fortran = self.fortran && description.shape.0.len() > 1;
+        Ok(Field { description, fortran, bytes })
+    }
+}
+
+/// Bytes of which each number is in the other order.
+struct Swapped {
+    inner: Arc<dyn Blob>,
+    component: u8,
+}
+
+impl Blob for Swapped {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size()
+    }
+
+    /// Whoever reads, reads whole numbers.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.inner.read_at(offset, buffer)?;
+        filter::swap(buffer, self.component);
+        Ok(())
+    }
+
+    fn in_order(&self) -> bool {
+        self.inner.in_order()
+    }
+}
+
+/// One value again and again.
+struct Filled {
+    value: Vec<u8>,
+    size: u64,
+    name: String,
+}
+
+impl Blob for Filled {
+    fn store(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        chunks::repeat(&self.value, offset, buffer);
+        Ok(())
+    }
+}
+
+/// Values that are not understood: whoever asks for them is told why.
+struct Unreadable {
+    why: Error,
+    size: u64,
+    name: String,
+}
+
+impl Blob for Unreadable {
+    fn store(&self) -> &str {
+        &self.name
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(self.why.clone())
+    }
+}

@@ -1,0 +1,132 @@
+//! Reading the metadata of a file: numbers of several widths, addresses, and a limit to it all.
+
+use crate::error::{Error, Result};
+use crate::source::Extent;
+use crate::store::Blob;
+use std::cell::Cell;
+
+/// No piece of metadata is longer.
+const MOST_AT_ONCE: u64 = 1 << 26;
+
+/// The widths and the beginning of a file's addresses.
+pub(super) struct Meta<'a> {
+    pub(super) whole: &'a Extent,
+    pub(super) base: u64,
+    /// Bytes of an address.
+    pub(super) offsets: usize,
+    /// Bytes of a length.
+    pub(super) lengths: usize,
+    /// How much may still be read: structures that point to each other would be read for ever.
+    fuel: Cell<u64>,
+}
+
+impl<'a> Meta<'a> {
+    pub(super) fn new(whole: &'a Extent, base: u64, offsets: u8, lengths: u8) -> Result<Self> {
+        let known = |width| [2, 4, 8].contains(&width);
+        if !known(offsets) || !known(lengths) {
+            return Err(Error::damaged("addresses of this HDF5 file have an impossible width"));
+        }
+        let fuel = Cell::new(whole.size().saturating_mul(4).saturating_add(1 << 20));
+        Ok(Meta { whole, base, offsets: offsets.into(), lengths: lengths.into(), fuel })
+    }
+
+    /// Bytes at an address.
+    pub(super) fn read(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        let fuel = self.fuel.get().checked_sub(len.saturating_add(16));
+        let fuel = fuel.filter(|_| len <= MOST_AT_ONCE);
+        self.fuel
+            .set(fuel.ok_or_else(|| Error::damaged("the metadata of this HDF5 file has no end"))?);
+        let at = self.place(at)?;
+        let part = self.whole.part(at, len)?;
+        let mut bytes = vec![0; len as usize];
+        part.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Where an address is in the file.
+    pub(super) fn place(&self, at: u64) -> Result<u64> {
+        at.checked_add(self.base).ok_or_else(|| Error::damaged("an address is out of the file"))
+    }
+
+    /// Reads and checks a signature.
+    pub(super) fn signed(&self, at: u64, len: u64, signature: &[u8; 4]) -> Result<Vec<u8>> {
+        let bytes = self.read(at, len)?;
+        match bytes.starts_with(signature) {
+            true => Ok(bytes),
+            false => Err(Error::damaged(format!(
+                "{} is missing in this HDF5 file",
+                String::from_utf8_lossy(signature)
+            ))),
+        }
+    }
+
+    pub(super) fn cursor<'b>(&self, bytes: &'b [u8]) -> Cursor<'b> {
+        Cursor { rest: bytes, offsets: self.offsets, lengths: self.lengths }
+    }
+}
+
+/// Bytes that are read from the front.
+#[derive(Clone)]
+pub(super) struct Cursor<'b> {
+    pub(super) rest: &'b [u8],
+    offsets: usize,
+    lengths: usize,
+}
+
+impl<'b> Cursor<'b> {
+    pub(super) fn take(&mut self, len: usize) -> Result<&'b [u8]> {
+        let cut = || Error::damaged("metadata of this HDF5 file is cut short");
+        let (now, later) = self.rest.split_at_checked(len).ok_or_else(cut)?;
+        self.rest = later;
+        Ok(now)
+    }
+
+    pub(super) fn skip(&mut self, len: usize) -> Result<()> {
+        self.take(len).map(|_| ())
+    }
+
+    /// A number of up to eight bytes.
+    pub(super) fn uint(&mut self, width: usize) -> Result<u64> {
+        if width > 8 {
+            return Err(Error::damaged("a number of this HDF5 file is too wide"));
+        }
+        let mut bytes = [0; 8];
+        bytes[..width].copy_from_slice(self.take(width)?);
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    pub(super) fn u8(&mut self) -> Result<u8> {
+        Ok(self.uint(1)? as u8)
+    }
+
+    pub(super) fn u16(&mut self) -> Result<u16> {
+        Ok(self.uint(2)? as u16)
+    }
+
+    pub(super) fn u32(&mut self) -> Result<u32> {
+        Ok(self.uint(4)? as u32)
+    }
+
+    pub(super) fn length(&mut self) -> Result<u64> {
+        self.uint(self.lengths)
+    }
+
+    /// An address; none if it is undefined.
+    pub(super) fn address(&mut self) -> Result<Option<u64>> {
+        let value = self.uint(self.offsets)?;
+        Ok(Some(value).filter(|value| *value != u64::MAX >> (64 - 8 * self.offsets)))
+    }
+
+    /// An address that must be there.
+    pub(super) fn defined(&mut self) -> Result<u64> {
+        self.address()?.ok_or_else(|| Error::damaged("an address of this HDF5 file is undefined"))
+    }
+
+    /// Text up to a zero, and the zero; as many bytes as `multiple` asks for.
+    pub(super) fn name(&mut self, multiple: usize) -> Result<&'b [u8]> {
+        let len = self.rest.iter().position(|byte| *byte == 0);
+        let len = len.ok_or_else(|| Error::damaged("a name of this HDF5 file has no end"))?;
+        let name = self.take((len + 1).next_multiple_of(multiple))?;
+        Ok(&name[..len])
+    }
+}

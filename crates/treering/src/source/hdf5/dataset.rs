@@ -1,0 +1,347 @@
+//! A dataset: its type, its extent, and where its values lie.
+
+use super::bytes::Meta;
+use super::datatype::{self, Kind, Type};
+use super::header::{self, Message};
+use super::index::{self, Array, Index};
+use crate::array::{DType, MAX_AXES};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Filter, MAX_CHUNK, Recipe};
+use crate::source::chunks::{Cache, Chunks};
+use crate::source::filter::{Coding, MOST_INFLATED, swap};
+use crate::source::found::{Found, Place};
+use std::sync::Arc;
+
+/// What an array that was hardly written to may take.
+const SMALL: u64 = 1 << 24;
+
+/// The extent of a dataset, and how far it may grow.
+struct Space {
+    shape: Vec<u64>,
+    largest: Vec<u64>,
+}
+
+/// The array of an object; none if it is no dataset, or one of addresses.
+pub(super) fn find(
+    meta: &Meta,
+    name: &str,
+    messages: &[Message],
+    cache: &Arc<Cache>,
+) -> Result<Option<Found>> {
+    let message = |kind: u16| messages.iter().find(|message| message.kind == kind);
+    let (Some(space), Some(element), Some(layout)) = (message(1), message(3), message(8)) else {
+        return Ok(None);
+    };
+    for kind in [1, 4, 5, 8, 0xb] {
+        if message(kind).is_some_and(|message| message.flags & 2 != 0) {
+            return Err(Error::usage("this HDF5 file shares messages of objects")
+                .hint("repack it with h5repack"));
+        }
+    }
+    let element = element_type(meta, element)?;
+    let space = extent(meta, &space.bytes)?;
+    let (dtype, swapped, inner) = match &element.kind {
+        Kind::Numbers(dtype, swapped, axes) => (*dtype, *swapped, axes.clone()),
+        Kind::Bytes if element.size == 1 => (DType::Bytes, false, Vec::new()),
+        Kind::Bytes => (DType::Bytes, false, vec![element.size]),
+        Kind::Pointers => return Ok(None),
+    };
+    let shape = space.shape.iter().copied().chain(inner).collect();
+    let mut found = Found::new(name, dtype, shape, swapped, Place::Filled(Vec::new()))?;
+    let old = message(4).map(|m| (&m.bytes, true));
+    let mut fill = match message(5).map(|m| (&m.bytes, false)).or(old) {
+        Some((bytes, old)) => fill_value(meta, bytes, old)?,
+        None => Vec::new(),
+    };
+    if fill.len() as u64 != element.size {
+        fill = vec![0; usize::try_from(element.size.min(1 << 20)).unwrap_or(0)];
+    }
+    let outside = message(7).is_some();
+    let pipeline = message(0xb).map(|m| filters(meta, &m.bytes)).transpose()?.unwrap_or_default();
+    let mut dataset = Dataset { meta, element, space, fill, pipeline, cache, found: &mut found };
+    let place = match outside {
+        true => Place::Unreadable(Error::usage("its values lie in other files")),
+        false => dataset.place(layout)?,
+    };
+    found.place = place;
+    Ok(Some(found))
+}
+
+fn element_type(meta: &Meta, message: &Message) -> Result<Type> {
+    if message.flags & 2 == 0 {
+        return datatype::parse(&mut meta.cursor(&message.bytes), 0);
+    }
+    let mut rest = meta.cursor(&message.bytes);
+    let (version, kind) = (rest.u8()?, rest.u8()?);
+    rest.skip(if version == 1 { 6 } else { 0 })?;
+    if version == 3 && kind == 1 {
+        return Err(Error::usage("this HDF5 file shares messages of objects")
+            .hint("repack it with h5repack"));
+    }
+    let messages = header::messages(meta, rest.defined()?)?;
+    let own = messages.iter().find(|message| message.kind == 3 && message.flags & 2 == 0);
+    let own = own.ok_or_else(|| Error::damaged("a named type of this HDF5 file is none"))?;
+    datatype::parse(&mut meta.cursor(&own.bytes), 0)
+}
+
+fn extent(meta: &Meta, bytes: &[u8]) -> Result<Space> {
+    let mut rest = meta.cursor(bytes);
+    let (version, axes, flags) = (rest.u8()?, usize::from(rest.u8()?), rest.u8()?);
+    let kind = rest.u8()?;
+    match version {
+        1 => rest.skip(4)?,
+        2 if kind == 2 => return Ok(Space { shape: vec![0], largest: vec![0] }),
+        2 => {}
+        _ => return Err(Error::damaged("an extent of this HDF5 file is not understood")),
+    }
+    if axes > MAX_AXES {
+        return Err(Error::damaged("an array of this HDF5 file has too many axes"));
+    }
+    let mut list = || (0..axes).map(|_| rest.length()).collect::<Result<Vec<u64>>>();
+    let shape = list()?;
+    let none = u64::MAX >> (64 - 8 * meta.lengths);
+    let largest = match flags & 1 {
+        0 => shape.clone(),
+        _ => list()?.into_iter().map(|e| if e == none { u64::MAX } else { e }).collect(),
+    };
+    Ok(Space { shape, largest })
+}
+
+fn fill_value(meta: &Meta, bytes: &[u8], old: bool) -> Result<Vec<u8>> {
+    let mut rest = meta.cursor(bytes);
+    let there = match old {
+        true => true,
+        false => match rest.u8()? {
+            3 => rest.u8()? & 0x20 != 0,
+            version => {
+                rest.skip(2)?;
+                let defined = rest.u8()? != 0;
+                defined || version == 1
+            }
+        },
+    };
+    if !there {
+        return Ok(Vec::new());
+    }
+    let len = rest.u32()?;
+    // A size of −1 says that there is none.
+    if len == u32::MAX { Ok(Vec::new()) } else { Ok(rest.take(len as usize)?.to_vec()) }
+}
+
+/// A filter: its number and the parameters.
+type Step = (u16, Vec<u32>);
+
+fn filters(meta: &Meta, bytes: &[u8]) -> Result<Vec<Step>> {
+    let mut rest = meta.cursor(bytes);
+    let (version, count) = (rest.u8()?, rest.u8()?);
+    rest.skip(if version == 1 { 6 } else { 0 })?;
+    let mut all = Vec::new();
+    for _ in 0..count {
+        let number = rest.u16()?;
+        let name = if version == 1 || number >= 256 { usize::from(rest.u16()?) } else { 0 };
+        rest.skip(2)?;
+        let parameters = usize::from(rest.u16()?);
+        rest.skip(name)?;
+        let values = (0..parameters).map(|_| rest.u32()).collect::<Result<_>>()?;
+        rest.skip(if version == 1 && parameters % 2 == 1 { 4 } else { 0 })?;
+        all.push((number, values));
+    }
+    Ok(all)
+}
+
+/// The filters that are understood, or why they are not.
+fn codings(pipeline: &[Step]) -> Result<Vec<Coding>> {
+    let coding = |(number, values): &Step| match number {
+        1 => Ok(Coding::Known(Filter::Deflate(values.first().map_or(6, |v| *v.min(&9)) as u8))),
+        2 => Ok(Coding::Known(Filter::Shuffle(values.first().copied().unwrap_or(1)))),
+        3 => Ok(Coding::Known(Filter::Fletcher32)),
+        32000 => Ok(Coding::Lzf),
+        _ => {
+            let name = match number {
+                4 => "szip".to_string(),
+                5 => "nbit".to_string(),
+                6 => "scale-offset".to_string(),
+                _ => format!("filter {number} of HDF5"),
+            };
+            Err(Error::usage(format!("its chunks are packed by {name}"))
+                .hint("repack them with h5repack, or leave the variable out with --vars"))
+        }
+    };
+    pipeline.iter().map(coding).collect()
+}
+
+struct Dataset<'a> {
+    meta: &'a Meta<'a>,
+    element: Type,
+    space: Space,
+    fill: Vec<u8>,
+    pipeline: Vec<Step>,
+    cache: &'a Arc<Cache>,
+    found: &'a mut Found,
+}
+
+impl Dataset<'_> {
+    fn place(&mut self, layout: &Message) -> Result<Place> {
+        let odd =
+            || Error::usage("its layout is not understood").hint("repack the file with h5repack");
+        let mut rest = self.meta.cursor(&layout.bytes);
+        let version = rest.u8()?;
+        let bytes = self.found.bytes();
+        let class = match version {
+            1 | 2 => {
+                let axes = usize::from(rest.u8()?);
+                let class = rest.u8()?;
+                rest.skip(5)?;
+                let at = if class == 0 { None } else { rest.address()? };
+                let dims: Vec<u64> = (0..axes).map(|_| rest.uint(4)).collect::<Result<_>>()?;
+                match class {
+                    0 => {
+                        let len = u64::from(rest.u32()?);
+                        let used = layout.bytes.len() - rest.rest.len();
+                        return self.plain(Some(layout.place + used as u64), len);
+                    }
+                    1 => return self.contiguous(at, bytes),
+                    2 => return self.chunked(&dims, at, Index::First, false),
+                    _ => return Ok(Place::Unreadable(odd())),
+                }
+            }
+            3..=5 => rest.u8()?,
+            _ => return Ok(Place::Unreadable(odd())),
+        };
+        match (class, version) {
+            (0, _) => {
+                let len = u64::from(rest.u16()?);
+                let used = layout.bytes.len() - rest.rest.len();
+                self.plain(Some(layout.place + used as u64), len)
+            }
+            (1, _) => {
+                let (at, len) = (rest.address()?, rest.length()?);
+                self.contiguous(at, len)
+            }
+            (2, 3) => {
+                let axes = usize::from(rest.u8()?);
+                let at = rest.address()?;
+                let dims: Vec<u64> = (0..axes).map(|_| rest.uint(4)).collect::<Result<_>>()?;
+                self.chunked(&dims, at, Index::First, false)
+            }
+            (2, _) => {
+                let (flags, axes, width) = (rest.u8()?, usize::from(rest.u8()?), rest.u8()?);
+                let dims: Vec<u64> =
+                    (0..axes).map(|_| rest.uint(width.into())).collect::<Result<_>>()?;
+                let index = match rest.u8()? {
+                    1 if flags & 2 != 0 => {
+                        Index::Single { len: Some(rest.length()?), left_out: rest.u32()? }
+                    }
+                    1 => Index::Single { len: None, left_out: 0 },
+                    2 => Index::Implicit,
+                    3 => {
+                        rest.skip(1)?;
+                        Index::Fixed
+                    }
+                    4 => {
+                        rest.skip(5)?;
+                        Index::Extensible
+                    }
+                    5 => {
+                        rest.skip(6)?;
+                        Index::Second
+                    }
+                    _ => return Ok(Place::Unreadable(odd())),
+                };
+                let at = rest.address()?;
+                self.chunked(&dims, at, index, flags & 1 != 0)
+            }
+            (3, _) => Ok(Place::Unreadable(Error::usage("its values lie in other datasets"))),
+            _ => Ok(Place::Unreadable(odd())),
+        }
+    }
+
+    fn contiguous(&self, at: Option<u64>, len: u64) -> Result<Place> {
+        self.plain(at.map(|at| self.meta.place(at)).transpose()?, len)
+    }
+
+    /// Values one after another, from this place in the file on.
+    fn plain(&self, at: Option<u64>, len: u64) -> Result<Place> {
+        let bytes = self.found.bytes();
+        match at {
+            None if len == 0 || bytes <= SMALL => self.filled(),
+            _ if bytes == 0 => self.filled(),
+            None => Ok(unwritten()),
+            Some(_) if len < bytes => {
+                Err(Error::damaged("a dataset has less space than its values take"))
+            }
+            Some(at) => {
+                self.meta.whole.part(at, bytes)?;
+                Ok(Place::Plain { at })
+            }
+        }
+    }
+
+    fn filled(&self) -> Result<Place> {
+        if self.found.bytes() > SMALL {
+            return Ok(unwritten());
+        }
+        let mut value = self.fill.clone();
+        swap(&mut value, self.found.swap);
+        Ok(Place::Filled(value))
+    }
+
+    fn chunked(&self, dims: &[u64], at: Option<u64>, index: Index, bare: bool) -> Result<Place> {
+        let wrong = || Error::damaged("the chunks of a dataset make no sense");
+        let (element, chunk) = dims.split_last().ok_or_else(wrong)?;
+        let size = chunk.iter().try_fold(*element, |n, c| n.checked_mul(*c));
+        let size = size.filter(|size| *size > 0).ok_or_else(wrong)?;
+        if chunk.len() != self.space.shape.len() || *element != self.element.size {
+            return Err(wrong());
+        }
+        let Some(at) = at.filter(|_| self.found.bytes() > 0) else { return self.filled() };
+        let codings = match codings(&self.pipeline) {
+            Ok(codings) if size <= MAX_CHUNK && codings.len() <= 32 => codings,
+            Ok(_) => {
+                return Ok(Place::Unreadable(Error::new(
+                    ErrorKind::Limit,
+                    "its chunks are too large",
+                )));
+            }
+            Err(why) => return Ok(Place::Unreadable(why)),
+        };
+        let (shape, largest) = (&self.space.shape, &self.space.largest);
+        let array = Array { shape, largest, chunk, bytes: size };
+        let mut stored = index::chunks(self.meta, &array, &index, at)?;
+        let recipe = Recipe {
+            shape: shape.clone(),
+            chunk: chunk.to_vec(),
+            swap: self.found.swap,
+            padding: self.fill.clone(),
+            filters: Vec::new(),
+        };
+        recipe.check()?;
+        if bare {
+            let grid = crate::source::grid::Grid::new(shape, chunk, *element);
+            for chunk in stored.iter_mut().filter(|chunk| grid.padded(chunk.index)) {
+                chunk.left_out = u32::MAX;
+            }
+        }
+        let written = stored.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.len));
+        let most = written.saturating_mul(MOST_INFLATED).saturating_add(SMALL);
+        if self.found.bytes() > most || overlap(&stored) {
+            return Ok(unwritten());
+        }
+        let chunks = Chunks::new(recipe, codings, stored, self.meta.whole, self.cache)?;
+        Ok(Place::Chunks(Arc::new(chunks)))
+    }
+}
+
+/// Whether bytes of the file belong to two chunks.
+fn overlap(stored: &[crate::source::chunks::Stored]) -> bool {
+    let mut spans: Vec<(u64, u64)> = stored.iter().map(|chunk| (chunk.at, chunk.len)).collect();
+    spans.sort_unstable();
+    spans.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0)
+}
+
+fn unwritten() -> Place {
+    Place::Unreadable(
+        Error::new(ErrorKind::Limit, "hardly any of its values were ever written")
+            .hint("leave the variable out with --vars"),
+    )
+}

@@ -1,0 +1,179 @@
+//! netCDF in its classic forms: version 1, 64-bit offsets, 64-bit data (CDF-5).
+//!
+//! A head, then the variables, big-endian; those along the record axis lie interleaved, record by
+//! record. Lengths and extents are computed from the shapes, never taken from the head's own sums.
+
+use super::Extent;
+use super::found::{Found, Place};
+use super::spread::Runs;
+use crate::array::{DType, MAX_AXES};
+use crate::error::{Error, Result};
+use crate::store::Blob;
+
+/// No head is longer.
+const MOST_HEAD: u64 = 1 << 28;
+
+pub(super) fn known(start: &[u8]) -> bool {
+    matches!(start, [b'C', b'D', b'F', 1 | 2 | 5, ..])
+}
+
+/// The variables of a file, in its order.
+pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
+    let mut head = Head { whole, bytes: Vec::new(), at: 4, wide: false };
+    let version = head.take_at(3, 1)?[0];
+    head.wide = version == 5;
+    let records = head.count()?;
+    if records == if head.wide { u64::MAX } else { u64::from(u32::MAX) } {
+        return Err(Error::damaged("this netCDF file does not say how many records it has"));
+    }
+    let mut extents = Vec::new();
+    for _ in 0..head.list(10)? {
+        head.name()?;
+        extents.push(head.count()?);
+    }
+    head.attributes()?;
+    let mut variables = Vec::new();
+    for _ in 0..head.list(11)? {
+        let name = head.name()?;
+        let axes = head.count()?;
+        if axes > MAX_AXES as u64 {
+            return Err(Error::damaged("a variable of this netCDF file has too many axes"));
+        }
+        let mut shape = Vec::new();
+        let mut record = false;
+        for axis in 0..axes {
+            let number = head.count()?;
+            let extent = usize::try_from(number).ok().and_then(|n| extents.get(n));
+            let extent = *extent
+                .ok_or_else(|| Error::damaged("a variable has an axis that is not there"))?;
+            record |= axis == 0 && extent == 0;
+            shape.push(if axis == 0 && extent == 0 { records } else { extent });
+        }
+        head.attributes()?;
+        let dtype = number_type(head.number(4)?)?;
+        head.count()?;
+        let at = head.number(if version == 1 { 4 } else { 8 })?;
+        variables.push((name, dtype, shape, record, at));
+    }
+    place(whole, variables)
+}
+
+type Variable = (String, DType, Vec<u64>, bool, u64);
+
+fn place(whole: &Extent, variables: Vec<Variable>) -> Result<Vec<Found>> {
+    let large = || Error::damaged("a variable of this netCDF file is larger than any file");
+    let slab = |dtype: DType, shape: &[u64]| {
+        shape.iter().try_fold(dtype.size(), |n, e| n.checked_mul(*e)).ok_or_else(large)
+    };
+    let mut stride = 0u64;
+    let interleaved = variables.iter().filter(|variable| variable.3).count();
+    for (_, dtype, shape, _, _) in variables.iter().filter(|variable| variable.3) {
+        let len = slab(*dtype, &shape[1..])?;
+        let padded = len.checked_next_multiple_of(4).ok_or_else(large)?;
+        stride =
+            stride.checked_add(if interleaved == 1 { len } else { padded }).ok_or_else(large)?;
+    }
+    let mut all = Vec::new();
+    for (name, dtype, shape, record, at) in variables {
+        let len = match record {
+            true => slab(dtype, &shape[1..])?,
+            false => slab(dtype, &shape)?,
+        };
+        let count = if record { shape[0] } else { 1 };
+        let place = match record && count > 0 && len > 0 {
+            true => Place::Runs(Runs { at, len, stride, count }),
+            false if record || len == 0 => Place::Filled(vec![0]),
+            false => Place::Plain { at },
+        };
+        if let Place::Runs(_) | Place::Plain { .. } = &place {
+            let last = stride.checked_mul(count - 1).and_then(|n| n.checked_add(at));
+            whole.part(last.ok_or_else(large)?, len)?;
+        }
+        all.push(Found::new(&name, dtype, shape, true, place)?);
+    }
+    Ok(all)
+}
+
+fn number_type(code: u64) -> Result<DType> {
+    Ok(match code {
+        1 => DType::I8,
+        2 => DType::Bytes,
+        3 => DType::I16,
+        4 => DType::I32,
+        5 => DType::F32,
+        6 => DType::F64,
+        7 => DType::U8,
+        8 => DType::U16,
+        9 => DType::U32,
+        10 => DType::I64,
+        11 => DType::U64,
+        _ => return Err(Error::damaged(format!("type {code} of netCDF is not known"))),
+    })
+}
+
+/// The head as far as it has been read.
+struct Head<'a> {
+    whole: &'a Extent,
+    bytes: Vec<u8>,
+    at: u64,
+    /// Whether counts take eight bytes.
+    wide: bool,
+}
+
+impl Head<'_> {
+    fn take_at(&mut self, at: u64, len: u64) -> Result<&[u8]> {
+        let end = at.checked_add(len).filter(|end| *end <= MOST_HEAD.min(self.whole.size()));
+        let end = end.ok_or_else(|| Error::damaged("the file ends within its head"))?;
+        let have = self.bytes.len() as u64;
+        if end > have {
+            let want = (end * 2).max(1 << 16).min(self.whole.size());
+            self.bytes.resize(want as usize, 0);
+            self.whole.read_at(have, &mut self.bytes[have as usize..])?;
+        }
+        Ok(&self.bytes[at as usize..end as usize])
+    }
+
+    fn take(&mut self, len: u64) -> Result<&[u8]> {
+        let at = self.at;
+        self.at = at.saturating_add(len);
+        self.take_at(at, len)
+    }
+
+    fn number(&mut self, width: u64) -> Result<u64> {
+        Ok(self.take(width)?.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)))
+    }
+
+    fn count(&mut self) -> Result<u64> {
+        self.number(if self.wide { 8 } else { 4 })
+    }
+
+    /// How many entries a list has; it may be absent.
+    fn list(&mut self, tag: u64) -> Result<u64> {
+        let (found, count) = (self.number(4)?, self.count()?);
+        match found == tag || found == 0 && count == 0 {
+            true => Ok(count),
+            false => Err(Error::damaged("the head of this netCDF file makes no sense")),
+        }
+    }
+
+    fn padded(&mut self, len: u64) -> Result<&[u8]> {
+        let all = len.checked_next_multiple_of(4);
+        let all = all.ok_or_else(|| Error::damaged("the file ends within its head"))?;
+        Ok(&self.take(all)?[..len as usize])
+    }
+
+    fn name(&mut self) -> Result<String> {
+        let len = self.count()?;
+        Ok(String::from_utf8_lossy(self.padded(len)?).into_owned())
+    }
+
+    fn attributes(&mut self) -> Result<()> {
+        for _ in 0..self.list(12)? {
+            self.name()?;
+            let size = number_type(self.number(4)?)?.size();
+            let len = self.count()?.saturating_mul(size);
+            self.padded(len)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,68 @@
+//! The safetensors format: the length of a head, the head in JSON, the values.
+
+use super::Extent;
+use super::found::{Found, Place};
+use crate::array::{DType, MAX_AXES};
+use crate::error::{Error, Result};
+use crate::store::Blob;
+use serde_json::Value;
+
+/// No head is longer.
+const MOST_HEAD: u64 = 1 << 25;
+
+/// The tensors of a file, in its order; none if this is no such file.
+pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>> {
+    let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
+    if len < 2 || len > MOST_HEAD || start[8] != b'{' || len + 8 > whole.size() {
+        return Ok(None);
+    }
+    let mut head = vec![0; len as usize];
+    whole.read_at(8, &mut head)?;
+    let Ok(Value::Object(entries)) = serde_json::from_slice(&head) else { return Ok(None) };
+    let mut all = Vec::new();
+    for (name, entry) in entries.iter().filter(|(name, _)| *name != "__metadata__") {
+        let Some((dtype, shape, from, to)) = tensor(entry) else { return Ok(None) };
+        let at = from.checked_add(8 + len);
+        let at = at.ok_or_else(|| Error::damaged("a tensor is out of the file"))?;
+        let Some(dtype) = dtype else { continue };
+        let found = Found::new(name, dtype, shape, false, Place::Plain { at })?;
+        if to.checked_sub(from) != Some(found.bytes()) {
+            return Err(
+                Error::damaged("a tensor has another size than its shape asks for").at(name)
+            );
+        }
+        whole.part(at, found.bytes())?;
+        all.push((at, found));
+    }
+    all.sort_by_key(|(at, _)| *at);
+    Ok(Some(all.into_iter().map(|(_, found)| found).collect()))
+}
+
+/// Type (none if it has no whole bytes), shape, and where it begins and ends.
+fn tensor(entry: &Value) -> Option<(Option<DType>, Vec<u64>, u64, u64)> {
+    let dtype = match entry.get("dtype")?.as_str()? {
+        "BOOL" => Some(DType::Bool),
+        "U8" | "F8_E4M3" | "F8_E5M2" | "F8_E8M0" => Some(DType::U8),
+        "I8" => Some(DType::I8),
+        "U16" => Some(DType::U16),
+        "I16" => Some(DType::I16),
+        "U32" => Some(DType::U32),
+        "I32" => Some(DType::I32),
+        "U64" => Some(DType::U64),
+        "I64" => Some(DType::I64),
+        "F16" => Some(DType::F16),
+        "BF16" => Some(DType::BF16),
+        "F32" => Some(DType::F32),
+        "F64" => Some(DType::F64),
+        "C64" => Some(DType::C64),
+        _ => None,
+    };
+    let numbers = |value: &Value| -> Option<Vec<u64>> {
+        value.as_array()?.iter().map(Value::as_u64).collect()
+    };
+    let shape = numbers(entry.get("shape")?).filter(|shape| shape.len() <= MAX_AXES)?;
+    match numbers(entry.get("data_offsets")?)?[..] {
+        [from, to] => Some((dtype, shape, from, to)),
+        _ => None,
+    }
+}
