@@ -26,7 +26,7 @@ pub struct RawOptions {
 }
 
 impl RawOptions {
-    fn raw(&self) -> Option<RawType> {
+    pub fn raw(&self) -> Option<RawType> {
         self.dtype.map(|dtype| RawType { dtype, shape: self.shape.clone() })
     }
 }

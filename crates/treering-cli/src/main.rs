@@ -4,6 +4,7 @@ mod bench;
 mod commands;
 mod compare;
 mod demo;
+mod files;
 mod output;
 
 use clap::{Parser, Subcommand};
@@ -79,6 +80,10 @@ enum Command {
         /// The name of the new run.
         new: String,
     },
+    /// Takes in checkpoint files that a program wrote itself, as the checkpoint of a step.
+    Ingest(files::IngestArguments),
+    /// Gives files back that were taken in, byte for byte.
+    Export(files::ExportArguments),
     /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different.
     Compare(compare::CompareOptions),
     /// Makes trees and sketches for data that has none, so that comparing it reads little.
@@ -118,6 +123,8 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::Compare(options) => return compare::run(&options, json),
         Command::Golden { command } => return compare::golden(&command, json),
         Command::Tree(arguments) => compare::tree(&arguments, json),
+        Command::Ingest(arguments) => files::ingest(&arguments, json),
+        Command::Export(arguments) => files::export(&arguments, json),
         Command::Demo { keep } => demo::run(keep, json),
         Command::Ls { place, all } => commands::ls(&place, all, json),
         Command::Show { place } => commands::show(&place, json),

@@ -395,7 +395,7 @@ impl Side for StoredSide {
         };
         let mut entries = Vec::new();
         for (at, variable) in checkpoint.manifest().variables.iter().enumerate() {
-            if !variable.description.name.starts_with(TREE_PREFIX) {
+            if !variable.is_hidden() {
                 entries.push(Entry {
                     rank: variable.rank,
                     description: variable.description.clone(),

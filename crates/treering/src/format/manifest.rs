@@ -176,6 +176,16 @@ pub struct VariableEntry {
     pub trees: Vec<TreeRef>,
 }
 
+/// What begins the names of variables that are no program's: trees, and records of files.
+pub const HIDDEN: &str = "treering:";
+
+impl VariableEntry {
+    /// Whether it is no variable of the program.
+    pub fn is_hidden(&self) -> bool {
+        self.description.name.starts_with(HIDDEN)
+    }
+}
+
 /// How the bytes of a checkpoint divide, and how long the program was held up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {

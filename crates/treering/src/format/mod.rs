@@ -8,14 +8,16 @@
 
 mod bytes;
 mod delta;
+mod file;
 mod manifest;
 mod names;
 mod pack;
 mod skeleton;
 mod tree;
 
+pub use file::{FILE_PREFIX, FileRecord, check_file_name};
 pub use manifest::{
-    Group, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
+    Group, HIDDEN, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
 };
 pub use names::{Names, PackName, check_run_name};
 pub use pack::{Footer, Frame, RAW, Seal, VariableDelta};

@@ -134,11 +134,7 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
         abandoned: !line.contains(&m.sequence),
         full_bytes: m.full_bytes(),
         stored_bytes: added_bytes(m),
-        variables: m
-            .variables
-            .iter()
-            .filter(|v| !v.description.name.starts_with(TREE_PREFIX))
-            .count() as u64,
+        variables: m.variables.iter().filter(|v| !v.is_hidden()).count() as u64,
         stats: m.stats,
     };
     manifests.iter().map(info).collect()
@@ -193,7 +189,7 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
             bounds: Vec::new(),
         }
     };
-    let data = manifest.variables.iter().filter(|v| !v.description.name.starts_with(TREE_PREFIX));
+    let data = manifest.variables.iter().filter(|v| !v.is_hidden());
     let mut variables: Vec<VariableInfo> = data.map(info).collect();
     for variable in &mut variables {
         let own = trees.extract_if(.., |(rank, tree, _)| {

@@ -3,6 +3,7 @@
 //! Everything here works on any store, beside running programs: reading needs no lock, and removing
 //! leaves alone whatever a living writer may still refer to.
 
+mod export;
 mod info;
 mod place;
 mod prune;
@@ -10,6 +11,7 @@ mod sides;
 mod trees;
 mod verify;
 
+pub use export::Exported;
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;
 pub use prune::{Keep, PrunePlan};

@@ -1,5 +1,6 @@
 //! What lasts from one checkpoint to the next behind the program.
 
+use super::Key;
 use crate::codec::{Chooser, Encoding};
 use crate::lineage::{Habit, Record};
 use crate::merkle::Tree;
@@ -8,10 +9,10 @@ use std::collections::HashMap;
 /// The record of this epoch, the tree of each variable, and what was learned about each.
 pub(crate) struct Keeper {
     pub(crate) record: Record,
-    pub(crate) trees: HashMap<String, Tree>,
+    pub(crate) trees: HashMap<Key, Tree>,
     /// Whether content repeats within whole checkpoints, and whether deltas repeat what is stored:
     /// a field may be constant in large parts although whatever changes in it is new.
-    repeats: HashMap<(String, bool), Habit>,
+    repeats: HashMap<(Key, bool), Habit>,
     /// By which chains which variables are encoded.
     pub(crate) chooser: Chooser,
 }
@@ -33,13 +34,13 @@ impl Keeper {
     }
 
     /// Whether to look for moved chunks of a variable this time.
-    pub(crate) fn look(&mut self, name: &str, whole: bool) -> bool {
-        self.repeats.entry((name.to_string(), whole)).or_default().look()
+    pub(crate) fn look(&mut self, variable: &Key, whole: bool) -> bool {
+        self.repeats.entry((variable.clone(), whole)).or_default().look()
     }
 
     /// Learns from how many of the looked-up bytes were moved.
-    pub(crate) fn learn(&mut self, name: &str, whole: bool, moved: u64, looked_up: u64) {
-        if let Some(habit) = self.repeats.get_mut(&(name.to_string(), whole))
+    pub(crate) fn learn(&mut self, variable: &Key, whole: bool, moved: u64, looked_up: u64) {
+        if let Some(habit) = self.repeats.get_mut(&(variable.clone(), whole))
             && looked_up >= 1 << 16
         {
             habit.observe(moved * 100 >= looked_up);
@@ -47,8 +48,8 @@ impl Keeper {
     }
 
     /// Forgets variables that are not in the checkpoint any more.
-    pub(crate) fn retain(&mut self, kept: impl Fn(&str) -> bool) {
-        self.trees.retain(|name, _| kept(name));
-        self.repeats.retain(|(name, _), _| kept(name));
+    pub(crate) fn retain(&mut self, kept: impl Fn(&Key) -> bool) {
+        self.trees.retain(|variable, _| kept(variable));
+        self.repeats.retain(|(variable, _), _| kept(variable));
     }
 }

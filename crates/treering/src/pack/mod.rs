@@ -39,10 +39,20 @@ pub(crate) struct Strip {
     pub(crate) offset: usize,
 }
 
+/// Rank and name of a variable.
+pub(crate) type Key = (u32, String);
+
 /// A variable of the checkpoint that is being packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Packed {
+    pub(crate) rank: u32,
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) nature: Nature,
+}
+
+impl Packed {
+    fn key(&self) -> Key {
+        (self.rank, self.name.clone())
+    }
 }

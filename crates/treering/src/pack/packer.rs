@@ -14,7 +14,6 @@ use std::ops::Range;
 pub(crate) struct Plan {
     pub(crate) run: String,
     pub(crate) name: PackName,
-    pub(crate) rank: u32,
     /// Its position in the epoch.
     pub(crate) ordinal: u32,
     /// The seal of the pack before it in the epoch.
@@ -125,7 +124,7 @@ impl<'a> Packer<'a> {
         self.write(keeper, cuts, sink)?;
         for variable in &self.plan.variables {
             // Also those of which nothing changed but the length.
-            let tree = keeper.trees.entry(variable.name.clone()).or_default();
+            let tree = keeper.trees.entry(variable.key()).or_default();
             tree.update(bough_count(self.plan.chunk.count(variable.bytes)), &[]);
         }
         let all: u64 = self.plan.variables.iter().map(|v| v.bytes).sum();
@@ -149,7 +148,7 @@ impl<'a> Packer<'a> {
         }
         self.close(keeper);
         let look = self.plan.method.finds_moved()
-            && keeper.look(&self.plan.variables[at].name, self.plan.ordinal == 0);
+            && keeper.look(&self.plan.variables[at].key(), self.plan.ordinal == 0);
         self.open = Some(OpenVariable {
             at,
             base: self.offset,
@@ -168,13 +167,13 @@ impl<'a> Packer<'a> {
         };
         let variable = &self.plan.variables[open.at];
         let chunks = self.plan.chunk.count(variable.bytes);
-        let tree = keeper.trees.entry(variable.name.clone()).or_default();
+        let tree = keeper.trees.entry(variable.key()).or_default();
         tree.update(bough_count(chunks), &open.boughs);
         if open.look {
-            keeper.learn(&variable.name, self.plan.ordinal == 0, open.moved, open.looked_up);
+            keeper.learn(&variable.key(), self.plan.ordinal == 0, open.moved, open.looked_up);
         }
         self.deltas.push(VariableDelta {
-            rank: self.plan.rank,
+            rank: variable.rank,
             name: variable.name.clone(),
             chunk: self.plan.chunk,
             bytes: variable.bytes,
@@ -255,7 +254,7 @@ impl<'a> Packer<'a> {
         cuts: &mut Vec<Cut<'b>>,
     ) {
         let all: usize = fresh.iter().map(|range| range.len()).sum();
-        let kind = (self.plan.variables[variable].bytes >= SMALL).then_some(variable);
+        let kind = self.kind_of(variable);
         if self.kind != kind && (all >= LITTLE || self.partial.len() >= LITTLE) {
             self.flush(cuts);
         }
@@ -280,6 +279,18 @@ impl<'a> Packer<'a> {
                 }
             }
         }
+    }
+
+    /// The first of those variables next to this one that are like it, unless it is small.
+    fn kind_of(&self, variable: usize) -> Kind {
+        let all = &self.plan.variables;
+        let this = &all[variable];
+        if this.bytes < SMALL {
+            return None;
+        }
+        let like = |other: &&Packed| other.name == this.name && other.nature == this.nature;
+        let before = all[..variable].iter().rev().take_while(like).count();
+        Some(variable - before)
     }
 
     /// Makes a frame of what there is.

@@ -34,7 +34,7 @@ pub(super) fn check(variables: &[Variable]) -> Result<()> {
     let mut names = HashSet::new();
     for variable in variables {
         variable.check()?;
-        if variable.description.name.starts_with("treering:") {
+        if variable.description.name.starts_with(crate::format::HIDDEN) {
             return Err(Error::usage(format!(
                 "names that begin with treering: are taken, as in {:?}",
                 variable.description.name

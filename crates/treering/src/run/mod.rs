@@ -7,6 +7,8 @@
 //! next checkpoint starts a new epoch, which needs nothing of what was lost.
 
 mod capture;
+mod commit;
+mod ingest;
 mod mover;
 mod open;
 mod options;
@@ -16,6 +18,7 @@ mod staging;
 mod trees;
 mod worker;
 
+pub use ingest::{Ingest, IngestSettings, RankFile};
 pub use options::{Options, Overload};
 pub use save::Save;
 

@@ -1,5 +1,6 @@
 //! Behind the program: decide what is new, encode it, write the pack, commit the manifest.
 
+use super::commit::LogWriter;
 use super::mover::Mover;
 use super::open::Opened;
 use super::options::Options;
@@ -9,14 +10,13 @@ use crate::array::Description;
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Footer, Group, Kind, LogEntry, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry,
-    header,
+    Footer, Group, Kind, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry, header,
 };
 use crate::lineage::{ChunkSize, MAX_PACKS, Method};
 use crate::merkle::{Digest, Hasher, Tree};
 use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
-use crate::restore::{Checkpoint, Log, Restored};
-use crate::store::{Put, Store};
+use crate::restore::{Checkpoint, Restored};
+use crate::store::Put;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -87,16 +87,12 @@ impl Worker {
             None => None,
         };
         let mut saver = Saver {
-            store: opened.store.clone(),
-            first: options.node.clone().unwrap_or_else(|| options.shared.clone()),
-            run: options.run.clone(),
+            log: LogWriter::new(options, opened),
             chunk: options.chunk,
             method: options.method,
             keeper: Keeper::new(options.record, options.encoding),
             base: None,
             parent: None,
-            writer: opened.writer,
-            sequence: opened.writer,
             attempt: 0,
             shared: shared.clone(),
             staging: staging.clone(),
@@ -179,19 +175,12 @@ impl Drop for Worker {
 
 /// The worker's end.
 struct Saver {
-    /// All tiers, for reading.
-    store: Arc<dyn Store>,
-    /// The tier that saves go to first.
-    first: Arc<dyn Store>,
-    run: String,
+    log: LogWriter,
     chunk: ChunkSize,
     method: Method,
     keeper: Keeper,
     base: Option<Base>,
     parent: Option<Origin>,
-    writer: u64,
-    /// The newest sequence number that is in use.
-    sequence: u64,
     attempt: u64,
     shared: Arc<Shared>,
     staging: Staging,
@@ -208,7 +197,8 @@ impl Saver {
                 Message::Begin(begin) => self.save(begin, messages),
                 Message::Resume { base, parent, trees, costs } => {
                     self.keeper.begin_epoch();
-                    self.keeper.trees = trees.into_iter().collect();
+                    let trees = trees.into_iter().map(|(name, tree)| ((0, name), tree));
+                    self.keeper.trees = trees.collect();
                     self.base = base;
                     self.parent = Some(parent);
                     self.shared.whole.store(costs.first().copied().unwrap_or(0), Ordering::SeqCst);
@@ -246,7 +236,7 @@ impl Saver {
         match outcome {
             Ok(manifest) => self.hand_on(begin, manifest),
             Err(error) => {
-                let error = error.at(format!("{}@{}", self.run, begin.step));
+                let error = error.at(format!("{}@{}", self.log.run, begin.step));
                 self.base = None;
                 self.keeper.begin_epoch();
                 self.shared.lost.store(true, Ordering::SeqCst);
@@ -287,9 +277,9 @@ impl Saver {
             self.keeper.trees.clear();
         }
         self.mover.as_ref().map_or(Ok(()), Mover::check)?;
-        let name = PackName { writer: self.writer, attempt: self.attempt, group: 0 };
+        let name = PackName { writer: self.log.writer, attempt: self.attempt, group: 0 };
         self.attempt += 1;
-        let mut put = self.first.put(&Names::new(&self.run).pack(name))?;
+        let mut put = self.log.first.put(&Names::new(&self.log.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
         let plan = self.plan(begin, name, base.as_ref())?;
         let packed = self.pack(plan, begin, messages, ended, put.as_mut())?;
@@ -299,7 +289,7 @@ impl Saver {
         put.finish()?;
         stats.blocked_ns = ended.map_or(0, |(_, blocked)| blocked.as_nanos() as u64);
         let manifest = self.manifest(begin, base, name, seal, stats);
-        let manifest = self.commit(manifest)?;
+        let manifest = self.log.commit(manifest)?;
         let cost = footer.restore_cost();
         match footer.ordinal {
             0 => self.shared.whole.store(cost, Ordering::SeqCst),
@@ -316,14 +306,14 @@ impl Saver {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
         let variables = begin.variables.iter().map(|d| Packed {
+            rank: 0,
             name: d.name.clone(),
             bytes: d.bytes().unwrap_or(0),
             nature: Nature::of(d),
         });
         Ok(Plan {
-            run: self.run.clone(),
+            run: self.log.run.clone(),
             name,
-            rank: 0,
             ordinal: ordinal as u32,
             parent: base.map(|b| b.group.seal),
             chunk: self.chunk,
@@ -374,13 +364,13 @@ impl Saver {
         stats: Stats,
     ) -> Manifest {
         let described: HashSet<&str> = begin.variables.iter().map(|d| d.name.as_str()).collect();
-        self.keeper.retain(|name| described.contains(name));
-        let sequence = self.sequence + 1;
+        self.keeper.retain(|(_, name)| described.contains(name.as_str()));
+        let sequence = self.log.sequence + 1;
         let (mut group, epoch) = match base {
             Some(base) => (base.group, base.epoch),
             None => (Group { packs: Vec::new(), seal }, Origin { run: None, sequence }),
         };
-        group.push(&self.run, name, seal);
+        group.push(&self.log.run, name, seal);
         let variables = begin.variables.iter().map(|description| VariableEntry {
             rank: 0,
             group: 0,
@@ -392,7 +382,7 @@ impl Saver {
         });
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Manifest {
-            run: self.run.clone(),
+            run: self.log.run.clone(),
             sequence,
             step: begin.step,
             time: time.as_millis() as u64,
@@ -408,36 +398,7 @@ impl Saver {
 
     fn root(&self, description: &Description) -> Digest {
         let bytes = description.bytes().unwrap_or(0);
-        let tree = self.keeper.trees.get(&description.name);
+        let tree = self.keeper.trees.get(&(0, description.name.clone()));
         tree.map_or_else(|| Tree::default().root(bytes), |tree| tree.root(bytes))
-    }
-
-    /// Commits under the next sequence number. If that is taken, either somebody else has the run
-    /// now, or an earlier commit of ours came through although it was reported as failed.
-    fn commit(&mut self, mut manifest: Manifest) -> Result<Manifest> {
-        let names = Names::new(&self.run);
-        loop {
-            if self.first.commit(&names.entry(manifest.sequence), &manifest.write())? {
-                self.sequence = manifest.sequence;
-                return Ok(manifest);
-            }
-            let log = Log::read(self.store.clone(), &self.run)?;
-            let ours = match log.entry(manifest.sequence)? {
-                LogEntry::Manifest(other) => {
-                    let last = other.groups.iter().flat_map(|g| g.packs.last()).next();
-                    last.is_some_and(|range| range.writer == self.writer && range.run == self.run)
-                }
-                LogEntry::Opening(_) => false,
-            };
-            if !ours {
-                return Err(Error::new(ErrorKind::Busy, "another process has taken this run over")
-                    .hint("end this one; it must not write any more"));
-            }
-            let begins_epoch = manifest.epoch == Origin { run: None, sequence: manifest.sequence };
-            manifest.sequence += 1;
-            if begins_epoch {
-                manifest.epoch.sequence = manifest.sequence;
-            }
-        }
     }
 }

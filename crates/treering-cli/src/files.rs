@@ -1,0 +1,228 @@
+//! The commands that take in files that a program wrote itself, and give them back.
+
+use crate::compare::RawOptions;
+use crate::output;
+use regex::Regex;
+use std::path::{Path, PathBuf};
+use treering::library::Place;
+use treering::{Aim, Encoding, Error, Ingest, IngestSettings, Library, Options, RankFile, Result};
+
+#[derive(clap::Args)]
+pub struct IngestArguments {
+    /// Where to keep them: STORE#RUN@STEP.
+    place: String,
+    /// Files, or folders of files.
+    #[arg(required = true)]
+    files: Vec<PathBuf>,
+    /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)';
+    /// the last number in the name unless told.
+    #[arg(long, value_name = "REGEX")]
+    rank: Option<String>,
+    /// How many ranks share a pack.
+    #[arg(long, value_name = "N", default_value_t = 32)]
+    ranks_per_pack: u32,
+    /// What encoding is to be good at.
+    #[arg(long, value_enum, default_value_t = AimName::Balanced)]
+    aim: AimName,
+    #[command(flatten)]
+    raw: RawOptions,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum AimName {
+    Smallest,
+    Balanced,
+    Fastest,
+}
+
+impl AimName {
+    fn aim(self) -> Aim {
+        match self {
+            AimName::Smallest => Aim::Smallest,
+            AimName::Balanced => Aim::Balanced,
+            AimName::Fastest => Aim::Fastest,
+        }
+    }
+}
+
+fn names_a_step(place: &str) -> Result<(Place, String, u64)> {
+    let place = Place::parse(place)?;
+    match (place.run.clone(), place.step) {
+        (Some(run), Some(step)) => Ok((place, run, step)),
+        _ => Err(Error::usage(format!("{place} names no step")).hint("write STORE#RUN@STEP")),
+    }
+}
+
+/// Takes files in as the checkpoint of a step.
+pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
+    let (place, run, step) = names_a_step(&arguments.place)?;
+    let files = rank_files(&arguments.files, arguments.rank.as_deref())?;
+    let encoding = Encoding::Best(arguments.aim.aim());
+    let options = Options::directory(&place.store, &run).encoding(encoding);
+    let settings =
+        IngestSettings { ranks_per_pack: arguments.ranks_per_pack, raw: arguments.raw.raw() };
+    let bar = output::progress("taking in");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let manifest = Ingest::open(options, settings)?.take(step, &files, &told)?;
+    bar.finish_and_clear();
+    let sizes = files.iter().filter_map(|file| std::fs::metadata(&file.path).ok());
+    let size: u64 = sizes.map(|meta| meta.len()).sum();
+    let stored: u64 = manifest.groups.iter().map(|group| group.seal.size).sum();
+    let stored = stored + manifest.write().len() as u64;
+    let ranks = files.iter().map(|file| file.rank).collect::<std::collections::BTreeSet<_>>();
+    if json {
+        return output::json(&serde_json::json!({
+            "place": arguments.place, "files": files.len(), "ranks": ranks, "bytes": size,
+            "stored_bytes": stored, "packs": manifest.groups.len(), "sequence": manifest.sequence,
+        }));
+    }
+    output::line(format!(
+        "{}: {} of {} ({}) in {} of {} ({})",
+        arguments.place,
+        output::count(files.len() as u64, "file"),
+        output::count(ranks.len() as u64, "rank"),
+        output::bytes(size),
+        output::count(manifest.groups.len() as u64, "pack"),
+        output::bytes(stored),
+        output::ratio(size, stored),
+    ));
+    Ok(())
+}
+
+/// The files of all arguments, each with its rank and its name below the folder it was found in.
+fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<RankFile>> {
+    let pattern = match pattern {
+        None => None,
+        Some(text) => {
+            let bad = |why: String| {
+                Error::usage(format!("{text:?} tells no rank: {why}"))
+                    .hint("write a regular expression with one group, such as 'rank(\\d+)'")
+            };
+            let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
+            if pattern.captures_len() != 2 {
+                return Err(bad("it has not one group".into()));
+            }
+            Some(pattern)
+        }
+    };
+    let mut files = Vec::new();
+    for argument in arguments {
+        let found = match argument.is_dir() {
+            true => treering::source::files(argument)?.files,
+            false => vec![argument.clone()],
+        };
+        for path in found {
+            let inside = match argument.is_dir() {
+                true => path.strip_prefix(argument).unwrap_or(&path),
+                false => Path::new(path.file_name().unwrap_or_default()),
+            };
+            let Some(name) = inside.to_str() else {
+                return Err(Error::usage(format!("the name of {} is no text", path.display()))
+                    .hint("rename it"));
+            };
+            files.push(with_rank(name, &path, pattern.as_ref())?);
+        }
+    }
+    Ok(files)
+}
+
+fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFile> {
+    let place = match pattern {
+        Some(pattern) => {
+            let mut found = pattern.captures_iter(name);
+            let group = found.next().and_then(|captures| captures.get(1)).map(|g| g.range());
+            let Some(group) = group else {
+                return Err(Error::usage(format!("{pattern} does not match {name:?}"))
+                    .hint("every file needs a rank"));
+            };
+            if found.next().is_some() {
+                return Err(Error::usage(format!("{pattern} matches {name:?} twice"))
+                    .hint("write a pattern that matches the rank only"));
+            }
+            Some(group)
+        }
+        None => last_number(name),
+    };
+    let Some(place) = place else {
+        let (name, like) = (name.to_string(), name.to_string());
+        return Ok(RankFile { rank: 0, path: path.into(), name, like });
+    };
+    let rank = name[place.clone()].parse().map_err(|_| {
+        Error::usage(format!("{:?} in {name:?} is no rank", &name[place.clone()]))
+            .hint("say with --rank how the rank stands in the name")
+    })?;
+    let like = format!("{}{{rank}}{}", &name[..place.start], &name[place.end..]);
+    Ok(RankFile { rank, path: path.into(), name: name.to_string(), like })
+}
+
+/// The last number in a name; that of an extension such as `.h5` does not count, unless it is nothing
+/// but a number.
+fn last_number(name: &str) -> Option<std::ops::Range<usize>> {
+    let end = match name.rfind('.') {
+        Some(dot) if dot + 1 < name.len() && !name[dot + 1..].contains('/') => {
+            let number = name[dot + 1..].bytes().all(|b| b.is_ascii_digit());
+            if number { name.len() } else { dot }
+        }
+        _ => name.len(),
+    };
+    let bytes = name.as_bytes();
+    let last = (0..end).rev().find(|at| bytes[*at].is_ascii_digit())?;
+    let first = (0..=last).rev().take_while(|at| bytes[*at].is_ascii_digit()).last()?;
+    Some(first..last + 1)
+}
+
+#[derive(clap::Args)]
+pub struct ExportArguments {
+    /// STORE#RUN (the newest) or STORE#RUN@STEP.
+    place: String,
+    /// The folder to write to.
+    #[arg(long, value_name = "DIR")]
+    to: PathBuf,
+    /// Only files of this rank; may be given several times.
+    #[arg(long, value_name = "RANK")]
+    rank: Vec<u32>,
+}
+
+/// Gives files back.
+pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
+    let place = Place::parse(&arguments.place)?;
+    let Some(run) = &place.run else {
+        return Err(Error::usage(format!("{place} names no run")).hint("write STORE#RUN@STEP"));
+    };
+    let library = Library::open(&place.store)?;
+    let files = library.export(run, place.step, &arguments.rank, &arguments.to)?;
+    if json {
+        return output::json(&serde_json::json!({ "files": files }));
+    }
+    let bytes = files.iter().map(|file| file.bytes).sum();
+    output::line(format!(
+        "{} of {} in {}",
+        output::count(files.len() as u64, "file"),
+        output::bytes(bytes),
+        arguments.to.display()
+    ));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_the_last_number_of_a_name() {
+        let rank = |name: &str| {
+            let file = with_rank(name, Path::new(name), None).unwrap();
+            (file.rank, file.like)
+        };
+        assert_eq!(rank("state.0003.h5"), (3, "state.{rank}.h5".into()));
+        assert_eq!(rank("step10_rank7.nc"), (7, "step10_rank{rank}.nc".into()));
+        assert_eq!(rank("restart.0012"), (12, "restart.{rank}".into()));
+        assert_eq!(rank("state.h5"), (0, "state.h5".into()));
+        assert_eq!(rank("proc4/state.h5"), (4, "proc{rank}/state.h5".into()));
+        assert_eq!(rank("v1.2/state"), (2, "v1.{rank}/state".into()));
+        assert!(with_rank("x99999999999", Path::new("x"), None).is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! A foreign file of a checkpoint: what it was called, and how it is made of variables.
+
+use super::bytes::{Reader, Writer};
+use super::skeleton::Skeleton;
+use crate::error::{Error, Result};
+use std::path::{Component, Path};
+
+const MAGIC: &[u8; 8] = b"TREEFILE";
+
+/// The record of a file; it is kept as a variable whose name begins with this.
+pub const FILE_PREFIX: &str = "treering:file:";
+
+/// What is kept of a file beside the values of its fields.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileRecord {
+    /// Its name: a path below the folder it was taken from.
+    pub name: String,
+    /// Its format, in a word.
+    pub format: String,
+    /// Its permissions.
+    pub mode: u32,
+    /// When it was written, in nanoseconds since 1970.
+    pub modified: u64,
+    /// The variables that hold its fields, in their order.
+    pub fields: Vec<String>,
+    /// How the file is made of them.
+    pub skeleton: Skeleton,
+}
+
+impl FileRecord {
+    /// The bytes of the record.
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Writer::file(MAGIC);
+        out.string(&self.name);
+        out.string(&self.format);
+        out.int(u64::from(self.mode));
+        out.int(self.modified);
+        out.int(self.fields.len() as u64);
+        self.fields.iter().for_each(|field| out.string(field));
+        out.bytes(&self.skeleton.write());
+        out.sealed()
+    }
+
+    /// Reads a record.
+    pub fn parse(bytes: &[u8]) -> Result<FileRecord> {
+        let mut reader = Reader::file(bytes, MAGIC, "record of a file")?;
+        let record = FileRecord {
+            name: reader.string()?,
+            format: reader.string()?,
+            mode: reader.u32()?,
+            modified: reader.int()?,
+            fields: (0..reader.count()?).map(|_| reader.string()).collect::<Result<_>>()?,
+            skeleton: Skeleton::parse(reader.bytes()?)?,
+        };
+        reader.end()?;
+        check_file_name(&record.name)?;
+        Ok(record)
+    }
+}
+
+/// Refuses names that would lead out of the folder that files are written to.
+pub fn check_file_name(name: &str) -> Result<()> {
+    let inside = |part: Component| matches!(part, Component::Normal(_));
+    let plain = Path::new(name).components().all(inside) && !name.is_empty();
+    match plain && !name.contains('\0') {
+        true => Ok(()),
+        false => Err(Error::usage(format!("{name:?} is no name of a file below a folder"))
+            .hint("names must be relative, without . and ..")),
+    }
+}

@@ -1,0 +1,452 @@
+//! Checkpoints made of files that a program wrote itself.
+//!
+//! Every file is taken apart into fields and a skeleton. The fields of all ranks of a group go into
+//! one pack, those that are like each other (same path, name, type and class) side by side, so that
+//! they are encoded together. Nothing is in memory but a few batches: one thread reads ahead while the
+//! others hash and encode. What a file of an earlier step of this process held already is found by its
+//! digests and not stored again.
+
+use super::commit::LogWriter;
+use super::open;
+use super::options::Options;
+use crate::array::{DType, Description, Shape};
+use crate::codec::Nature;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{
+    FILE_PREFIX, FileRecord, Footer, Group, Kind, Manifest, Names, Origin, PackName, Stats,
+    VariableEntry, check_file_name, header,
+};
+use crate::lineage::{Changed, MAX_PACKS};
+use crate::merkle::{BOUGH, Hasher, Tree};
+use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
+use crate::restore::Log;
+use crate::source::{self, Anatomy, RawType};
+use crate::store::{Blob, Lock};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// How many bytes are read at a time, and how many a strip has.
+const BATCH: usize = 16 << 20;
+const STRIP: usize = 1 << 20;
+/// How many batches wait to be packed.
+const AHEAD: usize = 2;
+/// How much memory the record of stored chunks may take for all groups.
+const RECORD: u64 = 256 << 20;
+
+/// A file of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct RankFile {
+    /// The rank that wrote it.
+    pub rank: u32,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is called in the checkpoint: a path below a folder.
+    pub name: String,
+    /// The same without what tells its rank, so that like files of all ranks are called the same.
+    pub like: String,
+}
+
+/// How files are taken in.
+#[derive(Clone, Debug)]
+pub struct IngestSettings {
+    /// How many ranks share a pack.
+    pub ranks_per_pack: u32,
+    /// What raw files hold; without it, what is not understood is kept as bytes.
+    pub raw: Option<RawType>,
+}
+
+impl Default for IngestSettings {
+    fn default() -> Self {
+        IngestSettings { ranks_per_pack: 32, raw: None }
+    }
+}
+
+/// Takes files in as the checkpoints of a run.
+pub struct Ingest {
+    options: Options,
+    settings: IngestSettings,
+    log: LogWriter,
+    hasher: Hasher,
+    /// The groups of the open epoch, and its ranks.
+    groups: Vec<GroupState>,
+    ranks: Vec<u32>,
+    epoch: Option<Origin>,
+    parent: Option<Origin>,
+    attempt: u64,
+    /// What restoring the first checkpoint of the epoch costs, and what the others add.
+    whole: u64,
+    deltas: u64,
+    _lock: Lock,
+}
+
+struct GroupState {
+    keeper: Keeper,
+    packs: Option<Group>,
+}
+
+/// A variable that is to be packed.
+struct Input {
+    rank: u32,
+    description: Description,
+    bytes: Source,
+}
+
+enum Source {
+    Blob(std::sync::Arc<dyn Blob>),
+    Held(Vec<u8>),
+}
+
+impl Source {
+    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        match self {
+            Source::Blob(blob) => blob.read_at(offset, out),
+            Source::Held(bytes) => {
+                out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Bytes of some strips.
+struct Batch {
+    strips: Vec<Strip>,
+    bytes: Vec<u8>,
+}
+
+impl Ingest {
+    /// Takes the run, as [`super::Run::open`] does.
+    pub fn open(options: Options, settings: IngestSettings) -> Result<Ingest> {
+        if settings.ranks_per_pack == 0 {
+            return Err(Error::usage("a pack needs one rank at least"));
+        }
+        let opened = open::open(&options)?;
+        let log = Log::read(opened.store.clone(), &options.run)?;
+        let newest = log.manifests().0.pop();
+        let parent = newest.map(|m| Origin { run: None, sequence: m.sequence });
+        Ok(Ingest {
+            log: LogWriter::new(&options, &opened),
+            hasher: Hasher::new(opened.seed),
+            options,
+            settings,
+            groups: Vec::new(),
+            ranks: Vec::new(),
+            epoch: None,
+            parent,
+            attempt: 0,
+            whole: 0,
+            deltas: 0,
+            _lock: opened.lock,
+        })
+    }
+
+    /// Takes in a set of files as the checkpoint of a step; `told` hears of bytes that were packed.
+    pub fn take(
+        &mut self,
+        step: u64,
+        files: &[RankFile],
+        told: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Manifest> {
+        let outcome = self.save(step, files, told);
+        if outcome.is_err() {
+            // The next checkpoint builds on nothing that may not be there.
+            self.epoch = None;
+        }
+        outcome
+    }
+
+    fn save(
+        &mut self,
+        step: u64,
+        files: &[RankFile],
+        told: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Manifest> {
+        check(files)?;
+        let raw = self.settings.raw.as_ref();
+        let anatomies: Vec<Anatomy> = files
+            .par_iter()
+            .map(|file| source::take_apart(&file.path, raw))
+            .collect::<Result<_>>()?;
+        let inputs = inputs(files, &anatomies)?;
+        let ranks: Vec<u32> = inputs.keys().copied().collect();
+        if self.epoch.is_none() || ranks != self.ranks || self.epoch_is_over() {
+            self.begin_epoch(&ranks);
+        }
+        let per_pack = self.settings.ranks_per_pack as usize;
+        let groups = ranks.chunks(per_pack).map(|ranks| {
+            let all = ranks.iter().flat_map(|rank| &inputs[rank]);
+            let mut all: Vec<&Input> = all.collect();
+            // Likeness: name, type, class; then ranks in their order.
+            all.sort_by_key(|i| (&i.description.name, i.description.dtype.name(), i.rank));
+            all
+        });
+        let groups: Vec<Vec<&Input>> = groups.collect();
+        let total = groups.iter().flatten().map(|input| input.len()).sum();
+        let mut done = 0;
+        let (mut stats, mut cost, mut packs) = (Stats::default(), 0, Vec::new());
+        for (number, group) in groups.iter().enumerate() {
+            let (footer, added, seal) = self.pack(number, group, &mut |bytes| {
+                done += bytes;
+                told(done, total);
+            })?;
+            stats.same_bytes += added.same_bytes;
+            stats.moved_bytes += added.moved_bytes;
+            stats.new_bytes += added.new_bytes;
+            cost += footer.restore_cost();
+            let state = &self.groups[number];
+            let mut group = state.packs.clone().unwrap_or(Group { packs: Vec::new(), seal });
+            group.push(&self.log.run, footer.name, seal);
+            packs.push(group);
+        }
+        self.attempt += 1;
+        anatomies.iter().try_for_each(Anatomy::unchanged)?;
+        let manifest = self.manifest(step, &groups, packs, stats);
+        let manifest = self.log.commit(manifest)?;
+        self.keep(&manifest, cost);
+        Ok(manifest)
+    }
+
+    fn epoch_is_over(&self) -> bool {
+        let packs = self.groups.iter().filter_map(|g| g.packs.as_ref());
+        self.deltas as f64 > self.options.growth * self.whole as f64
+            || packs.map(Group::count).max() >= Some(u64::from(MAX_PACKS) - 1)
+    }
+
+    fn begin_epoch(&mut self, ranks: &[u32]) {
+        let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
+        let record = self.options.record.min(RECORD) / groups.max(1) as u64;
+        let group =
+            |_| GroupState { keeper: Keeper::new(record, self.options.encoding), packs: None };
+        self.groups = (0..groups).map(group).collect();
+        (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
+    }
+
+    /// What was committed is what the next checkpoint builds on.
+    fn keep(&mut self, manifest: &Manifest, cost: u64) {
+        for (state, group) in self.groups.iter_mut().zip(&manifest.groups) {
+            state.packs = Some(group.clone());
+        }
+        match self.epoch {
+            None => self.whole = cost,
+            Some(_) => self.deltas += cost,
+        }
+        self.epoch = Some(manifest.epoch.clone());
+        self.parent = Some(Origin { run: None, sequence: manifest.sequence });
+    }
+
+    /// Writes the pack of a group.
+    fn pack(
+        &mut self,
+        number: usize,
+        inputs: &[&Input],
+        told: &mut (dyn FnMut(u64) + Send),
+    ) -> Result<(Footer, Stats, crate::format::Seal)> {
+        let (log, options) = (&self.log, &self.options);
+        let state = &mut self.groups[number];
+        let name = PackName { writer: log.writer, attempt: self.attempt, group: number as u32 };
+        let plan = Plan {
+            run: log.run.clone(),
+            name,
+            ordinal: state.packs.as_ref().map_or(0, Group::count) as u32,
+            parent: state.packs.as_ref().map(|group| group.seal),
+            chunk: options.chunk,
+            method: options.method,
+            variables: inputs.iter().map(|input| input.packed()).collect(),
+        };
+        let mut put = log.first.put(&Names::new(&log.run).pack(name))?;
+        put.append(&header(Kind::Pack))?;
+        let mut packer = Packer::new(plan, &self.hasher);
+        let (sender, batches) = sync_channel(AHEAD);
+        let chunk = options.chunk.bytes();
+        let keeper = &mut state.keeper;
+        let (footer, stats) = std::thread::scope(|scope| {
+            scope.spawn(move || read(inputs, chunk, &sender));
+            let batches: Receiver<Result<Batch>> = batches;
+            let mut sink = |bytes: &[u8]| put.append(bytes);
+            for batch in batches {
+                let batch = batch?;
+                packer.take(keeper, &batch.strips, &batch.bytes, &mut sink)?;
+                told(batch.bytes.len() as u64);
+            }
+            packer.finish(keeper, &mut sink)
+        })?;
+        let (bytes, seal) = footer.write();
+        put.append(&bytes)?;
+        put.finish()?;
+        Ok((footer, stats, seal))
+    }
+
+    fn manifest(
+        &self,
+        step: u64,
+        groups: &[Vec<&Input>],
+        packs: Vec<Group>,
+        stats: Stats,
+    ) -> Manifest {
+        let sequence = self.log.sequence + 1;
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mut variables = Vec::new();
+        for (number, group) in groups.iter().enumerate() {
+            let trees = &self.groups[number].keeper.trees;
+            variables.extend(group.iter().map(|input| {
+                let key = (input.rank, input.description.name.clone());
+                let tree = trees.get(&key);
+                VariableEntry {
+                    rank: input.rank,
+                    group: number as u32,
+                    description: input.description.clone(),
+                    chunk: self.options.chunk,
+                    root: tree
+                        .map_or_else(|| Tree::default().root(input.len()), |t| t.root(input.len())),
+                    base: None,
+                    trees: Vec::new(),
+                }
+            }));
+        }
+        Manifest {
+            run: self.log.run.clone(),
+            sequence,
+            step,
+            time: time.as_millis() as u64,
+            parent: self.parent.clone(),
+            epoch: self.epoch.clone().unwrap_or(Origin { run: None, sequence }),
+            seed: self.hasher.seed(),
+            ranks: self.ranks.last().map_or(1, |rank| rank + 1),
+            groups: packs,
+            variables,
+            stats,
+        }
+    }
+}
+
+impl Input {
+    fn len(&self) -> u64 {
+        self.description.bytes().unwrap_or(0)
+    }
+
+    fn packed(&self) -> Packed {
+        Packed {
+            rank: self.rank,
+            name: self.description.name.clone(),
+            bytes: self.len(),
+            nature: Nature::of(&self.description),
+        }
+    }
+}
+
+/// Refuses sets that cannot be given back as they are.
+fn check(files: &[RankFile]) -> Result<()> {
+    if files.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "there are no files to take in")
+            .hint("give files, or a folder that has some"));
+    }
+    let mut names = HashSet::new();
+    for file in files {
+        check_file_name(&file.name)?;
+        if !names.insert(&file.name) {
+            return Err(Error::usage(format!("two files are called {:?}", file.name))
+                .hint("give the folder that holds both, so that their names tell them apart"));
+        }
+    }
+    Ok(())
+}
+
+/// The variables of all files, by rank: fields, and the records of the files.
+fn inputs(files: &[RankFile], anatomies: &[Anatomy]) -> Result<BTreeMap<u32, Vec<Input>>> {
+    let mut of_rank: HashMap<u32, usize> = HashMap::new();
+    files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
+    let alone = of_rank.values().all(|count| *count == 1);
+    let mut inputs: BTreeMap<u32, Vec<Input>> = BTreeMap::new();
+    let mut taken = HashSet::new();
+    for (file, anatomy) in files.iter().zip(anatomies) {
+        let own = inputs.entry(file.rank).or_default();
+        let mut fields = Vec::new();
+        for field in &anatomy.fields {
+            let mut description = field.description.clone();
+            if !alone || anatomy.format == "bytes" || anatomy.format == "raw" {
+                description.name = match description.name.is_empty() || anatomy.fields.len() == 1 {
+                    true => file.like.clone(),
+                    false => format!("{}/{}", file.like, description.name),
+                };
+            }
+            if field.fortran {
+                // The order of memory, with the slowest axis first.
+                description.shape = Shape(description.shape.0.into_iter().rev().collect());
+            }
+            description.check().map_err(|e| e.at(file.path.display()))?;
+            if !taken.insert((file.rank, description.name.clone())) {
+                return Err(Error::usage(format!(
+                    "rank {} has two arrays called {:?}",
+                    file.rank, description.name
+                ))
+                .at(file.path.display())
+                .hint("check which rank each file belongs to"));
+            }
+            fields.push(description.name.clone());
+            let bytes = Source::Blob(field.bytes.clone());
+            own.push(Input { rank: file.rank, description, bytes });
+        }
+        let record = record(file, anatomy, fields)?.write();
+        let name = format!("{FILE_PREFIX}{}", file.like);
+        let shape = Shape(vec![record.len() as u64]);
+        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        description.check().map_err(|e| e.at(file.path.display()))?;
+        if !taken.insert((file.rank, description.name.clone())) {
+            return Err(Error::usage(format!(
+                "two files of rank {} are like each other: {:?}",
+                file.rank, file.like
+            ))
+            .hint("say how the rank stands in the name"));
+        }
+        own.push(Input { rank: file.rank, description, bytes: Source::Held(record) });
+    }
+    Ok(inputs)
+}
+
+fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<FileRecord> {
+    let meta = std::fs::metadata(&file.path)
+        .map_err(|e| Error::io(format!("cannot look at {}", file.path.display()), e))?;
+    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(FileRecord {
+        name: file.name.clone(),
+        format: anatomy.format.to_string(),
+        mode: meta.mode() & 0o7777,
+        modified: modified.map_or(0, |time| time.as_nanos() as u64),
+        fields,
+        skeleton: anatomy.skeleton.clone(),
+    })
+}
+
+/// Reads all variables, in batches; ends early if nobody takes them.
+fn read(inputs: &[&Input], chunk: usize, sender: &SyncSender<Result<Batch>>) {
+    let mut batch = Batch { strips: Vec::new(), bytes: Vec::new() };
+    let strip = STRIP.next_multiple_of(chunk * BOUGH);
+    for (variable, input) in inputs.iter().enumerate() {
+        let mut at = 0;
+        while at < input.len() {
+            let len = (input.len() - at).min(strip as u64) as usize;
+            let offset = batch.bytes.len();
+            batch.bytes.resize(offset + len, 0);
+            if let Err(error) = input.bytes.read_at(at, &mut batch.bytes[offset..]) {
+                let _ = sender.send(Err(error.at(&input.description.name)));
+                return;
+            }
+            let runs = vec![(0, len.div_ceil(chunk) as u32)];
+            let changed = Changed { runs, boughs: Vec::new(), bytes: len };
+            let first = at / chunk as u64;
+            batch.strips.push(Strip { variable, first, changed, hashed: false, offset });
+            at += len as u64;
+            if batch.bytes.len() >= BATCH {
+                let full = Batch { strips: Vec::new(), bytes: Vec::with_capacity(BATCH + strip) };
+                if sender.send(Ok(std::mem::replace(&mut batch, full))).is_err() {
+                    return;
+                }
+            }
+        }
+    }
+    let _ = sender.send(Ok(batch));
+}
