@@ -3,8 +3,8 @@
 //! Every file is taken apart into fields and a skeleton. The fields of all ranks of a group go into
 //! one pack, those that are like each other (same path, name, type and class) side by side, so that
 //! they are encoded together. Nothing is in memory but a few batches: one thread reads ahead while the
-//! others hash and encode. What a file of an earlier step of this process held already is found by its
-//! digests and not stored again.
+//! others hash and encode. As in a run, the prints of all chunks tell what changed since the step
+//! before, and the record tells what was stored already elsewhere; both last as long as the process.
 
 use super::commit::LogWriter;
 use super::open;
@@ -16,9 +16,9 @@ use crate::format::{
     FILE_PREFIX, FileRecord, Footer, Group, Kind, Manifest, Names, Origin, PackName, Stats,
     VariableEntry, check_file_name, header,
 };
-use crate::lineage::{Changed, MAX_PACKS};
-use crate::merkle::{BOUGH, Hasher, Tree};
-use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
+use crate::lineage::{MAX_PACKS, scan};
+use crate::merkle::{BOUGH, Hasher, Print, Tree};
+use crate::pack::{Keeper, Key, Packed, Packer, Plan, Strip};
 use crate::restore::Log;
 use crate::source::{self, Anatomy, RawType};
 use crate::store::{Blob, Lock};
@@ -85,8 +85,12 @@ pub struct Ingest {
 
 struct GroupState {
     keeper: Keeper,
+    /// The prints of the chunks of every variable, as they were at the step before.
+    prints: Prints,
     packs: Option<Group>,
 }
+
+type Prints = HashMap<Key, Vec<Print>>;
 
 /// A variable that is to be packed.
 struct Input {
@@ -112,10 +116,12 @@ impl Source {
     }
 }
 
-/// Bytes of some strips.
+/// What changed in some strips, and how many bytes were read for it.
+#[derive(Default)]
 struct Batch {
     strips: Vec<Strip>,
     bytes: Vec<u8>,
+    read: u64,
 }
 
 impl Ingest {
@@ -219,8 +225,11 @@ impl Ingest {
     fn begin_epoch(&mut self, ranks: &[u32]) {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.options.record.min(RECORD) / groups.max(1) as u64;
-        let group =
-            |_| GroupState { keeper: Keeper::new(record, self.options.encoding), packs: None };
+        let group = |_| GroupState {
+            keeper: Keeper::new(record, self.options.encoding),
+            prints: Prints::new(),
+            packs: None,
+        };
         self.groups = (0..groups).map(group).collect();
         (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
     }
@@ -262,18 +271,22 @@ impl Ingest {
         let mut packer = Packer::new(plan, &self.hasher);
         let (sender, batches) = sync_channel(AHEAD);
         let chunk = options.chunk.bytes();
-        let keeper = &mut state.keeper;
+        let (keeper, hasher) = (&mut state.keeper, &self.hasher);
+        let mut before = std::mem::take(&mut state.prints);
         let (footer, stats) = std::thread::scope(|scope| {
-            scope.spawn(move || read(inputs, chunk, &sender));
+            let before = &mut before;
+            scope.spawn(move || read(inputs, chunk, hasher, before, &sender));
             let batches: Receiver<Result<Batch>> = batches;
             let mut sink = |bytes: &[u8]| put.append(bytes);
             for batch in batches {
                 let batch = batch?;
                 packer.take(keeper, &batch.strips, &batch.bytes, &mut sink)?;
-                told(batch.bytes.len() as u64);
+                told(batch.read);
             }
             packer.finish(keeper, &mut sink)
         })?;
+        state.prints = before;
+        state.keeper.retain(|key| state.prints.contains_key(key));
         let (bytes, seal) = footer.write();
         put.append(&bytes)?;
         put.finish()?;
@@ -421,32 +434,50 @@ fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<Fil
     })
 }
 
-/// Reads all variables, in batches; ends early if nobody takes them.
-fn read(inputs: &[&Input], chunk: usize, sender: &SyncSender<Result<Batch>>) {
-    let mut batch = Batch { strips: Vec::new(), bytes: Vec::new() };
+/// Reads all variables, in batches of what changed; ends early if nobody takes them. The prints become
+/// those of this step, and those of variables that are gone are forgotten.
+fn read(
+    inputs: &[&Input],
+    chunk: usize,
+    hasher: &Hasher,
+    prints: &mut Prints,
+    sender: &SyncSender<Result<Batch>>,
+) {
+    let mut before = std::mem::take(prints);
+    let mut batch = Batch::default();
     let strip = STRIP.next_multiple_of(chunk * BOUGH);
+    let mut data = vec![0; strip];
     for (variable, input) in inputs.iter().enumerate() {
-        let mut at = 0;
-        while at < input.len() {
+        let key = (input.rank, input.description.name.clone());
+        let mut own = before.remove(&key).unwrap_or_default();
+        let known = own.len();
+        own.resize(input.len().div_ceil(chunk as u64) as usize, Print::default());
+        let strips = own.chunks_mut(strip / chunk).enumerate();
+        for (number, of_strip) in strips {
+            let at = (number * strip) as u64;
             let len = (input.len() - at).min(strip as u64) as usize;
-            let offset = batch.bytes.len();
-            batch.bytes.resize(offset + len, 0);
-            if let Err(error) = input.bytes.read_at(at, &mut batch.bytes[offset..]) {
+            let data = &mut data[..len];
+            if let Err(error) = input.bytes.read_at(at, data) {
                 let _ = sender.send(Err(error.at(&input.description.name)));
                 return;
             }
-            let runs = vec![(0, len.div_ceil(chunk) as u32)];
-            let changed = Changed { runs, boughs: Vec::new(), bytes: len };
-            let first = at / chunk as u64;
-            batch.strips.push(Strip { variable, first, changed, hashed: false, offset });
-            at += len as u64;
-            if batch.bytes.len() >= BATCH {
-                let full = Batch { strips: Vec::new(), bytes: Vec::with_capacity(BATCH + strip) };
-                if sender.send(Ok(std::mem::replace(&mut batch, full))).is_err() {
-                    return;
-                }
+            let offset = batch.bytes.len();
+            batch.bytes.resize(offset + len, 0);
+            let first = number * strip / chunk;
+            let known = known.saturating_sub(first);
+            let slot = &mut batch.bytes[offset..];
+            let changed = scan(data, chunk, known, of_strip, hasher, slot);
+            batch.bytes.truncate(offset + changed.bytes);
+            batch.read += len as u64;
+            if changed.bytes > 0 {
+                let first = first as u64;
+                batch.strips.push(Strip { variable, first, changed, hashed: true, offset });
+            }
+            if batch.bytes.len() >= BATCH && sender.send(Ok(std::mem::take(&mut batch))).is_err() {
+                return;
             }
         }
+        prints.insert(key, own);
     }
     let _ = sender.send(Ok(batch));
 }

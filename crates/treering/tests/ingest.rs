@@ -1,0 +1,189 @@
+//! Files taken in as checkpoints come back byte for byte, whatever they are and however many ranks
+//! wrote them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use treering::store::{Fault, FaultStore, MemoryStore, Store};
+use treering::{DType, Ingest, IngestSettings, Library, Options, RankFile};
+
+/// An `.npy` file of f64 values.
+fn npy(shape: &[u64], values: &[f64]) -> Vec<u8> {
+    let extents: String = shape.iter().map(|len| format!("{len}, ")).collect();
+    let mut head = format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({extents}), }}");
+    while (10 + head.len() + 1) % 64 != 0 {
+        head.push(' ');
+    }
+    head.push('\n');
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((head.len() as u16).to_le_bytes());
+    bytes.extend(head.as_bytes());
+    bytes.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+    bytes
+}
+
+/// The files of a step: two of every rank, of sizes that differ, one of them understood.
+fn files(folder: &Path, step: u64, ranks: u32) -> Vec<RankFile> {
+    std::fs::create_dir_all(folder).unwrap();
+    let mut files = Vec::new();
+    for rank in 0..ranks {
+        let rows = 40 + u64::from(rank);
+        let value = |i: u64| (i as f64 * 0.01).sin() + if i < 100 * step { 1.0 } else { 0.0 };
+        let field: Vec<f64> = (0..rows * 100).map(value).collect();
+        let text = format!("step {step} of rank {rank}\n").repeat(100 * rank as usize);
+        let own = [
+            (format!("field.{rank}.npy"), "field.{rank}.npy", npy(&[rows, 100], &field)),
+            (format!("log.{rank}"), "log.{rank}", text.into_bytes()),
+        ];
+        for (name, like, bytes) in own {
+            let path = folder.join(&name);
+            std::fs::write(&path, bytes).unwrap();
+            files.push(RankFile { rank, path, name, like: like.to_string() });
+        }
+    }
+    files
+}
+
+fn same(files: &[RankFile], folder: &Path) {
+    for file in files {
+        let (a, b) = (std::fs::read(&file.path).unwrap(), std::fs::read(folder.join(&file.name)));
+        assert!(a == b.unwrap(), "{}", file.name);
+    }
+    assert_eq!(std::fs::read_dir(folder).unwrap().count(), files.len());
+}
+
+fn open(store: &Arc<dyn Store>, ranks_per_pack: u32) -> Ingest {
+    let settings = IngestSettings { ranks_per_pack, ..IngestSettings::default() };
+    Ingest::open(Options::in_store(store.clone(), "sim"), settings).unwrap()
+}
+
+fn quiet(_: u64, _: u64) {}
+
+#[test]
+fn sets_of_files_come_back_byte_for_byte() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: String| folder.path().join(name);
+    for ranks_per_pack in [1, 3, 32] {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let mut ingest = open(&store, ranks_per_pack);
+        let mut sets = Vec::new();
+        for step in 0..4 {
+            let set = files(&at(format!("in-{ranks_per_pack}-{step}")), step, 7);
+            let manifest = ingest.take(step, &set, &quiet).unwrap();
+            assert_eq!(manifest.groups.len(), 7usize.div_ceil(ranks_per_pack as usize));
+            assert_eq!(manifest.ranks, 7);
+            // What an earlier step held is not stored again.
+            assert!(step == 0 || manifest.stats.new_bytes < manifest.stats.same_bytes);
+            sets.push(set);
+        }
+        drop(ingest);
+        let library = Library::of(store.clone());
+        assert!(library.verify(None, true, &quiet).unwrap().is_sound());
+        for (step, set) in sets.iter().enumerate() {
+            let to = at(format!("out-{ranks_per_pack}-{step}"));
+            let written = library.export("sim", Some(step as u64), &[], &to).unwrap();
+            assert_eq!(written.len(), set.len());
+            same(set, &to);
+        }
+        // Restarting: some ranks only.
+        let to = at(format!("part-{ranks_per_pack}"));
+        let written = library.export("sim", None, &[2, 5], &to).unwrap();
+        assert_eq!(written.len(), 4);
+        let some: Vec<RankFile> =
+            sets[3].iter().filter(|f| [2, 5].contains(&f.rank)).cloned().collect();
+        same(&some, &to);
+        // What is there stays.
+        let error = library.export("sim", None, &[2], &to).unwrap_err().to_string();
+        assert!(error.contains("is there already"), "{error}");
+        // Fields are variables, with their types and shapes.
+        let checkpoint = library.checkpoint("sim", Some(1)).unwrap();
+        let field = checkpoint.variables().find(|v| v.name == "field.{rank}.npy").unwrap();
+        assert_eq!((field.dtype, field.shape.0[1]), (DType::F64, 100));
+    }
+}
+
+#[test]
+fn a_later_process_goes_on_and_other_ranks_begin_an_epoch() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut sets = Vec::new();
+    for (step, ranks) in [(0, 3), (1, 3), (2, 5), (3, 1)] {
+        let set = files(&folder.path().join(format!("in-{step}")), step, ranks);
+        open(&store, 2).take(step, &set, &quiet).unwrap();
+        sets.push(set);
+    }
+    let library = Library::of(store);
+    for (step, set) in sets.iter().enumerate() {
+        let to = folder.path().join(format!("out-{step}"));
+        library.export("sim", Some(step as u64), &[], &to).unwrap();
+        same(set, &to);
+    }
+}
+
+#[test]
+fn sets_that_cannot_come_back_are_refused_with_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut ingest = open(&store, 32);
+    let good = files(folder.path(), 0, 2);
+    let with = |change: &dyn Fn(&mut Vec<RankFile>)| {
+        let mut set = good.clone();
+        change(&mut set);
+        set
+    };
+    let cases: [(&str, Vec<RankFile>); 6] = [
+        ("no files", Vec::new()),
+        ("no name of a file", with(&|set| set[0].name = "../x".into())),
+        ("no name of a file", with(&|set| set[0].name = "/etc/x".into())),
+        ("two files are called", with(&|set| set[1].name = set[0].name.clone())),
+        (
+            "two files of rank 1",
+            with(&|set| {
+                set[0].rank = 1;
+                set[0].like = set[3].like.clone();
+            }),
+        ),
+        ("there is no", with(&|set| set[0].path = PathBuf::from("nowhere"))),
+    ];
+    for (sentence, set) in cases {
+        let error = ingest.take(0, &set, &quiet).unwrap_err().to_string();
+        assert!(error.contains(sentence) || error.contains("two arrays"), "{sentence}: {error}");
+    }
+    // Nothing of these appeared, and what follows is whole.
+    assert!(Library::of(store.clone()).checkpoint("sim", None).is_err());
+    ingest.take(0, &good, &quiet).unwrap();
+    let to = folder.path().join("out");
+    Library::of(store).export("sim", Some(0), &[], &to).unwrap();
+    same(&good, &to);
+}
+
+#[test]
+fn a_failure_anywhere_leaves_the_checkpoints_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = files(&folder.path().join("first"), 0, 3);
+    let second = files(&folder.path().join("second"), 1, 3);
+    for fault in [Fault::Fail, Fault::FailFrom, Fault::Tear] {
+        let mut failed = 0;
+        let counting = Arc::new(FaultStore::counting(Arc::new(MemoryStore::new())));
+        let counted: Arc<dyn Store> = counting.clone();
+        open(&counted, 2).take(1, &second, &quiet).unwrap();
+        for call in 0..counting.calls() + 2 {
+            let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            open(&inner, 2).take(0, &first, &quiet).unwrap();
+            let faulty: Arc<dyn Store> = Arc::new(FaultStore::new(inner.clone(), call, fault));
+            let settings = IngestSettings { ranks_per_pack: 2, ..IngestSettings::default() };
+            let outcome = Ingest::open(Options::in_store(faulty, "sim"), settings)
+                .and_then(|mut ingest| ingest.take(1, &second, &quiet));
+            let library = Library::of(inner);
+            let to = folder.path().join(format!("out-{fault:?}-{call}"));
+            library.export("sim", Some(0), &[], &to).unwrap();
+            same(&first, &to);
+            failed += u32::from(outcome.is_err());
+            if outcome.is_ok() {
+                let to = folder.path().join(format!("again-{fault:?}-{call}"));
+                library.export("sim", Some(1), &[], &to).unwrap();
+                same(&second, &to);
+            }
+        }
+        assert!(failed > 3, "{fault:?}: {failed}");
+    }
+}
