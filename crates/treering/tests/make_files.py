@@ -9,6 +9,7 @@ import json
 import os
 import sys
 import zipfile
+import zlib
 
 import h5py
 import netCDF4
@@ -95,7 +96,14 @@ def filters(file):
 
 
 def odd_filters(file):
-    file.create_dataset("scaled", data=wave((50, 50), "i4"), chunks=(16, 16), scaleoffset=0)
+    for code in ("<i4", ">i2", "<u1", "<i8", "<f4", "<f8", ">f8"):
+        digits = 3 if "f" in code else 0
+        file.create_dataset(f"scaled_{code[1:]}_{ord(code[0])}", data=wave((50, 50), code) % 200,
+                            dtype=code, chunks=(16, 16), scaleoffset=digits)
+    file.create_dataset("scaled_fill", data=wave((50, 50), "i4"), chunks=(16, 16), scaleoffset=0,
+                        fillvalue=-5)
+    file["scaled_fill"][3:7, 2:40] = -5
+    file.create_dataset("scaled_same", data=np.full((50, 50), 9), chunks=(16, 16), scaleoffset=0)
 
 
 def indices(file):
@@ -125,6 +133,32 @@ def indices(file):
     space = h5py.h5s.create_simple((33, 21))
     made = h5py.h5d.create(file.id, b"implicit", h5py.h5t.NATIVE_INT32, space, early)
     made.write(h5py.h5s.ALL, h5py.h5s.ALL, data)
+
+
+def foreign(file):
+    """Chunks that were packed by something else than this library's zlib, or not at all."""
+    data = wave((64, 64), "f4")
+
+    def pack(chunk, strategy):
+        packer = zlib.compressobj(6, zlib.DEFLATED, 15, 8, strategy)
+        return packer.compress(chunk.tobytes()) + packer.flush()
+
+    for name, odd in (("odd", range(16)), ("mixed", (5,))):
+        made = file.create_dataset(name, shape=data.shape, dtype="f4", chunks=(16, 16),
+                                   compression="gzip", compression_opts=6)
+        for number in range(16):
+            row, column = number // 4 * 16, number % 4 * 16
+            chunk = data[row:row + 16, column:column + 16]
+            if number == 9:
+                made.id.write_direct_chunk((row, column), chunk.tobytes(), filter_mask=1)
+            else:
+                strategy = zlib.Z_HUFFMAN_ONLY if number in odd else zlib.Z_DEFAULT_STRATEGY
+                made.id.write_direct_chunk((row, column), pack(chunk, strategy))
+    made = file.create_dataset("padded", shape=(30,), dtype="i4", chunks=(16,), fillvalue=3)
+    made.id.write_direct_chunk((0,), np.arange(16, dtype="i4").tobytes())
+    made.id.write_direct_chunk((16,), np.arange(16, dtype="i4").tobytes())
+    file.create_dataset("lzf", data=rng.normal(size=1500000).astype("f4"), chunks=(100000,),
+                        compression="lzf")
 
 
 def holes(file):
@@ -202,6 +236,7 @@ for low in ("earliest", "v108", "v110", "latest"):
     h5(f"indices-{tag}.h5", indices, libver=libver)
     h5(f"holes-{tag}.h5", holes, libver=libver)
     h5(f"others-{tag}.h5", others, libver=libver, check=False)
+h5("foreign.h5", foreign)
 h5("user_block.h5", types, userblock_size=2048)
 h5("ordered.h5", others, track_order=True, check=False)
 h5("pages.h5", filters, fs_strategy="page", fs_page_size=4096, libver="latest")

@@ -23,6 +23,7 @@ pub use names::{Names, PackName, check_run_name};
 pub use pack::{Footer, Frame, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, Kind, TRAILER_BYTES, header, parse_trailer};
 
+pub(crate) use skeleton::MOST_INFLATED;
 pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};
 pub use tree::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 

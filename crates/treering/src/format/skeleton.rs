@@ -14,6 +14,8 @@ const MAGIC: &[u8; 8] = b"TREESKEL";
 /// No chunk is larger before its filters.
 pub const MAX_CHUNK: u64 = 1 << 28;
 const MAX_ELEMENT: u64 = 1 << 20;
+/// What one byte can inflate to: 258 bytes for every two bits.
+pub(crate) const MOST_INFLATED: u64 = 1032;
 
 /// Everything of a file that is not values.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,12 +122,12 @@ pub enum Filter {
 
 impl Piece {
     /// How many bytes of the file this is, or none beyond 2^64.
-    pub fn len(&self) -> Option<u64> {
+    pub fn bytes(&self) -> Option<u64> {
         match self {
             Piece::Literal { len } => Some(*len),
             Piece::Values(values) => Some(values.len),
             Piece::Repeat { count, cycle } => {
-                total(cycle.iter().map(Piece::len))?.checked_mul(*count)
+                total(cycle.iter().map(Piece::bytes))?.checked_mul(*count)
             }
             Piece::Chunk(chunk) => Some(chunk.stored),
             Piece::Stream { stored, .. } => Some(*stored),
@@ -160,14 +162,14 @@ impl Recipe {
         let wrong = || Error::damaged("the recipe of a chunk makes no sense");
         let element = self.padding.len() as u64;
         let size = self.chunk.iter().try_fold(element, |n, &c| n.checked_mul(c));
-        let all = self.shape.iter().try_fold(element, |n, &c| n.checked_mul(c));
+        let all = self.shape.iter().try_fold(element, |n, &c| n.checked_mul(c.max(1)));
         let fits = !self.chunk.is_empty()
             && self.chunk.len() <= MAX_AXES
             && self.shape.len() == self.chunk.len()
             && (1..=MAX_ELEMENT).contains(&element)
             && size.is_some_and(|size| (1..=MAX_CHUNK).contains(&size))
             && all.is_some()
-            && (self.swap < 2 || element % u64::from(self.swap) == 0)
+            && (self.swap < 2 || element.is_multiple_of(u64::from(self.swap)))
             && self.filters.len() <= 32;
         if fits { Ok(()) } else { Err(wrong()) }
     }
@@ -203,7 +205,17 @@ impl Skeleton {
         let literals = input.bytes()?.to_vec();
         input.end()?;
         let skeleton = Skeleton { size, digest, recipes, pieces, literals };
-        let filled = total(skeleton.pieces.iter().map(Piece::len)) == Some(size);
+        // What is stored pays for what is made before the filters.
+        let paid = |piece: &Piece| match piece {
+            Piece::Chunk(chunk) => skeleton.recipes.get(chunk.recipe as usize).is_some_and(|r| {
+                r.chunk_bytes() <= MOST_INFLATED.saturating_mul(chunk.stored.saturating_add(64))
+            }),
+            _ => true,
+        };
+        let filled = total(skeleton.pieces.iter().map(Piece::bytes)) == Some(size);
+        if filled && !skeleton.pieces.iter().all(paid) {
+            return Err(Error::damaged("a chunk of a skeleton is larger than it can be"));
+        }
         let used = total(skeleton.pieces.iter().map(Piece::literals));
         match filled && used == Some(skeleton.literals.len() as u64) {
             true => Ok(skeleton),
@@ -319,7 +331,7 @@ fn read_piece(input: &mut Reader, next: &mut u64, recipes: u64, outer: bool) -> 
                 _ => true,
             };
             // Cycles that make no bytes would only take time.
-            if !cycle.iter().all(reach) || cycle.iter().all(|piece| piece.len() == Some(0)) {
+            if !cycle.iter().all(reach) || cycle.iter().all(|piece| piece.bytes() == Some(0)) {
                 return Err(wrong());
             }
             Piece::Repeat { count, cycle }

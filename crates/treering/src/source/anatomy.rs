@@ -26,7 +26,7 @@ const MOST_LITERALS: u64 = 4 << 20;
 /// The literals around the values of a deflated stream.
 const MOST_AROUND: u64 = 1 << 18;
 /// What an array that was hardly written to may take.
-const SMALL: u64 = 1 << 20;
+const SMALL: u64 = 1 << 16;
 /// The name of the field of what is no value.
 const REST: &str = "rest of the file";
 
@@ -157,7 +157,7 @@ impl<'a> Plan<'a> {
             let Some(laid) = plan.lay(number)? else { continue };
             let spans: Vec<(u64, u64)> = laid
                 .iter()
-                .map(|laid| (laid.at, laid.piece.len().unwrap_or(0)))
+                .map(|laid| (laid.at, laid.piece.bytes().unwrap_or(0)))
                 .filter(|span| span.1 > 0)
                 .collect();
             if take(&mut taken, &spans, whole.size()) {
@@ -165,7 +165,7 @@ impl<'a> Plan<'a> {
                 plan.fields.push(number);
             }
         }
-        plan.laid.retain(|laid| laid.piece.len() != Some(0));
+        plan.laid.retain(|laid| laid.piece.bytes() != Some(0));
         plan.laid.sort_by_key(|laid| laid.at);
         Ok(plan)
     }
@@ -205,7 +205,7 @@ impl<'a> Plan<'a> {
                 Some(pieces)
             }
             Place::Member(member) => {
-                let tail = member.size - member.head - len;
+                let tail = member.inflated - member.head - len;
                 if member.head.max(tail) > MOST_AROUND {
                     return Ok(None);
                 }
@@ -346,10 +346,10 @@ impl<'a> Plan<'a> {
             }
             Piece::Repeat { count, cycle } => {
                 let mut at = laid.at;
-                let stride = cycle.iter().filter_map(Piece::len).sum();
+                let stride = cycle.iter().filter_map(Piece::bytes).sum();
                 let mut again = Vec::new();
                 for piece in cycle {
-                    let len = piece.len().unwrap_or(0);
+                    let len = piece.bytes().unwrap_or(0);
                     again.push(match piece {
                         Piece::Values(v) => Piece::Values(values(v)),
                         _ => out.runs(Runs { at, len, stride, count: *count }),
@@ -372,7 +372,7 @@ impl<'a> Plan<'a> {
             if laid.at > at {
                 gaps.push((at, laid.at - at));
             }
-            at = laid.at + laid.piece.len().unwrap_or(0);
+            at = laid.at + laid.piece.bytes().unwrap_or(0);
         }
         if self.whole.size() > at {
             gaps.push((at, self.whole.size() - at));
@@ -388,7 +388,7 @@ impl<'a> Plan<'a> {
         let unequal = |laid: &Laid| proof.unequal.contains(&laid.at);
         let mut lost = vec![0u64; self.found.len()];
         for laid in self.laid.iter().filter(|laid| unequal(laid)) {
-            lost[laid.array] += laid.piece.len().unwrap_or(0);
+            lost[laid.array] += laid.piece.bytes().unwrap_or(0);
         }
         let mut bad: HashSet<usize> = HashSet::new();
         for (at, &number) in self.fields.iter().enumerate() {
@@ -440,11 +440,11 @@ impl Literals<'_> {
 
     /// The literals of a cycle, turn by turn.
     fn repeated(&mut self, start: u64, cycle: &[Piece], count: u64) -> Result<()> {
-        let stride: u64 = cycle.iter().filter_map(Piece::len).sum();
+        let stride: u64 = cycle.iter().filter_map(Piece::bytes).sum();
         for turn in 0..count {
             let mut at = start + turn * stride;
             for piece in cycle {
-                let len = piece.len().unwrap_or(0);
+                let len = piece.bytes().unwrap_or(0);
                 if matches!(piece, Piece::Literal { .. }) {
                     self.literal(at, len)?;
                 }
@@ -476,7 +476,7 @@ impl Built {
         let pieces = &self.skeleton.pieces;
         let mut starts = vec![0u64; pieces.len() + 1];
         for (at, piece) in pieces.iter().enumerate() {
-            starts[at + 1] = starts[at] + piece.len().unwrap_or(0);
+            starts[at + 1] = starts[at] + piece.bytes().unwrap_or(0);
         }
         let mut came = vec![0u64; pieces.len()];
         let mut original = Vec::new();
@@ -547,11 +547,11 @@ fn take(taken: &mut BTreeMap<u64, u64>, spans: &[(u64, u64)], size: u64) -> bool
 
 /// The level of zlib whose output begins as a member does.
 fn level_of(member: &super::npz::Member, whole: &Extent) -> Result<Option<u8>> {
-    let mut bytes = vec![0; member.size.min(1 << 20) as usize];
+    let mut bytes = vec![0; member.inflated.min(1 << 20) as usize];
     member.read_inflated(0, &mut bytes)?;
     let mut stored = vec![0; member.stored().min(2 << 20) as usize];
     whole.read_at(member.start, &mut stored)?;
-    let all = bytes.len() as u64 == member.size;
+    let all = bytes.len() as u64 == member.inflated;
     for level in [6, 9, 1, 2, 3, 4, 5, 7, 8] {
         let mut stream = Stream::new(level, member.stored());
         let mut came = 0;

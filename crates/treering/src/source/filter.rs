@@ -3,6 +3,7 @@
 //! Doing it again gives the bytes of the file only with the zlib that wrote it; whoever calls holds
 //! the result against the file.
 
+use super::scaled::Scaled;
 use crate::error::{Error, Result};
 use crate::format::{Filter, Recipe};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
@@ -14,10 +15,11 @@ pub(super) enum Coding {
     Known(Filter),
     /// The LZF of h5py, which is only undone.
     Lzf,
+    /// Scale and offset, which are only undone.
+    Scaled(Scaled),
 }
 
-/// What one byte can inflate to: 258 bytes for every two bits.
-pub(super) const MOST_INFLATED: u64 = 1032;
+pub(super) use crate::format::MOST_INFLATED;
 
 /// The bytes of a chunk, `len` of them, before its filters.
 pub(super) fn decode(
@@ -41,6 +43,7 @@ pub(super) fn decode(
             Coding::Known(Filter::Shuffle(element)) => unshuffle(&bytes, element as usize),
             Coding::Known(Filter::Fletcher32) => checked(bytes)?,
             Coding::Lzf => unlzf(&bytes, most)?,
+            Coding::Scaled(scaled) => scaled.decode(&bytes, len)?,
         };
     }
     if bytes.len() == len { Ok(bytes) } else { Err(wrong()) }
@@ -107,7 +110,7 @@ fn deflate(bytes: &[u8], level: u8) -> Vec<u8> {
 }
 
 fn shuffle(bytes: &[u8], element: usize) -> Vec<u8> {
-    if element < 2 {
+    if element < 2 || element > bytes.len() {
         return bytes.to_vec();
     }
     let count = bytes.len() / element;
@@ -123,7 +126,7 @@ fn shuffle(bytes: &[u8], element: usize) -> Vec<u8> {
 }
 
 fn unshuffle(bytes: &[u8], element: usize) -> Vec<u8> {
-    if element < 2 {
+    if element < 2 || element > bytes.len() {
         return bytes.to_vec();
     }
     let count = bytes.len() / element;
@@ -233,9 +236,9 @@ mod tests {
 
     #[test]
     fn lzf_is_undone() {
-        assert_eq!(
-            unlzf(&[2, b'a', b'b', b'c', 0x20, 2, 0xe0, 1, 0], 100).unwrap(),
-            b"abcabcccccccccc"
-        );
+        let packed = [2, b'a', b'b', b'c', 0x20, 2, 0xe0, 1, 0];
+        assert_eq!(unlzf(&packed, 100).unwrap(), b"abcabccccccccccc");
+        assert!(unlzf(&packed, 10).is_err());
+        assert!(unlzf(&packed[..8], 100).is_err());
     }
 }

@@ -62,7 +62,7 @@ impl Grid {
     /// Whether a chunk reaches beyond the array.
     pub(super) fn padded(&self, index: u64) -> bool {
         let at = self.coordinates(index);
-        (0..at.len()).any(|axis| (at[axis] + 1) * self.chunk[axis] > self.shape[axis])
+        (0..at.len()).any(|axis| (at[axis] + 1).saturating_mul(self.chunk[axis]) > self.shape[axis])
     }
 
     /// The chunks that have bytes from `from` up to `to`.

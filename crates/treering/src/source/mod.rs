@@ -22,12 +22,14 @@ mod npz;
 mod raw;
 mod rebuild;
 mod safetensors;
+mod scaled;
 mod spread;
 
 pub use crate::format::Skeleton;
 pub use anatomy::{Anatomy, take_apart};
 pub use extent::Extent;
 pub use raw::RawType;
+pub use rebuild::ReadField;
 
 use self::found::Found;
 use crate::array::Description;

@@ -53,17 +53,18 @@ fn deflated(packed: Extent, start: u64, size: u64, crc: u32, name: &str) -> Resu
     if size > packed.size().saturating_mul(MOST_INFLATED) {
         return Err(Error::damaged("a member claims more bytes than it can inflate to"));
     }
-    let mut member = Member { packed, start, size, crc, head: 0, len: 0, state: Mutex::default() };
+    let mut member =
+        Member { packed, start, inflated: size, crc, head: 0, values: 0, state: Mutex::default() };
     let mut bytes = vec![0; size.min(1 << 17) as usize];
     member.read_inflated(0, &mut bytes)?;
     let head = npy::parse(&bytes)?;
     member.head = head.len;
     let empty = head.found(name, Place::Plain { at: 0 })?;
-    member.len = empty.bytes();
-    if head.len.checked_add(member.len).is_none_or(|end| end > size) {
+    member.values = empty.bytes();
+    if head.len.checked_add(member.values).is_none_or(|end| end > size) {
         return Err(Error::damaged(format!(
             "a member has {size} bytes, but its head promises {} after itself",
-            member.len
+            member.values
         )));
     }
     Ok(Found { place: Place::Member(Arc::new(member)), ..empty })
@@ -75,11 +76,11 @@ pub(super) struct Member {
     /// Where it begins in the file.
     pub(super) start: u64,
     /// Its size, inflated.
-    pub(super) size: u64,
+    pub(super) inflated: u64,
     crc: u32,
     /// Where its values begin, inflated.
     pub(super) head: u64,
-    len: u64,
+    values: u64,
     state: Mutex<Option<Stream>>,
 }
 
@@ -123,7 +124,7 @@ impl Member {
         })?;
         stream.crc.update(buffer);
         stream.at += buffer.len() as u64;
-        match stream.at == self.size && stream.crc.sum() != self.crc {
+        match stream.at == self.inflated && stream.crc.sum() != self.crc {
             true => Err(Error::damaged("the checksum of a member of this archive does not match")
                 .at(self.packed.store())),
             false => Ok(()),
@@ -137,7 +138,7 @@ impl Blob for Member {
     }
 
     fn size(&self) -> u64 {
-        self.len
+        self.values
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {

@@ -18,17 +18,13 @@ const BLOCK: u64 = 1 << 20;
 const BATCH: u64 = 32 << 20;
 
 /// Gives the bytes of a field from an offset on.
-pub(super) type Read<'a> = &'a dyn Fn(usize, u64, &mut [u8]) -> Result<()>;
+pub type ReadField<'a> = &'a dyn Fn(usize, u64, &mut [u8]) -> Result<()>;
 /// Takes the bytes of a piece, in parts, or the reason why it has none.
 pub(super) type Emit<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>) -> Result<()>;
 
 impl Skeleton {
     /// Writes the file; `read` gives the bytes of a field from an offset on, as the field has them.
-    pub fn rebuild(
-        &self,
-        read: &dyn Fn(usize, u64, &mut [u8]) -> Result<()>,
-        out: &mut dyn Write,
-    ) -> Result<()> {
+    pub fn rebuild(&self, read: ReadField, out: &mut dyn Write) -> Result<()> {
         let mut digester = Digester::new();
         let mut written = 0;
         self.render(read, &mut |_, bytes| {
@@ -48,7 +44,7 @@ impl Skeleton {
     }
 
     /// Hands over every piece, in parts.
-    pub(super) fn render(&self, read: Read, emit: Emit) -> Result<()> {
+    pub(super) fn render(&self, read: ReadField, emit: Emit) -> Result<()> {
         let mut renderer = Renderer {
             recipes: &self.recipes,
             grids: self.recipes.iter().map(grid).collect(),
@@ -72,7 +68,7 @@ struct Renderer<'a> {
     recipes: &'a [Recipe],
     grids: Vec<Grid>,
     literals: &'a [u8],
-    read: Read<'a>,
+    read: ReadField<'a>,
     /// A band of a field, read at once: the field, where it begins, its bytes.
     window: Option<(u64, u64, Vec<u8>)>,
 }
@@ -147,7 +143,7 @@ impl<'a> Renderer<'a> {
         cycle: &[Piece],
         emit: &mut dyn FnMut(Result<&[u8]>) -> Result<()>,
     ) -> Result<()> {
-        let turn: u64 = cycle.iter().filter_map(Piece::len).sum();
+        let turn: u64 = cycle.iter().filter_map(Piece::bytes).sum();
         let turns = (BLOCK / turn.max(1)).clamp(1, count.max(1));
         let mut done = 0;
         while done < count {
@@ -185,7 +181,7 @@ impl<'a> Renderer<'a> {
         let mut column = 0;
         for piece in cycle {
             let Piece::Values(values) = piece else {
-                column += piece.len().unwrap_or(0) as usize;
+                column += piece.bytes().unwrap_or(0) as usize;
                 continue;
             };
             let (values, len) = (moved(values), values.len as usize);
@@ -200,7 +196,7 @@ impl<'a> Renderer<'a> {
         for at in 0..turns {
             let mut column = at * turn;
             for piece in cycle {
-                let len = piece.len().unwrap_or(0) as usize;
+                let len = piece.bytes().unwrap_or(0) as usize;
                 if matches!(piece, Piece::Literal { .. }) {
                     block[column..][..len].copy_from_slice(self.literal(len as u64)?);
                 }

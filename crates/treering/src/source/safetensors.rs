@@ -13,7 +13,7 @@ const MOST_HEAD: u64 = 1 << 25;
 /// The tensors of a file, in its order; none if this is no such file.
 pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>> {
     let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
-    if len < 2 || len > MOST_HEAD || start[8] != b'{' || len + 8 > whole.size() {
+    if !(2..=MOST_HEAD).contains(&len) || start[8] != b'{' || len + 8 > whole.size() {
         return Ok(None);
     }
     let mut head = vec![0; len as usize];

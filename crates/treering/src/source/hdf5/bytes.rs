@@ -113,8 +113,12 @@ impl<'b> Cursor<'b> {
 
     /// An address; none if it is undefined.
     pub(super) fn address(&mut self) -> Result<Option<u64>> {
-        let value = self.uint(self.offsets)?;
-        Ok(Some(value).filter(|value| *value != u64::MAX >> (64 - 8 * self.offsets)))
+        match self.uint(self.offsets)? {
+            value if value == u64::MAX >> (64 - 8 * self.offsets) => Ok(None),
+            // No file is so large, and sums of addresses and lengths stay numbers.
+            value if value >> 62 != 0 => Err(Error::damaged("an address is out of the file")),
+            value => Ok(Some(value)),
+        }
     }
 
     /// An address that must be there.

@@ -10,6 +10,7 @@ use crate::format::{Filter, MAX_CHUNK, Recipe};
 use crate::source::chunks::{Cache, Chunks};
 use crate::source::filter::{Coding, MOST_INFLATED, swap};
 use crate::source::found::{Found, Place};
+use crate::source::scaled::Scaled;
 use std::sync::Arc;
 
 /// What an array that was hardly written to may take.
@@ -150,13 +151,19 @@ fn filters(meta: &Meta, bytes: &[u8]) -> Result<Vec<Step>> {
 }
 
 /// The filters that are understood, or why they are not.
-fn codings(pipeline: &[Step]) -> Result<Vec<Coding>> {
+fn codings(pipeline: &[Step], found: &Found) -> Result<Vec<Coding>> {
+    let scaled = |values: &[u32]| {
+        Scaled::new(values, found.description.dtype, found.swap > 0).map(Coding::Scaled)
+    };
     let coding = |(number, values): &Step| match number {
         1 => Ok(Coding::Known(Filter::Deflate(values.first().map_or(6, |v| *v.min(&9)) as u8))),
         2 => Ok(Coding::Known(Filter::Shuffle(values.first().copied().unwrap_or(1)))),
         3 => Ok(Coding::Known(Filter::Fletcher32)),
         32000 => Ok(Coding::Lzf),
         _ => {
+            if let Some(scaled) = scaled(values).filter(|_| *number == 6) {
+                return Ok(scaled);
+            }
             let name = match number {
                 4 => "szip".to_string(),
                 5 => "nbit".to_string(),
@@ -295,7 +302,7 @@ impl Dataset<'_> {
             return Err(wrong());
         }
         let Some(at) = at.filter(|_| self.found.bytes() > 0) else { return self.filled() };
-        let codings = match codings(&self.pipeline) {
+        let codings = match codings(&self.pipeline, self.found) {
             Ok(codings) if size <= MAX_CHUNK && codings.len() <= 32 => codings,
             Ok(_) => {
                 return Ok(Place::Unreadable(Error::new(

@@ -91,7 +91,7 @@ impl<'a> Heap<'a> {
                 if offset - before < all {
                     break size;
                 }
-                before += all;
+                before = before.checked_add(all).ok_or_else(wrong)?;
                 row += 1;
             };
             offset -= before;

@@ -190,10 +190,12 @@ impl Entries<'_> {
             let first = which * page;
             let inside = page.min(count - first);
             if bit != 0 {
-                let len = inside * self.width as u64;
-                let at = at + which * (page * self.width as u64 + 4);
+                let len = inside.saturating_mul(self.width as u64);
+                let before = which.saturating_mul(page * self.width as u64 + 4);
+                let at = at.saturating_add(before);
                 let bytes = self.meta.read(at, len)?;
-                self.read(&mut self.meta.cursor(&bytes), number + first, inside, add)?;
+                let number = number.saturating_add(first);
+                self.read(&mut self.meta.cursor(&bytes), number, inside, add)?;
             }
         }
         Ok(())
@@ -266,7 +268,7 @@ fn extensible(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
         }
         for (which, block) in blocks.into_iter().enumerate() {
             let Some(block) = block else { continue };
-            let number = number + which as u64 * len;
+            let number = number.saturating_add((which as u64).saturating_mul(len));
             let head = 6 + o + offset_bytes;
             if len > page {
                 let set = sets.get(which * set as usize..).ok_or_else(wrong)?;
