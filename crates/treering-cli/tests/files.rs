@@ -1,0 +1,72 @@
+//! `ingest` and `export` as a person meets them.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn treering(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_treering")).args(arguments).output().unwrap()
+}
+
+fn sentence(arguments: &[&str]) -> String {
+    let output = treering(arguments);
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The state of three ranks as raw f32 values, sizes differing.
+fn write(folder: &Path, moved: f32) {
+    std::fs::create_dir_all(folder.join("rank2")).unwrap();
+    for rank in 0..3usize {
+        let values = (0..20_000 + 100 * rank).map(|i| (i as f32 / 50.0).sin() + moved);
+        let bytes: Vec<u8> = values.flat_map(|v| v.to_le_bytes()).collect();
+        let name = ["state_0.raw", "state_1.raw", "rank2/state.raw"][rank];
+        std::fs::write(folder.join(name), bytes).unwrap();
+    }
+}
+
+#[test]
+fn folders_of_files_are_taken_in_and_given_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let step = |step: u64| format!("{}#sim@{step}", at("store"));
+    for (number, moved) in [(1, 0.0), (2, 0.5)] {
+        let files = at(&format!("in{number}"));
+        write(Path::new(&files), moved);
+        let done = treering(&["ingest", &step(number), &files, "--type", "f32", "--json"]);
+        assert!(done.status.success(), "{done:?}");
+        let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+        assert_eq!((&told["files"], &told["packs"]), (&3.into(), &1.into()));
+        assert_eq!(told["ranks"], serde_json::json!([0, 1, 2]));
+        assert!(told["stored_bytes"].as_u64() < told["bytes"].as_u64());
+    }
+    for number in [1, 2] {
+        let to = at(&format!("out{number}"));
+        assert!(treering(&["export", &step(number), "--to", &to]).status.success());
+        for name in ["state_0.raw", "state_1.raw", "rank2/state.raw"] {
+            let files = [at(&format!("in{number}/{name}")), format!("{to}/{name}")];
+            let [a, b] = files.map(|file| std::fs::read(file).unwrap());
+            assert!(a == b, "{name}");
+        }
+    }
+    let compared = treering(&["compare", &step(1), &step(2), "--abs", "0.1", "--json"]);
+    let found: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert_eq!(found["differences"], 60_300);
+    let told = sentence(&["export", &step(1), "--to", &at("out1")]);
+    assert!(told.contains("is there already"), "{told}");
+    let told = sentence(&["export", &step(1), "--to", &at("none"), "--rank", "9"]);
+    assert!(told.contains("holds no files"), "{told}");
+    let files = at("in1");
+    for (arguments, words) in [
+        (vec!["ingest", "x", &files], "names no step"),
+        (vec!["ingest", "x#r@1", "nowhere"], "there is no"),
+        (vec!["ingest", "x#r@1", &files, "--rank", "("], "tells no rank"),
+        (vec!["ingest", "x#r@1", &files, "--rank", "state"], "not one group"),
+        (vec!["ingest", "x#r@1", &files, "--rank", "state_(\\d)"], "does not match"),
+        (vec!["ingest", "x#r@1", &files, "--rank", "([a-z])"], "twice"),
+        (vec!["ingest", "x#r@1", &files, &files], "two files are called"),
+    ] {
+        let told = sentence(&arguments);
+        assert!(told.contains(words), "{arguments:?}: {told}");
+    }
+}
