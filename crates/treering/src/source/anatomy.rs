@@ -285,7 +285,6 @@ impl<'a> Plan<'a> {
     fn build(&self, digest: Digest) -> Result<Built> {
         let mut fields: Vec<Field> =
             self.fields.iter().map(|&n| self.found[n].field(self.whole)).collect::<Result<_>>()?;
-        unique_names(&mut fields);
         let mut numbers = vec![0u64; self.found.len()];
         for (at, &number) in self.fields.iter().enumerate() {
             numbers[number] = at as u64;
@@ -568,15 +567,4 @@ fn level_of(member: &super::npz::Member, whole: &Extent) -> Result<Option<u8>> {
         }
     }
     Ok(None)
-}
-
-/// Two fields of one name would be one: the later gets a mark.
-fn unique_names(fields: &mut [Field]) {
-    let mut seen = HashSet::new();
-    for field in fields {
-        let name = &mut field.description.name;
-        while !seen.insert(name.clone()) {
-            name.push('\'');
-        }
-    }
 }
