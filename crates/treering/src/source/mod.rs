@@ -19,6 +19,8 @@ mod hdf5;
 mod netcdf;
 mod npy;
 mod npz;
+mod plan;
+mod proof;
 mod raw;
 mod rebuild;
 mod safetensors;
