@@ -77,10 +77,15 @@ fn foreign_files() {
 
 #[test]
 fn anatomies() {
-    replay("anatomy", 100, drivers::anatomy);
+    replay("anatomy", 200, drivers::anatomy);
 }
 
 #[test]
 fn skeletons() {
     replay("skeleton", 3000, drivers::skeleton);
+}
+
+#[test]
+fn opened_anatomies() {
+    replay("anatomy", 50, drivers::foreign);
 }

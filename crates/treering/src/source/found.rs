@@ -3,14 +3,18 @@
 //! Every format ends here: comparison makes fields of what was found, and a file is taken apart by it.
 
 use super::chunks::{self, Chunks};
-use super::filter;
+use super::filter::{self, MOST_INFLATED};
 use super::npz::Member;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
 use crate::array::{DType, Description, MAX_NAME, Shape};
 use crate::error::{Error, Result};
 use crate::store::Blob;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// What an array may take that its file hardly has bytes of.
+pub(super) const MOST_UNPAID: u64 = 1 << 24;
 
 /// An array of a file.
 pub(super) struct Found {
@@ -50,7 +54,8 @@ impl Found {
             .chars()
             .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
             .collect();
-        while name.len() > MAX_NAME {
+        // There is room for a mark that tells it from others.
+        while name.len() > MAX_NAME - 24 {
             name.pop();
         }
         if name.is_empty() {
@@ -86,15 +91,40 @@ impl Found {
             Place::Filled(value) => {
                 Arc::new(Filled { value: value.clone(), size, name: whole.store().to_string() })
             }
-            Place::Unreadable(why) => Arc::new(Unreadable {
-                why: why.clone().at(format!("{} in {}", self.description.name, whole.store())),
-                size,
-                name: whole.store().to_string(),
-            }),
+            Place::Unreadable(why) => {
+                let name = whole.store().to_string();
+                let why = why.clone().at(format!("{} in {name}", self.description.name));
+                // A size that no file pays for would be believed by whoever plans to read it.
+                if size > whole.size().saturating_mul(MOST_INFLATED).saturating_add(MOST_UNPAID) {
+                    return Err(why);
+                }
+                Arc::new(Unreadable { why, size, name })
+            }
         };
         let description = self.description.clone();
         let fortran = self.fortran && description.shape.0.len() > 1;
         Ok(Field { description, fortran, bytes })
+    }
+}
+
+/// Two arrays of one name would be one: the later gets a mark.
+pub(super) fn name_apart(all: &mut [Found]) {
+    let mut seen = HashSet::new();
+    let mut marks: HashMap<String, u64> = HashMap::new();
+    for found in all {
+        let name = &mut found.description.name;
+        if seen.insert(name.clone()) {
+            continue;
+        }
+        let mark = marks.entry(name.clone()).or_insert(1);
+        let apart = loop {
+            *mark += 1;
+            let apart = format!("{name} ({mark})");
+            if seen.insert(apart.clone()) {
+                break apart;
+            }
+        };
+        *name = apart;
     }
 }
 

@@ -19,6 +19,8 @@ mod hdf5;
 mod netcdf;
 mod npy;
 mod npz;
+mod plan;
+mod proof;
 mod raw;
 mod rebuild;
 mod safetensors;
@@ -94,7 +96,7 @@ impl OpenFile {
         let whole = &self.whole;
         let mut start = [0u8; 9];
         whole.read_at(0, &mut start[..whole.size().min(9) as usize])?;
-        Ok(Some(match start {
+        let (format, mut found) = match start {
             _ if start.starts_with(npy::MAGIC) => ("npy", vec![npy::find(whole, 0, &self.stem)?]),
             _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => {
                 ("npz", npz::find(whole)?)
@@ -107,7 +109,9 @@ impl OpenFile {
                     None => return Ok(None),
                 },
             },
-        }))
+        };
+        found::name_apart(&mut found);
+        Ok(Some((format, found)))
     }
 }
 

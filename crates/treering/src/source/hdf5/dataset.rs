@@ -9,12 +9,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Filter, MAX_CHUNK, Recipe};
 use crate::source::chunks::{Cache, Chunks};
 use crate::source::filter::{Coding, MOST_INFLATED, swap};
-use crate::source::found::{Found, Place};
+use crate::source::found::{Found, MOST_UNPAID, Place};
 use crate::source::scaled::Scaled;
 use std::sync::Arc;
-
-/// What an array that was hardly written to may take.
-const SMALL: u64 = 1 << 24;
 
 /// The extent of a dataset, and how far it may grow.
 struct Space {
@@ -271,7 +268,7 @@ impl Dataset<'_> {
     fn plain(&self, at: Option<u64>, len: u64) -> Result<Place> {
         let bytes = self.found.bytes();
         match at {
-            None if len == 0 || bytes <= SMALL => self.filled(),
+            None if len == 0 || bytes <= MOST_UNPAID => self.filled(),
             _ if bytes == 0 => self.filled(),
             None => Ok(unwritten()),
             Some(_) if len < bytes => {
@@ -285,7 +282,7 @@ impl Dataset<'_> {
     }
 
     fn filled(&self) -> Result<Place> {
-        if self.found.bytes() > SMALL {
+        if self.found.bytes() > MOST_UNPAID {
             return Ok(unwritten());
         }
         let mut value = self.fill.clone();
@@ -330,7 +327,7 @@ impl Dataset<'_> {
             }
         }
         let written = stored.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.len));
-        let most = written.saturating_mul(MOST_INFLATED).saturating_add(SMALL);
+        let most = written.saturating_mul(MOST_INFLATED).saturating_add(MOST_UNPAID);
         if self.found.bytes() > most || overlap(&stored) {
             return Ok(unwritten());
         }
