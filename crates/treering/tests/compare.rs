@@ -928,3 +928,36 @@ fn a_run_notices_when_it_parts_from_its_reference() {
         b.finish().unwrap();
     }
 }
+
+/// A stored member of an archive has a checksum, too: what does not match it is no difference.
+#[test]
+fn archives_whose_checksum_does_not_match_are_trouble() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.npz");
+    for deflated in [false, true] {
+        let values: Vec<u8> = (0..40_000u32).flat_map(|i| (i % 251).to_le_bytes()).collect();
+        npz(&path, deflated, &[("x", npy(DType::U32, &[40_000], false, false, &values))]);
+        let whole = std::fs::read(&path).unwrap();
+        let mut bad = whole.clone();
+        let middle = bad.len() / 2;
+        bad[middle] ^= 1;
+        let damaged = folder.path().join("y.npz");
+        std::fs::write(&damaged, &bad).unwrap();
+        let (a, b) = (
+            treering::compare::FileSide::open(&path, None, true),
+            treering::compare::FileSide::open(&damaged, None, true),
+        );
+        let (a, b) = (a.unwrap(), b.unwrap());
+        let outcome = compare(&a, &b, &Settings::within(Bound::EQUAL), None, &|_, _| {});
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("archive"), "{error}");
+        // Taken apart, it comes back as it is.
+        let anatomy = treering::source::take_apart(&damaged, None).unwrap();
+        let read = |field: usize, offset: u64, out: &mut [u8]| {
+            anatomy.fields[field].bytes.read_at(offset, out)
+        };
+        let mut back = Vec::new();
+        anatomy.skeleton.rebuild(&read, &mut back).unwrap();
+        assert!(back == bad);
+    }
+}

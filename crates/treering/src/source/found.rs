@@ -10,8 +10,9 @@ use super::{Extent, Field};
 use crate::array::{DType, Description, MAX_NAME, Shape};
 use crate::error::{Error, Result};
 use crate::store::Blob;
+use flate2::Crc;
 use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What an array may take that its file hardly has bytes of.
 pub(super) const MOST_UNPAID: u64 = 1 << 24;
@@ -23,6 +24,8 @@ pub(super) struct Found {
     /// The size of the numbers whose bytes are in the other order, or 0.
     pub(super) swap: u8,
     pub(super) place: Place,
+    /// The part of the file that they lie in, and its CRC-32, if the file tells one.
+    pub(super) checksum: Option<(Extent, u32)>,
 }
 
 /// Where the values of an array lie.
@@ -68,7 +71,7 @@ impl Found {
             _ => dtype.size(),
         };
         let swap = if swapped && component > 1 { component as u8 } else { 0 };
-        Ok(Found { description, fortran: false, swap, place })
+        Ok(Found { description, fortran: false, swap, place, checksum: None })
     }
 
     /// The size of its values.
@@ -84,7 +87,15 @@ impl Found {
             component => Arc::new(Swapped { inner, component }),
         };
         let bytes: Arc<dyn Blob> = match &self.place {
-            Place::Plain { at } => swapped(Arc::new(whole.part(*at, size)?)),
+            Place::Plain { at } => {
+                let plain = whole.part(*at, size)?;
+                match self.checksum.clone() {
+                    None => swapped(Arc::new(plain)),
+                    Some((part, crc)) => {
+                        swapped(Arc::new(Checked { plain, part, crc, sound: OnceLock::new() }))
+                    }
+                }
+            }
             Place::Runs(runs) => swapped(Arc::new(Spread::new(whole, vec![*runs]))),
             Place::Chunks(chunks) => chunks.clone(),
             Place::Member(member) => swapped(member.clone()),
@@ -104,6 +115,48 @@ impl Found {
         let description = self.description.clone();
         let fortran = self.fortran && description.shape.0.len() > 1;
         Ok(Field { description, fortran, bytes })
+    }
+}
+
+/// Values in a part of a file with a checksum, which is held against it before the first is given out.
+struct Checked {
+    plain: Extent,
+    part: Extent,
+    crc: u32,
+    sound: OnceLock<Result<()>>,
+}
+
+impl Checked {
+    fn check(&self) -> Result<()> {
+        let mut crc = Crc::new();
+        let mut bytes = vec![0; self.part.size().min(1 << 20) as usize];
+        let mut at = 0;
+        while at < self.part.size() {
+            let len = (self.part.size() - at).min(bytes.len() as u64) as usize;
+            self.part.read_at(at, &mut bytes[..len])?;
+            crc.update(&bytes[..len]);
+            at += len as u64;
+        }
+        match crc.sum() == self.crc {
+            true => Ok(()),
+            false => Err(Error::damaged("the checksum of a member of this archive does not match")
+                .at(self.part.store())),
+        }
+    }
+}
+
+impl Blob for Checked {
+    fn store(&self) -> &str {
+        self.plain.store()
+    }
+
+    fn size(&self) -> u64 {
+        self.plain.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.sound.get_or_init(|| self.check()).clone()?;
+        self.plain.read_at(offset, buffer)
     }
 }
 

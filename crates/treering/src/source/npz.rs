@@ -1,6 +1,6 @@
 //! The `.npz` format of NumPy: a zip archive of `.npy` files, stored or deflated.
 //!
-//! A stored member is a part of the file like any other. A deflated one can only be read from its
+//! A stored member is a part of the file like any other, but for its checksum. A deflated one can only be read from its
 //! beginning: it keeps its place, so that reading on costs nothing, and starts again when somebody
 //! goes back. When it has been read to its end in one go, its checksum is held against the archive's.
 
@@ -37,7 +37,8 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
         let start = member.data_start().ok_or_else(|| Error::damaged("a member has no place"))?;
         let packed = whole.part(start, member.compressed_size())?;
         let found = match member.compression() {
-            CompressionMethod::Stored => npy::find(&packed, start, name),
+            CompressionMethod::Stored => npy::find(&packed, start, name)
+                .map(|found| Found { checksum: Some((packed, member.crc32())), ..found }),
             CompressionMethod::Deflated => {
                 deflated(packed, start, member.size(), member.crc32(), name)
             }
