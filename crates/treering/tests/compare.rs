@@ -40,7 +40,7 @@ fn expected(
     let size = dtype.size() as usize;
     let mut found =
         Expected { differences: 0, nan_differences: 0, largest: 0.0, rms: 0.0, first: None };
-    let mut squares = 0.0;
+    let (mut squares, mut finite) = (0.0, 0u64);
     for (at, (x, y)) in a.chunks(size).zip(b.chunks(size)).enumerate() {
         if !oracle::differ(dtype, bound, nan_equal, x, y) {
             continue;
@@ -55,10 +55,10 @@ fn expected(
         found.largest = found.largest.max(apart);
         if apart.is_finite() {
             squares += apart * apart;
+            finite += 1;
         }
     }
-    let counted = found.differences - found.nan_differences;
-    found.rms = if counted > 0 { (squares / counted as f64).sqrt() } else { 0.0 };
+    found.rms = if finite > 0 { (squares / finite as f64).sqrt() } else { 0.0 };
     found
 }
 

@@ -94,7 +94,7 @@ pub struct VariableOutcome {
     pub nan_differences: u64,
     /// The largest difference among those beyond the bound.
     pub max_difference: Number,
-    /// The root of the mean square of these.
+    /// The root of the mean square of the finite ones of these.
     pub rms: Number,
     /// The index of the first.
     pub first_index: Option<Vec<u64>>,
