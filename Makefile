@@ -41,7 +41,7 @@ numpy: needs
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte.
 files: needs
 	$(VENV)/bin/python crates/treering/tests/make_files.py target/files
-	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test -p treering --test source
+	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test --workspace --test source
 
 fuzz:
 	bash fuzz/run.sh $(MINUTES)
