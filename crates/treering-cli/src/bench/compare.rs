@@ -312,6 +312,8 @@ fn building(files: &Files, tree_time: f64, json: bool) -> Result<Value> {
             // As in a run: the memory of a tree is used again at every checkpoint.
             let mut images = builder.build(data)?;
             let mut outcome = Ok(());
+            // The limit is measured beside each: it is not the same from minute to minute.
+            let limit = limits::memory_read(data);
             let time = best_of(ROUNDS, || outcome = builder.rebuild(&mut images, data));
             outcome?;
             let size: usize = images.iter().map(|image| image.body().len()).sum();
