@@ -1,10 +1,13 @@
 //! Sums and planes of a segment of cells, several at a time: with 32-byte vectors, with the 16-byte
 //! ones of every x86-64 processor, or in plain steps on any other. All give the same bits.
 
+use super::cells::SEGMENT;
 #[cfg(target_arch = "x86_64")]
 use super::keys::BLOCK;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
+#[cfg(target_arch = "x86_64")]
+use std::mem::MaybeUninit;
 
 /// Where the planes of a chunk go: plane p begins `pitch` bytes after plane p − 1.
 pub(super) struct Planes<'a> {
@@ -56,7 +59,8 @@ pub(super) struct Fused {
     pub(super) none: bool,
 }
 
-/// Works off f32 values in registers, from component `first` of a chunk on.
+/// Works off a segment of f32 values, from component `first` of a chunk on. Cells are put aside for
+/// their planes: cut in the same loop, these would crowd the sums out of the registers.
 #[inline(always)]
 pub(super) fn fused(
     values: &[[u8; 4]],
@@ -67,6 +71,7 @@ pub(super) fn fused(
     vectors: bool,
 ) -> Fused {
     assert!(keys.0.len() > values.len() && keys.1.len() > values.len());
+    assert!(values.len() <= SEGMENT);
     planes.check_room(first, values.len());
     #[cfg(target_arch = "x86_64")]
     // SAFETY: the caller has looked for AVX2; the assertions make room for keys and planes.
@@ -140,40 +145,30 @@ unsafe fn fused_avx2(
     let zero = _mm256_setzero_si256();
     let (mut a, mut b) = ([zero; 2], [zero; 2]);
     let mut none = zero;
-    let byte = _mm256_set1_epi32(0xff);
-    let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-    let up = _mm_cvtsi32_si128(8 - planes.count as i32);
-    for at in (0..whole).step_by(32) {
-        // SAFETY: 32 values and keys follow; the prefetch reads nothing.
+    let mut cells = MaybeUninit::<[__m256i; SEGMENT / 8]>::uninit();
+    let cells = cells.as_mut_ptr().cast::<__m256i>();
+    for at in (0..whole).step_by(8) {
+        // SAFETY: eight values and keys follow; the prefetch reads nothing.
         unsafe {
-            let ahead = values.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(FAR);
-            _mm_prefetch::<_MM_HINT_T0>(ahead);
-            _mm_prefetch::<_MM_HINT_T0>(ahead.wrapping_add(64));
-            let mut low = [zero; 4];
-            for (i, low) in low.iter_mut().enumerate() {
-                let at = at + 8 * i;
-                let (t, without) = cell(_mm256_loadu_si256(values.as_ptr().add(at).cast()));
-                none = _mm256_or_si256(none, without);
-                // Only the even lanes are multiplied: the odd keys are read one place further.
-                let k = |odd: usize| _mm256_loadu_si256(keys.0.as_ptr().add(at + odd).cast());
-                let l = |odd: usize| _mm256_loadu_si256(keys.1.as_ptr().add(at + odd).cast());
-                let odd = _mm256_srli_epi64::<32>(t);
-                a[0] = _mm256_add_epi64(a[0], _mm256_mul_epu32(t, k(0)));
-                a[1] = _mm256_add_epi64(a[1], _mm256_mul_epu32(odd, k(1)));
-                b[0] = _mm256_add_epi64(b[0], _mm256_mul_epu32(t, l(0)));
-                b[1] = _mm256_add_epi64(b[1], _mm256_mul_epu32(odd, l(1)));
-                *low = _mm256_and_si256(t, byte);
+            if at % 16 == 0 {
+                let ahead = values.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(FAR);
+                _mm_prefetch::<_MM_HINT_T0>(ahead);
             }
-            if planes.count > 0 {
-                let bytes = _mm256_packus_epi16(
-                    _mm256_packs_epi32(low[0], low[1]),
-                    _mm256_packs_epi32(low[2], low[3]),
-                );
-                let bytes = _mm256_permutevar8x32_epi32(bytes, order);
-                planes.cut_avx2(first + at, _mm256_sll_epi16(bytes, up));
-            }
+            let (t, without) = cell(_mm256_loadu_si256(values.as_ptr().add(at).cast()));
+            none = _mm256_or_si256(none, without);
+            // Only the even lanes are multiplied: the odd keys are read one place further.
+            let k = |odd: usize| _mm256_loadu_si256(keys.0.as_ptr().add(at + odd).cast());
+            let l = |odd: usize| _mm256_loadu_si256(keys.1.as_ptr().add(at + odd).cast());
+            let odd = _mm256_srli_epi64::<32>(t);
+            a[0] = _mm256_add_epi64(a[0], _mm256_mul_epu32(t, k(0)));
+            a[1] = _mm256_add_epi64(a[1], _mm256_mul_epu32(odd, k(1)));
+            b[0] = _mm256_add_epi64(b[0], _mm256_mul_epu32(t, l(0)));
+            b[1] = _mm256_add_epi64(b[1], _mm256_mul_epu32(odd, l(1)));
+            cells.add(at / 8).write(t);
         }
     }
+    // SAFETY: the cells were written, and there is room for their planes.
+    unsafe { planes.cut_avx2(first, cells, whole) };
     let (a, b) = (_mm256_add_epi64(a[0], a[1]), _mm256_add_epi64(b[0], b[1]));
     let none = _mm256_movemask_epi8(none) != 0;
     Fused { done: whole, sums: (total_avx2(a), total_avx2(b)), none }
@@ -226,38 +221,30 @@ unsafe fn fused_sse2(
     cell: impl Fn(__m128i) -> (__m128i, __m128i),
 ) -> Fused {
     let whole = values.len() / 16 * 16;
-    // SAFETY: the instructions are part of the architecture; 16 values and keys follow, and there is
-    // room for their planes; the prefetch reads nothing.
+    let mut cells = MaybeUninit::<[__m128i; SEGMENT / 4]>::uninit();
+    let cells = cells.as_mut_ptr().cast::<__m128i>();
+    // SAFETY: the instructions are part of the architecture; values and keys follow, and there is
+    // room for cells and planes; the prefetch reads nothing.
     unsafe {
         let zero = _mm_setzero_si128();
         let (mut a, mut b, mut none) = ([zero; 2], [zero; 2], zero);
-        let byte = _mm_set1_epi32(0xff);
-        let up = _mm_cvtsi32_si128(8 - planes.count as i32);
-        for at in (0..whole).step_by(16) {
-            let ahead = values.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(FAR);
-            _mm_prefetch::<_MM_HINT_T0>(ahead);
-            let mut low = [zero; 4];
-            for (i, low) in low.iter_mut().enumerate() {
-                let at = at + 4 * i;
-                let (t, without) = cell(_mm_loadu_si128(values.as_ptr().add(at).cast()));
-                none = _mm_or_si128(none, without);
-                let k = |odd: usize| _mm_loadu_si128(keys.0.as_ptr().add(at + odd).cast());
-                let l = |odd: usize| _mm_loadu_si128(keys.1.as_ptr().add(at + odd).cast());
-                let odd = _mm_srli_epi64::<32>(t);
-                a[0] = _mm_add_epi64(a[0], _mm_mul_epu32(t, k(0)));
-                a[1] = _mm_add_epi64(a[1], _mm_mul_epu32(odd, k(1)));
-                b[0] = _mm_add_epi64(b[0], _mm_mul_epu32(t, l(0)));
-                b[1] = _mm_add_epi64(b[1], _mm_mul_epu32(odd, l(1)));
-                *low = _mm_and_si128(t, byte);
+        for at in (0..whole).step_by(4) {
+            if at % 16 == 0 {
+                let ahead = values.as_ptr().wrapping_add(at).cast::<i8>().wrapping_add(FAR);
+                _mm_prefetch::<_MM_HINT_T0>(ahead);
             }
-            if planes.count > 0 {
-                let bytes = _mm_packus_epi16(
-                    _mm_packs_epi32(low[0], low[1]),
-                    _mm_packs_epi32(low[2], low[3]),
-                );
-                planes.cut_sse2(first + at, _mm_sll_epi16(bytes, up));
-            }
+            let (t, without) = cell(_mm_loadu_si128(values.as_ptr().add(at).cast()));
+            none = _mm_or_si128(none, without);
+            let k = |odd: usize| _mm_loadu_si128(keys.0.as_ptr().add(at + odd).cast());
+            let l = |odd: usize| _mm_loadu_si128(keys.1.as_ptr().add(at + odd).cast());
+            let odd = _mm_srli_epi64::<32>(t);
+            a[0] = _mm_add_epi64(a[0], _mm_mul_epu32(t, k(0)));
+            a[1] = _mm_add_epi64(a[1], _mm_mul_epu32(odd, k(1)));
+            b[0] = _mm_add_epi64(b[0], _mm_mul_epu32(t, l(0)));
+            b[1] = _mm_add_epi64(b[1], _mm_mul_epu32(odd, l(1)));
+            cells.add(at / 4).write(t);
         }
+        planes.cut_sse2(first, cells, whole);
         let (a, b) = (_mm_add_epi64(a[0], a[1]), _mm_add_epi64(b[0], b[1]));
         let total = |pair: __m128i| {
             (_mm_cvtsi128_si64(pair) as u64)
@@ -347,22 +334,14 @@ impl Planes<'_> {
             return;
         }
         self.check_room(first, cells.len());
-        let mut done = 0;
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the instructions are part of the architecture, and there is room.
+        let done = cells.len() / 16 * 16;
+        #[cfg(not(target_arch = "x86_64"))]
+        let done = 0;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: there are so many cells, and there is room.
         unsafe {
-            let byte = _mm_set1_epi32(0xff);
-            let up = _mm_cvtsi32_si128(8 - self.count as i32);
-            for (number, sixteen) in cells.as_chunks::<16>().0.iter().enumerate() {
-                let load = |i: usize| {
-                    _mm_and_si128(_mm_loadu_si128(sixteen.as_ptr().add(4 * i).cast()), byte)
-                };
-                let (low, high) =
-                    (_mm_packs_epi32(load(0), load(1)), _mm_packs_epi32(load(2), load(3)));
-                let bytes = _mm_packus_epi16(low, high);
-                self.cut_sse2(first + 16 * number, _mm_sll_epi16(bytes, up));
-                done += 16;
-            }
+            self.cut_sse2(first, cells.as_ptr().cast(), done);
         }
         for (at, eight) in cells[done..].chunks(8).enumerate() {
             for plane in 0..self.count as usize {
@@ -373,32 +352,87 @@ impl Planes<'_> {
         }
     }
 
-    /// Takes the highest bit of each of 32 bytes as the highest plane; adding a number to itself
-    /// brings the next bit up.
+    /// Takes the lowest bits of `len` cells, a multiple of 32.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     #[inline]
-    unsafe fn cut_avx2(&mut self, first: usize, mut bytes: __m256i) {
-        for plane in (0..self.count as usize).rev() {
-            let bits = _mm256_movemask_epi8(bytes) as u32;
-            let place = plane * self.pitch + first / 8;
-            // SAFETY: the caller has made sure that there is room.
-            unsafe { self.out.as_mut_ptr().add(place).cast::<[u8; 4]>().write(bits.to_le_bytes()) };
-            bytes = _mm256_add_epi8(bytes, bytes);
+    unsafe fn cut_avx2(&mut self, first: usize, cells: *const __m256i, len: usize) {
+        // SAFETY: as the caller says. The loop for as many as trees have unless told is unrolled.
+        unsafe {
+            match self.count {
+                0 => {}
+                4 => self.cut_some_avx2(first, cells, len, 4),
+                count => self.cut_some_avx2(first, cells, len, count),
+            }
+        }
+    }
+
+    /// Brings 32 cells together as bytes; the highest bit of each is the highest plane, and adding a
+    /// number to itself brings the next bit up.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn cut_some_avx2(&mut self, first: usize, cells: *const __m256i, len: usize, count: u8) {
+        let byte = _mm256_set1_epi32(0xff);
+        let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
+        let up = _mm_cvtsi32_si128(8 - count as i32);
+        for at in (0..len).step_by(32) {
+            // SAFETY: the caller has made sure that there are cells and room.
+            unsafe {
+                let low = |i: usize| _mm256_and_si256(cells.add(at / 8 + i).read(), byte);
+                let bytes = _mm256_packus_epi16(
+                    _mm256_packs_epi32(low(0), low(1)),
+                    _mm256_packs_epi32(low(2), low(3)),
+                );
+                let bytes = _mm256_permutevar8x32_epi32(bytes, order);
+                let mut bytes = _mm256_sll_epi16(bytes, up);
+                for plane in (0..count as usize).rev() {
+                    let bits = _mm256_movemask_epi8(bytes) as u32;
+                    let place = plane * self.pitch + (first + at) / 8;
+                    let to = self.out.as_mut_ptr().add(place).cast::<[u8; 4]>();
+                    to.write(bits.to_le_bytes());
+                    bytes = _mm256_add_epi8(bytes, bytes);
+                }
+            }
+        }
+    }
+
+    /// The same with vectors of half the length, for a multiple of 16 cells.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn cut_sse2(&mut self, first: usize, cells: *const __m128i, len: usize) {
+        // SAFETY: as the caller says.
+        unsafe {
+            match self.count {
+                0 => {}
+                4 => self.cut_some_sse2(first, cells, len, 4),
+                count => self.cut_some_sse2(first, cells, len, count),
+            }
         }
     }
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn cut_sse2(&mut self, first: usize, mut bytes: __m128i) {
-        for plane in (0..self.count as usize).rev() {
-            let place = plane * self.pitch + first / 8;
-            // SAFETY: the instructions are part of the architecture; the caller has made sure that
-            // there is room.
-            unsafe {
-                let bits = _mm_movemask_epi8(bytes) as u16;
-                self.out.as_mut_ptr().add(place).cast::<[u8; 2]>().write(bits.to_le_bytes());
-                bytes = _mm_add_epi8(bytes, bytes);
+    unsafe fn cut_some_sse2(&mut self, first: usize, cells: *const __m128i, len: usize, count: u8) {
+        // SAFETY: the instructions are part of the architecture; the caller has made sure that there
+        // are cells, which need not be aligned, and room.
+        unsafe {
+            let byte = _mm_set1_epi32(0xff);
+            let up = _mm_cvtsi32_si128(8 - count as i32);
+            for at in (0..len).step_by(16) {
+                let low = |i: usize| _mm_and_si128(_mm_loadu_si128(cells.add(at / 4 + i)), byte);
+                let bytes = _mm_packus_epi16(
+                    _mm_packs_epi32(low(0), low(1)),
+                    _mm_packs_epi32(low(2), low(3)),
+                );
+                let mut bytes = _mm_sll_epi16(bytes, up);
+                for plane in (0..count as usize).rev() {
+                    let bits = _mm_movemask_epi8(bytes) as u16;
+                    let place = plane * self.pitch + (first + at) / 8;
+                    let to = self.out.as_mut_ptr().add(place).cast::<[u8; 2]>();
+                    to.write(bits.to_le_bytes());
+                    bytes = _mm_add_epi8(bytes, bytes);
+                }
             }
         }
     }
