@@ -3,7 +3,7 @@
 //! folder.
 
 use std::path::Path;
-use treering::codec::{Chain, Codec};
+use treering::codec::Chain;
 
 /// Two waves that run across each other, and a few special values.
 fn field() -> Vec<u8> {
@@ -16,7 +16,7 @@ fn field() -> Vec<u8> {
 }
 
 /// The steps of a chain as the format writes them.
-const CHAINS: [(&str, &[u8]); 13] = [
+const CHAINS: [(&str, &[u8]); 17] = [
     ("shuffle", &[2, 1, 4, 8, 3]),
     ("bit-shuffle", &[2, 2, 4, 8, 3]),
     ("split", &[3, 3, 4, 3, 1, 4, 8, 3]),
@@ -30,21 +30,33 @@ const CHAINS: [(&str, &[u8]); 13] = [
     ("pco-u16", &[1, 6, 1, 8]),
     ("lz4", &[1, 7]),
     ("deflate", &[1, 9, 6]),
+    ("repeats", &[3, 11, 4, 1, 4, 8, 3]),
+    ("minus-before", &[3, 10, 0, 4, 1, 1, 4, 8, 3]),
+    ("folded-minus-before", &[2, 10, 1, 4, 1, 6, 2, 136]),
+    ("xor-before", &[2, 10, 2, 8, 0, 8, 3]),
 ];
+
+/// What differences are taken to.
+fn before() -> Vec<u8> {
+    let mut before = field();
+    before.iter_mut().step_by(9).for_each(|byte| *byte = byte.wrapping_mul(3));
+    before
+}
 
 #[test]
 fn encoded_frames_stay_readable() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/codecs");
-    let field = field();
+    let (field, before) = (field(), before());
     for (name, steps) in CHAINS {
         let chain = Chain::parse(steps).unwrap();
         if let Some(folder) = std::env::var_os("TREERING_NEW_GOLDEN") {
-            std::fs::write(Path::new(&folder).join(name), chain.encode(&field).unwrap()).unwrap();
+            let encoded = chain.encode_beside(&field, &before).unwrap();
+            std::fs::write(Path::new(&folder).join(name), encoded).unwrap();
         }
         let encoded = std::fs::read(golden.join(name)).unwrap();
         assert!(encoded.len() < field.len(), "{name}");
         let mut back = vec![0; field.len()];
-        chain.decode(&encoded, &mut back).unwrap();
+        chain.decode_beside(&encoded, &before, &mut back).unwrap();
         assert!(back == field, "{name}");
     }
 }

@@ -3,7 +3,7 @@
 use super::difference::{Difference, Way};
 use super::lorenzo::{self, Grid};
 use super::numbers::{self, Numbers};
-use super::{Codec, fpc, general, shuffle};
+use super::{Codec, fpc, general, repeats, shuffle};
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::fmt;
@@ -26,6 +26,8 @@ pub enum Step {
     Lorenzo(Grid),
     /// What a prediction from what came before leaves, for values of this size.
     Fpc(u8),
+    /// Values that were not there before, and where the others were, for values of this size.
+    Repeats(u8),
     /// Bins of numbers, at a level.
     Pco(Numbers, u8),
     /// LZ4.
@@ -61,6 +63,7 @@ impl Step {
             Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
             Step::Lorenzo(grid) => matches!(grid.size, 1 | 2 | 4 | 8),
             Step::Fpc(size) => matches!(size, 4 | 8),
+            Step::Repeats(size) => matches!(size, 2 | 4 | 8),
             Step::Pco(_, level) => level & !numbers::PREDICTED <= 12,
             Step::Lz4 => true,
             Step::Zstd(level) => (1..=19).contains(&level),
@@ -83,6 +86,7 @@ impl Step {
             Step::Lz4 => out.push(7),
             Step::Zstd(level) => out.extend([8, level]),
             Step::Deflate(level) => out.extend([9, level]),
+            Step::Repeats(size) => out.extend([11, size]),
             Step::Difference(Difference { way, size, float }) => {
                 out.extend([10, way as u8, size, u8::from(float)]);
             }
@@ -122,6 +126,7 @@ impl Step {
                 let way = *[Way::Subtract, Way::Fold, Way::Xor].get(way as usize)?;
                 Step::Difference(Difference { way, size, float: float == 1 })
             }
+            11 => Step::Repeats(take::<1>(bytes)?[0]),
             _ => return None,
         };
         Some(step).filter(|step| step.is_valid())
@@ -144,6 +149,7 @@ impl Codec for Step {
             }
             Step::Lorenzo(grid) => in_place(&|out| lorenzo::encode(raw, out, grid)),
             Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
+            Step::Repeats(size) => repeats::encode(raw, size as usize),
             Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
             Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
             Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
@@ -164,6 +170,7 @@ impl Codec for Step {
             }
             Step::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
             Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
+            Step::Repeats(size) => repeats::decode(encoded, raw, size as usize)?,
             Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
             Step::Lz4 => general::lz4_decode(encoded, raw)?,
             Step::Zstd(_) => general::zstd_decode(encoded, raw)?,
@@ -324,6 +331,7 @@ impl fmt::Display for Step {
                 write!(f, "predict {axes}-D")
             }
             Step::Fpc(_) => f.write_str("fpc"),
+            Step::Repeats(_) => f.write_str("repeats"),
             Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
             Step::Lz4 => f.write_str("lz4"),
             Step::Zstd(level) => write!(f, "zstd {level}"),

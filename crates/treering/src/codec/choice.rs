@@ -4,11 +4,11 @@
 //! way. What chains cost is told by penalties, measured once: a slower chain has to be so much
 //! smaller.
 
-use super::Encoding;
 use super::chain::{Chain, Step};
 use super::difference::{Difference, Way};
 use super::lorenzo::Grid;
 use super::numbers::{Numbers, PREDICTED};
+use super::{Codec, Encoding};
 use crate::array::{DType, Description};
 use crate::error::Result;
 use std::collections::HashMap;
@@ -147,7 +147,30 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     if nature.is_float() && size >= 4 {
         all.push((vec![Step::Fpc(size), zstd], 0.01));
     }
+    all.extend(repeats(nature, aim));
     all
+}
+
+/// Chains that begin with taking out values that were there before.
+fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+    let size = nature.number();
+    if !matches!(size, 2 | 4 | 8) || aim == Aim::Fastest {
+        return Vec::new();
+    }
+    let first = Step::Repeats(size);
+    let numbers = Numbers::of(nature.dtype);
+    let line = nature.grids()[0];
+    match aim {
+        Aim::Smallest => vec![
+            (vec![first, Step::Pco(numbers, 12)], 0.0),
+            (vec![first, Step::Shuffle(size), Step::Zstd(19)], 0.0),
+            (vec![first, Step::Lorenzo(line), Step::Shuffle(size), Step::Zstd(19)], 0.0),
+        ],
+        _ => vec![
+            (vec![first, Step::Pco(numbers, BALANCED_PCO)], 0.01),
+            (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
+        ],
+    }
 }
 
 /// Chains that begin with the difference to the step before.
@@ -187,13 +210,21 @@ fn differences(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
 }
 
 /// The level of pco for the balanced aim.
-const BALANCED_PCO: u8 = 8;
+const BALANCED_PCO: u8 = 6;
 /// What a difference has to gain: it makes restores read more.
 const DIFFERENCE: f64 = 0.02;
 
-/// How many bytes of a frame are tried, and of how many frames.
+/// How many bytes of a frame are tried, first by all candidates and then by the best few, and of how
+/// many frames.
+const FIRST_SAMPLE: usize = 16 << 10;
 const SAMPLE: usize = 96 << 10;
 const SAMPLES: usize = 2;
+/// How many of the candidates are tried again.
+const FINALISTS: usize = 4;
+/// Of frames with repeats that are far apart, more is tried, by few candidates.
+const FAR_SAMPLE: usize = 1 << 20;
+/// Large frames have to be smaller by this in all.
+const LARGE_GAIN: f64 = 0.95;
 /// After so many frames the choice is tested again.
 const HOLDS: u32 = 256;
 /// A frame this much larger than the sample promised has the choice tested again.
@@ -208,6 +239,8 @@ const REST: u32 = 8;
 pub(crate) struct Chooser {
     encoding: Encoding,
     chosen: HashMap<Key, Choice>,
+    /// How many bytes the frames of a kind have, as far as it was tried.
+    lengths: HashMap<(String, Nature), usize>,
 }
 
 /// The name of variables that are like each other, what they are, and whether the bytes before are at
@@ -230,7 +263,7 @@ pub(crate) type Beside<'f> = (&'f [u8], Option<&'f [u8]>);
 
 impl Chooser {
     pub(crate) fn new(encoding: Encoding) -> Self {
-        Chooser { encoding, chosen: HashMap::new() }
+        Chooser { encoding, chosen: HashMap::new(), lengths: HashMap::new() }
     }
 
     /// Whether the bytes before may serve variables that are like this one; asked once a checkpoint.
@@ -247,6 +280,44 @@ impl Chooser {
         }
     }
 
+    /// How many bytes the frames of a kind should have, which begins with these: so many as usual,
+    /// unless values repeat so far apart that large frames gain by it.
+    pub(crate) fn frame_len(
+        &mut self,
+        like: &str,
+        nature: Nature,
+        bytes: &[u8],
+        usual: usize,
+    ) -> Result<usize> {
+        let size = nature.number();
+        let large = match self.encoding {
+            Encoding::Best(Aim::Smallest) => 64 * usual,
+            Encoding::Best(Aim::Balanced) => 16 * usual,
+            _ => return Ok(usual),
+        };
+        let key = (like.to_string(), nature);
+        if let Some(len) = self.lengths.get(&key) {
+            return Ok(*len);
+        }
+        if !matches!(size, 4 | 8) || bytes.len() < 4 * usual {
+            return Ok(usual);
+        }
+        let bytes = &bytes[..bytes.len().min(16 * usual)];
+        let chain = Chain::new(&[Step::Repeats(size), Step::Shuffle(size), Step::Zstd(1)])?;
+        let mut apart = 0;
+        for frame in bytes.chunks(usual) {
+            apart += chain.encode(frame)?.len();
+        }
+        let together = chain.encode(bytes)?.len();
+        let pays = (together as f64) < LARGE_GAIN * apart as f64;
+        if self.lengths.len() >= MAX_KINDS {
+            self.lengths.clear();
+        }
+        let len = if pays { large } else { usual };
+        self.lengths.insert(key, len);
+        Ok(len)
+    }
+
     /// The chain for frames of variables that are like this one.
     pub(crate) fn chain(&mut self, like: &str, nature: Nature, frames: &[Beside]) -> Result<Chain> {
         let aim = match self.encoding {
@@ -260,14 +331,23 @@ impl Chooser {
             choice.left = choice.left.saturating_sub(frames.len() as u32);
             return Ok(choice.chain.clone());
         }
+        let far = frames.iter().any(|(frame, _)| frame.len() > FAR_SAMPLE);
         let mut candidates = match self.chosen.get(&(like.to_string(), nature, false)) {
             Some(plain) if beside => vec![(plain.chain.steps().to_vec(), 0.0)],
+            _ if far => repeats(nature, aim),
             _ => candidates(nature, aim),
         };
         if beside {
             candidates.extend(differences(nature, aim));
         }
-        let (chain, share) = best(&candidates, &sample(nature, frames))?;
+        let bytes: usize = frames.iter().map(|(frame, _)| frame.len()).sum();
+        let len = if far { FAR_SAMPLE } else { SAMPLE.min(bytes / 16 + FIRST_SAMPLE) };
+        if candidates.len() > FINALISTS {
+            let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
+            candidates =
+                ranked.into_iter().take(FINALISTS).map(|at| candidates[at].clone()).collect();
+        }
+        let (chain, share) = best(&candidates, &sample(nature, frames, len))?;
         if self.chosen.len() >= MAX_KINDS {
             self.chosen.clear();
         }
@@ -294,30 +374,45 @@ impl Chooser {
 }
 
 /// Parts of the first frame and of one in the middle.
-fn sample<'f>(nature: Nature, frames: &[Beside<'f>]) -> Vec<Beside<'f>> {
+fn sample<'f>(nature: Nature, frames: &[Beside<'f>], len: usize) -> Vec<Beside<'f>> {
     let chosen = [0, frames.len() / 2];
     let chosen = &chosen[..SAMPLES.min(frames.len())];
     let unit = nature.number() as usize * nature.stride() as usize;
     let part = |at: &usize| {
         let (frame, before) = frames[*at];
-        let start = frame.len().saturating_sub(SAMPLE) / 2 / unit * unit;
-        let range = start..frame.len().min(start + SAMPLE);
+        let start = frame.len().saturating_sub(len) / 2 / unit * unit;
+        let range = start..frame.len().min(start + len);
         (&frame[range.clone()], before.map(|before| &before[range]))
     };
     chosen.iter().map(part).collect()
 }
 
+/// What a chain makes of samples, for each byte of them.
+fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
+    let raw: usize = samples.iter().map(|(part, _)| part.len()).sum();
+    let mut bytes = 0;
+    for (part, before) in samples {
+        bytes += chain.encode_beside(part, before.unwrap_or_default())?.len();
+    }
+    Ok(bytes as f64 / raw.max(1) as f64)
+}
+
+/// The candidates' places, the one with the least bytes first, penalties included.
+fn ranked(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<Vec<usize>> {
+    let mut costs = Vec::with_capacity(candidates.len());
+    for (at, (steps, penalty)) in candidates.iter().enumerate() {
+        costs.push((share(&Chain::new(steps)?, samples)? * (1.0 + penalty), at));
+    }
+    costs.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Ok(costs.into_iter().map(|(_, at)| at).collect())
+}
+
 /// The chain with the least bytes, penalties included, and its share of the bytes.
 fn best(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<(Chain, f64)> {
-    let raw: usize = samples.iter().map(|(part, _)| part.len()).sum();
     let mut best = (Chain::default(), 1.0, WORTHWHILE);
     for (steps, penalty) in candidates {
         let chain = Chain::new(steps)?;
-        let mut bytes = 0;
-        for (part, before) in samples {
-            bytes += chain.encode_beside(part, before.unwrap_or_default())?.len();
-        }
-        let share = bytes as f64 / raw.max(1) as f64;
+        let share = share(&chain, samples)?;
         if share * (1.0 + penalty) < best.2 {
             best = (chain, share, share * (1.0 + penalty));
         }

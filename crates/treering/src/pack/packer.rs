@@ -173,7 +173,7 @@ impl<'a> Packer<'a> {
                 self.decide(keeper, strip, prepared, &mut fresh);
             }
             let old = self.old(same[0].variable, &fresh);
-            self.carve(same[0].variable, &fresh, bytes, old, &mut cuts);
+            self.carve(keeper, same[0].variable, &fresh, bytes, old, &mut cuts)?;
         }
         self.write(keeper, cuts, sink)
     }
@@ -358,12 +358,13 @@ impl<'a> Packer<'a> {
     /// Cuts new bytes of a variable into frames; what does not fill one is kept for the next time.
     fn carve<'b>(
         &mut self,
+        keeper: &mut Keeper,
         variable: usize,
         fresh: &[Fresh],
         bytes: &'b [u8],
         mut old: Option<Old>,
         cuts: &mut Vec<Cut<'b>>,
-    ) {
+    ) -> Result<()> {
         let all: usize = fresh.iter().map(|fresh| fresh.bytes.len()).sum();
         let kind = self.kind_of(variable);
         let differs = self.kind != kind || self.partial_before.is_some() != old.is_some();
@@ -375,28 +376,38 @@ impl<'a> Packer<'a> {
             true => kind,
             false => None,
         };
+        let len = match (self.kind, fresh.first(), fresh.last()) {
+            (Some(_), Some(first), Some(last)) => {
+                let (like, nature) = self.likeness(self.kind);
+                let bytes = &bytes[first.bytes.start..last.bytes.end];
+                keeper.chooser.frame_len(like, nature, bytes, FRAME)?
+            }
+            _ => FRAME,
+        };
         for fresh in fresh {
             let mut rest = &bytes[fresh.bytes.clone()];
             while !rest.is_empty() {
-                if self.partial.is_empty() && rest.len() >= FRAME {
-                    let (frame, tail) = rest.split_at(FRAME);
-                    let before = old.as_mut().map(|old| old.take(FRAME));
+                if self.partial.is_empty() && rest.len() >= len {
+                    let (frame, tail) = rest.split_at(len);
+                    let before = old.as_mut().map(|old| old.take(len));
                     cuts.push(Cut { bytes: Cow::Borrowed(frame), kind: self.kind, before });
                     rest = tail;
                     continue;
                 }
-                let (head, tail) = rest.split_at(rest.len().min(FRAME - self.partial.len()));
+                let room = len.saturating_sub(self.partial.len()).max(1);
+                let (head, tail) = rest.split_at(rest.len().min(room));
                 self.partial.extend_from_slice(head);
                 if let Some(old) = &mut old {
                     let head = old.take(head.len());
                     self.partial_before.get_or_insert_default().append(&head);
                 }
                 rest = tail;
-                if self.partial.len() == FRAME {
+                if self.partial.len() >= len {
                     self.flush(cuts);
                 }
             }
         }
+        Ok(())
     }
 
     /// The first of those variables next to this one that are like it, unless it is small.
