@@ -11,7 +11,7 @@ use treering::format::{Footer, LogEntry, Seal, Skeleton, TreeEntry, TreeFile, Tr
 use treering::library::Place;
 use treering::merkle::bounded::{Bound, Builder, Recipe};
 use treering::merkle::digest;
-use treering::source::{self, RawType};
+use treering::source::{self, RawLayout};
 use treering::store::{MemoryStore, Store};
 use treering::{DType, Library, Options, Run, Variable};
 
@@ -242,7 +242,7 @@ impl Drop for Scratch {
 /// Foreign files: what opens can be read or says why not, and is what it is.
 pub fn foreign(data: &[u8]) {
     let file = Scratch::new(data);
-    let raw = RawType { dtype: DType::F32, shape: None };
+    let raw = RawLayout::values(DType::F32, None);
     let _ = source::open(&file.0, Some(&raw));
     let Ok(fields) = source::open(&file.0, None) else { return };
     for field in &fields {

@@ -11,7 +11,7 @@ use treering::compare::{
 };
 use treering::library::{Place, open_side};
 use treering::merkle::bounded::Bound;
-use treering::source::RawType;
+use treering::source::RawLayout;
 use treering::{DType, Error, Library, Result, report};
 
 /// What files are that do not say so themselves.
@@ -23,11 +23,20 @@ pub struct RawOptions {
     /// The shape of raw files, slowest axis first, as in 100x200; one axis unless told.
     #[arg(long, value_name = "SHAPE", value_parser = parse_shape, requires = "dtype")]
     shape: Option<Shape>,
+    /// The fields of raw files, in a TOML file of [[field]] tables with name, type and, if need be,
+    /// shape, offset, big_endian, fortran.
+    #[arg(long, value_name = "FILE", conflicts_with = "dtype")]
+    layout: Option<PathBuf>,
 }
 
 impl RawOptions {
-    pub fn raw(&self) -> Option<RawType> {
-        self.dtype.map(|dtype| RawType { dtype, shape: self.shape.clone() })
+    pub fn raw(&self) -> Result<Option<RawLayout>> {
+        let Some(path) = &self.layout else {
+            return Ok(self.dtype.map(|dtype| RawLayout::values(dtype, self.shape.clone())));
+        };
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| Error::io(format!("cannot read {}", path.display()), e))?;
+        RawLayout::parse(&text).map(Some).map_err(|e| e.at(path.display()))
     }
 }
 
@@ -131,7 +140,7 @@ impl CompareOptions {
 
 pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     let settings = options.settings()?;
-    let raw = options.raw.raw();
+    let raw = options.raw.raw()?;
     let outputs = [options.list.as_deref(), options.report.as_deref()];
     keep_inputs(&outputs, &[&options.a, &options.b])?;
     let a = open_side(&options.a, raw.as_ref(), settings.trees)?;
@@ -395,7 +404,7 @@ pub struct TreeArguments {
 /// Makes trees for data that has none.
 pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
     let settings = arguments.options.settings(arguments.planes)?;
-    let raw = arguments.raw.raw();
+    let raw = arguments.raw.raw()?;
     let bar = output::progress("making trees");
     let told = |done, total| {
         bar.set_length(total);
@@ -497,7 +506,7 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
     match command {
         GoldenCommand::Record { a, output: path, options, planes, raw } => {
             keep_inputs(&[Some(path)], &[a])?;
-            let side = open_side(a, raw.raw().as_ref(), false)?;
+            let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let settings = options.settings(*planes)?;
             let size = record(side.as_ref(), &options.vars, &settings, path, &told)?;
             bar.finish_and_clear();
@@ -510,7 +519,7 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
         GoldenCommand::Check { file, a, report, raw } => {
             keep_inputs(&[report.as_deref()], &[a, &file.to_string_lossy()])?;
             let golden = Golden::open(file)?;
-            let side = open_side(a, raw.raw().as_ref(), false)?;
+            let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let prepared = Prepared::new(side.as_ref(), &golden);
             let settings = Settings::default();
             let outcome = compare(&golden, &prepared, &settings, None, &told)?;

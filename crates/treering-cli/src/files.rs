@@ -5,7 +5,9 @@ use crate::output;
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use treering::library::Place;
-use treering::{Aim, Encoding, Error, Ingest, IngestSettings, Library, Options, RankFile, Result};
+use treering::{
+    Aim, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
+};
 
 #[derive(clap::Args)]
 pub struct IngestArguments {
@@ -21,6 +23,13 @@ pub struct IngestArguments {
     /// How many ranks share a pack.
     #[arg(long, value_name = "N", default_value_t = 32)]
     ranks_per_pack: u32,
+    /// Variables are like each other, and encoded together, when their names agree after this
+    /// replacement, as in 'block\d+=block'; may be given several times.
+    #[arg(long, value_name = "REGEX=TEXT")]
+    like: Vec<String>,
+    /// How variables of many ranks are put together.
+    #[arg(long, value_enum, default_value_t = MergeName::Auto)]
+    merge: MergeName,
     /// What encoding is to be good at.
     #[arg(long, value_enum, default_value_t = AimName::Balanced)]
     aim: AimName,
@@ -33,6 +42,38 @@ enum AimName {
     Smallest,
     Balanced,
     Fastest,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum MergeName {
+    /// As does better on a sample.
+    Auto,
+    /// Like variables of all ranks side by side.
+    Meaning,
+    /// All variables of a rank side by side, as its files hold them.
+    Files,
+}
+
+impl MergeName {
+    fn merge(self) -> Merge {
+        match self {
+            MergeName::Auto => Merge::Auto,
+            MergeName::Meaning => Merge::Meaning,
+            MergeName::Files => Merge::Files,
+        }
+    }
+}
+
+/// A regular expression and what takes the place of what it matches.
+fn likeness(text: &str) -> Result<(Regex, String)> {
+    let bad = |why: &str| {
+        Error::usage(format!("{text:?} maps no names: {why}")).hint(
+            "write a regular expression, '=', and what takes its place, as in 'block\\d+=block'",
+        )
+    };
+    let (pattern, by) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
+    let pattern = Regex::new(pattern).map_err(|e| bad(&e.to_string().replace('\n', " ")))?;
+    Ok((pattern, by.to_string()))
 }
 
 impl AimName {
@@ -59,8 +100,12 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     let files = rank_files(&arguments.files, arguments.rank.as_deref())?;
     let encoding = Encoding::Best(arguments.aim.aim());
     let options = Options::directory(&place.store, &run).encoding(encoding);
-    let settings =
-        IngestSettings { ranks_per_pack: arguments.ranks_per_pack, raw: arguments.raw.raw() };
+    let settings = IngestSettings {
+        ranks_per_pack: arguments.ranks_per_pack,
+        raw: arguments.raw.raw()?,
+        merge: arguments.merge.merge(),
+        like: arguments.like.iter().map(|text| likeness(text)).collect::<Result<_>>()?,
+    };
     let bar = output::progress("taking in");
     let told = |done, total| {
         bar.set_length(total);

@@ -45,4 +45,4 @@ pub use error::{Error, ErrorKind, Result};
 pub use library::Library;
 pub use lineage::{ChunkSize, Method};
 pub use restore::{Backwards, Checkpoint, State};
-pub use run::{Ingest, IngestSettings, Options, Overload, RankFile, Run, Save};
+pub use run::{Ingest, IngestSettings, Merge, Options, Overload, RankFile, Run, Save};

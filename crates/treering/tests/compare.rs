@@ -15,7 +15,7 @@ use treering::compare::{
 use treering::format::TREE_FRONT;
 use treering::library::open_side;
 use treering::merkle::bounded::{Bound, Builder, Grid, Recipe};
-use treering::source::RawType;
+use treering::source::RawLayout;
 use treering::store::{MemoryStore, Store};
 use treering::{DType, Library, Options, Run, Variable, VariableMut};
 
@@ -93,16 +93,16 @@ fn check_answer(outcome: &Outcome, differences: u64, what: &str) {
     assert_eq!(outcome.first.is_some(), differences > 0, "{what}");
 }
 
-fn run(a: &Path, b: &Path, raw: Option<&RawType>, settings: &Settings) -> Outcome {
+fn run(a: &Path, b: &Path, raw: Option<&RawLayout>, settings: &Settings) -> Outcome {
     let (a, b) = (side(a, raw), side(b, raw));
     compare(a.as_ref(), b.as_ref(), settings, None, &|_, _| {}).unwrap()
 }
 
-fn side(path: &Path, raw: Option<&RawType>) -> Box<dyn Side> {
+fn side(path: &Path, raw: Option<&RawLayout>) -> Box<dyn Side> {
     open_side(&path.display().to_string(), raw, true).unwrap()
 }
 
-fn tree(path: &Path, raw: Option<&RawType>, bound: Bound, chunk: u32, planes: u8) -> PathBuf {
+fn tree(path: &Path, raw: Option<&RawLayout>, bound: Bound, chunk: u32, planes: u8) -> PathBuf {
     let settings = TreeSettings { bounds: vec![bound], chunk, planes };
     make_beside(path, raw, &settings, &|_, _| {}).unwrap()
 }
@@ -218,7 +218,7 @@ fn files_give_one_answer_with_and_without_trees() {
         };
         let change = dice.below(8);
         let data = arrays(*dtype, bound, count as usize, change, &mut dice);
-        let raw = RawType { dtype: *dtype, shape: Some(treering::Shape(shape.clone())) };
+        let raw = RawLayout::values(*dtype, Some(treering::Shape(shape.clone())));
         let raw = (kind == Kind::Raw).then_some(&raw);
         let files = files(kind, *dtype, &shape, &data);
         let fortran = kind == Kind::Fortran && shape.len() > 1;
@@ -276,7 +276,7 @@ fn nan_that_differs_from_itself_is_found_under_any_tree() {
         let count = 3000;
         let mut a = vec![0; count * dtype.size() as usize];
         f.write(&mut a, 2000 * f.parts, f.infinity() | 1);
-        let raw = RawType { dtype, shape: None };
+        let raw = RawLayout::values(dtype, None);
         let files = files(Kind::Raw, dtype, &[count as u64], &[a.clone(), a]);
         for made in [Bound::Bits, Bound::EQUAL, Bound::abs(0.5), Bound::Ulp(4)] {
             tree(&files.a, Some(&raw), made, 512, 2);
@@ -325,7 +325,7 @@ fn folders_are_compared_file_by_file() {
             std::fs::write(side.join(format!("dump.{rank:04}")), &values).unwrap();
         }
     }
-    let raw = RawType { dtype: DType::F32, shape: None };
+    let raw = RawLayout::values(DType::F32, None);
     let settings = Settings::within(Bound::abs(0.5));
     check_answer(&run(&a, &b, Some(&raw), &settings), 0, "the same");
     for name in ["u.npy", "deep/u.npy", "dump.0000", "dump.0002", "dump.0003"] {
@@ -434,7 +434,7 @@ fn golden_files_are_never_wrong() {
         let kind = dice.below(8);
         let data = arrays(*dtype, bound, 1500, kind, &mut dice);
         let files = files(Kind::Raw, *dtype, &[1500], &data);
-        let raw = RawType { dtype: *dtype, shape: None };
+        let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: number as u8 % 9 };
         record(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();

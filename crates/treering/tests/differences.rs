@@ -163,7 +163,7 @@ fn files_of_separate_processes_are_differences_too() {
             files.push(RankFile { rank, path, name, like });
         }
         let settings = IngestSettings {
-            raw: Some(treering::source::RawType { dtype: treering::DType::F64, shape: None }),
+            raw: Some(treering::source::RawLayout::values(treering::DType::F64, None)),
             ..IngestSettings::default()
         };
         let mut ingest = Ingest::open(Options::in_store(store.clone(), "sim"), settings).unwrap();

@@ -1,10 +1,12 @@
 //! Files taken in as checkpoints come back byte for byte, whatever they are and however many ranks
 //! wrote them.
 
+use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use treering::source::RawLayout;
 use treering::store::{Fault, FaultStore, MemoryStore, Store};
-use treering::{DType, Ingest, IngestSettings, Library, Options, RankFile};
+use treering::{DType, Ingest, IngestSettings, Library, Merge, Options, RankFile};
 
 /// An `.npy` file of f64 values.
 fn npy(shape: &[u64], values: &[f64]) -> Vec<u8> {
@@ -187,4 +189,49 @@ fn a_failure_anywhere_leaves_the_checkpoints_before() {
         }
         assert!(failed > 3, "{fault:?}: {failed}");
     }
+}
+
+/// Raw files of two arrays, the second of which holds the values of the first at other places.
+fn twins(folder: &Path, ranks: u32) -> (Vec<RankFile>, RawLayout) {
+    let rough = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64;
+    let mut files = Vec::new();
+    for rank in 0..ranks {
+        let first: Vec<f64> = (0..20_000).map(|i| rough(i + 100_000 * u64::from(rank))).collect();
+        let second = first[777..].iter().chain(&first[..777]);
+        let bytes = first.iter().chain(second).flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+        let path = folder.join(format!("twins.{rank}"));
+        std::fs::write(&path, bytes).unwrap();
+        let (name, like) = (format!("twins.{rank}"), "twins.{rank}".to_string());
+        files.push(RankFile { rank, path, name, like });
+    }
+    let field =
+        |name: &str| format!("[[field]]\nname = {name:?}\ntype = \"f64\"\nshape = [20000]\n");
+    (files, RawLayout::parse(&(field("a") + &field("b"))).unwrap())
+}
+
+#[test]
+fn arrays_of_a_rank_stay_together_where_that_pays() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, layout) = twins(folder.path(), 4);
+    let stored = |merge: Merge, like: &[(Regex, String)]| {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let settings = IngestSettings {
+            raw: Some(layout.clone()),
+            merge,
+            like: like.to_vec(),
+            ..IngestSettings::default()
+        };
+        let options = Options::in_store(store.clone(), "sim");
+        let manifest = Ingest::open(options, settings).unwrap().take(1, &files, &quiet).unwrap();
+        let to = tempfile::tempdir().unwrap();
+        Library::of(store).export("sim", None, &[], &to.path().join("out")).unwrap();
+        same(&files, &to.path().join("out"));
+        manifest.groups[0].seal.size
+    };
+    let (meaning, together) = (stored(Merge::Meaning, &[]), stored(Merge::Files, &[]));
+    assert!(together * 10 < meaning * 7, "{together} {meaning}");
+    assert_eq!(stored(Merge::Auto, &[]), together);
+    // Names that a pattern maps together are like each other.
+    let one = [(Regex::new("/[ab]$").unwrap(), "/x".to_string())];
+    assert!(stored(Merge::Meaning, &one) * 10 < meaning * 9);
 }

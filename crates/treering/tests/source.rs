@@ -5,7 +5,7 @@
 
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use treering::source::{Field, RawType, Skeleton, open, take_apart};
+use treering::source::{Field, RawLayout, Skeleton, open, take_apart};
 use treering::{DType, Result, Shape};
 
 fn bytes_of(field: &Field) -> Result<Vec<u8>> {
@@ -15,7 +15,7 @@ fn bytes_of(field: &Field) -> Result<Vec<u8>> {
 }
 
 /// Takes a file apart and makes it again from a copy of its values and the skeleton's bytes.
-fn there_and_back(path: &Path, raw: Option<&RawType>) -> (&'static str, Vec<Field>) {
+fn there_and_back(path: &Path, raw: Option<&RawLayout>) -> (&'static str, Vec<Field>) {
     let original = std::fs::read(path).unwrap();
     let anatomy = take_apart(path, raw).unwrap();
     anatomy.unchanged().unwrap();
@@ -99,12 +99,9 @@ fn simple_files_have_their_fields() {
     assert_eq!(bytes_of(&fields[0]).unwrap()[..8], [7, 6, 5, 4, 3, 2, 1, 0]);
 
     let path = write(&folder, "a.dat", &values);
-    let (format, fields) = there_and_back(&path, Some(&RawType { dtype: DType::F32, shape: None }));
+    let (format, fields) = there_and_back(&path, Some(&RawLayout::values(DType::F32, None)));
     assert_eq!((format, fields[0].description.dtype), ("raw", DType::F32));
-    assert!(
-        take_apart(&path, Some(&RawType { dtype: DType::F32, shape: Some(Shape(vec![7])) }))
-            .is_err()
-    );
+    assert!(take_apart(&path, Some(&RawLayout::values(DType::F32, Some(Shape(vec![7]))))).is_err());
     let (format, fields) = there_and_back(&path, None);
     assert_eq!((format, fields[0].description.dtype), ("bytes", DType::Bytes));
 
@@ -320,5 +317,46 @@ fn damaged_files_of_real_libraries() {
             (0..10).for_each(|_| damage(&mut bytes, &mut dice));
             survives(&write(&scratch, "damaged", &bytes));
         }
+    }
+}
+
+#[test]
+fn layouts_tell_what_raw_files_hold() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.dat");
+    let mut bytes = b"a header of 32 bytes, kept as is".to_vec();
+    bytes.extend((0..600).flat_map(|i| (f64::from(i) * 0.5).to_be_bytes()));
+    bytes.extend((0..50i32).flat_map(i32::to_le_bytes));
+    bytes.extend(b"and an end");
+    std::fs::write(&path, &bytes).unwrap();
+    let text = "[[field]]\nname = \"density\"\ntype = \"f64\"\nshape = [20, 30]\noffset = 32\n\
+                big_endian = true\n[[field]]\nname = \"cells\"\ntype = \"i32\"\nshape = [50]\n";
+    let layout = RawLayout::parse(text).unwrap();
+    let (format, fields) = there_and_back(&path, Some(&layout));
+    assert_eq!((format, fields.len()), ("raw", 2));
+    assert_eq!(fields[0].description.name, "density");
+    assert_eq!(fields[0].description.shape, Shape(vec![20, 30]));
+    let mut values = vec![0; 16];
+    fields[0].bytes.read_at(8, &mut values).unwrap();
+    assert_eq!(values, [0.5f64.to_le_bytes(), 1.0f64.to_le_bytes()].concat());
+    assert_eq!(open(&path, Some(&layout)).unwrap()[1].description.dtype, DType::I32);
+    let sentence = |text: &str| match RawLayout::parse(text) {
+        Err(error) => error.to_string(),
+        Ok(layout) => take_apart(&path, Some(&layout)).err().unwrap().to_string(),
+    };
+    let field = "[[field]]\nname = \"x\"\ntype = \"f32\"\n";
+    for (text, told) in [
+        ("", "no [[field]]"),
+        ("[[field]]\nname = \"x\"\n", "type"),
+        ("[[field]]\nname = \"x\"\ntype = \"f31\"\n", "there is no type"),
+        (&format!("{field}colour = 3\n"), "colour"),
+        (&format!("{field}shape = [-1]\n"), "-1"),
+        (&format!("{field}shape = [1000000]\n"), "the file has"),
+        (&format!("{field}offset = 99999999\n"), "the file has"),
+        (&format!("{field}{field}offset = 4\nshape = [1]\n"), "has not ended"),
+        (&format!("{field}shape = [4294967296, 4294967296, 4294967296]\n"), ""),
+    ] {
+        let found = sentence(text);
+        assert!(found.contains(told), "{text}: {found}");
     }
 }

@@ -45,6 +45,11 @@ impl Nature {
     /// Bytes of which nothing is known.
     pub const BYTES: Nature = Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0 };
 
+    /// Values of a type one after another.
+    pub fn flat(dtype: DType) -> Nature {
+        Nature { dtype, ..Nature::BYTES }
+    }
+
     /// That of a variable.
     pub fn of(description: &Description) -> Nature {
         let axes = &description.shape.0;
@@ -281,12 +286,12 @@ impl Chooser {
     }
 
     /// How many bytes the frames of a kind should have, which begins with these: so many as usual,
-    /// unless values repeat so far apart that large frames gain by it.
+    /// unless values repeat so far apart that large frames gain by it. Without bytes that is known.
     pub(crate) fn frame_len(
         &mut self,
         like: &str,
         nature: Nature,
-        bytes: &[u8],
+        bytes: Option<&[u8]>,
         usual: usize,
     ) -> Result<usize> {
         let size = nature.number();
@@ -295,6 +300,7 @@ impl Chooser {
             Encoding::Best(Aim::Balanced) => 16 * usual,
             _ => return Ok(usual),
         };
+        let Some(bytes) = bytes else { return Ok(large) };
         let key = (like.to_string(), nature);
         if let Some(len) = self.lengths.get(&key) {
             return Ok(*len);

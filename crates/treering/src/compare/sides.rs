@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, TreeFile, TreeOrigin};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, Log, VariableBlob, lineage};
-use crate::source::{self, Extent, RawType, name_of};
+use crate::source::{self, Extent, RawLayout, name_of};
 use crate::store::{Blob, Store};
 use std::collections::HashMap;
 use std::fs::File;
@@ -59,7 +59,7 @@ pub struct FileSide {
 
 impl FileSide {
     /// Opens a file or a folder; `raw` says what files are that do not say so themselves.
-    pub fn open(path: &Path, raw: Option<&RawType>, trees: bool) -> Result<FileSide> {
+    pub fn open(path: &Path, raw: Option<&RawLayout>, trees: bool) -> Result<FileSide> {
         let mut side =
             FileSide { name: path.display().to_string(), entries: Vec::new(), notes: Vec::new() };
         if !path.is_dir() {
@@ -127,7 +127,7 @@ impl FileSide {
     fn add(
         &mut self,
         path: &Path,
-        raw: Option<&RawType>,
+        raw: Option<&RawLayout>,
         trees: bool,
         rename: impl Fn(&str) -> String,
     ) -> Result<()> {

@@ -8,7 +8,7 @@ use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::merkle::bounded::{Bound, Builder, Image, Recipe};
-use crate::source::{self, RawType};
+use crate::source::{self, RawLayout};
 use crate::store::Blob;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -77,7 +77,7 @@ pub(crate) fn build(
 /// Makes the trees of a file, and puts them beside it.
 pub fn make_beside(
     path: &Path,
-    raw: Option<&RawType>,
+    raw: Option<&RawLayout>,
     settings: &TreeSettings,
     progress: Progress,
 ) -> Result<PathBuf> {

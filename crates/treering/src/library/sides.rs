@@ -3,7 +3,7 @@
 use super::{Library, Place};
 use crate::compare::{FileSide, Golden, Side, StoredSide, is_tree_file};
 use crate::error::{Error, ErrorKind, Result};
-use crate::source::RawType;
+use crate::source::RawLayout;
 use crate::store::DirectoryStore;
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 ///
 /// `raw` says what files are that do not say so themselves; without `trees`, those beside files are
 /// not looked for.
-pub fn open_side(text: &str, raw: Option<&RawType>, trees: bool) -> Result<Box<dyn Side>> {
+pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box<dyn Side>> {
     let path = Path::new(text);
     if path.is_file() && is_tree_file(path) {
         return Ok(Box::new(Golden::open(path)?));

@@ -50,8 +50,12 @@ pub(crate) type Key = (u32, String);
 pub(crate) struct Packed {
     pub(crate) rank: u32,
     pub(crate) name: String,
+    /// What it shares with neighbours whose frames it may share, if they are of the same nature.
+    pub(crate) like: String,
     pub(crate) bytes: u64,
     pub(crate) nature: Nature,
+    /// Whether it is known that values repeat far apart.
+    pub(crate) far: bool,
 }
 
 /// The state before, as the packs of the epoch hold it.

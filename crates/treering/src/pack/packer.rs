@@ -379,7 +379,10 @@ impl<'a> Packer<'a> {
         let len = match (self.kind, fresh.first(), fresh.last()) {
             (Some(_), Some(first), Some(last)) => {
                 let (like, nature) = self.likeness(self.kind);
-                let bytes = &bytes[first.bytes.start..last.bytes.end];
+                let bytes = match self.plan.variables[variable].far {
+                    true => None,
+                    false => Some(&bytes[first.bytes.start..last.bytes.end]),
+                };
                 keeper.chooser.frame_len(like, nature, bytes, FRAME)?
             }
             _ => FRAME,
@@ -417,7 +420,7 @@ impl<'a> Packer<'a> {
         if this.bytes < SMALL {
             return None;
         }
-        let like = |other: &&Packed| other.name == this.name && other.nature == this.nature;
+        let like = |other: &&Packed| other.like == this.like && other.nature == this.nature;
         let before = all[..variable].iter().rev().take_while(like).count();
         Some(variable - before)
     }
@@ -476,7 +479,7 @@ impl<'a> Packer<'a> {
     /// What the bytes of a kind are like.
     fn likeness(&self, kind: Kind) -> (&str, Nature) {
         match kind.map(|at| &self.plan.variables[at]) {
-            Some(variable) => (&variable.name, variable.nature),
+            Some(variable) => (&variable.like, variable.nature),
             None => ("", Nature::BYTES),
         }
     }

@@ -2,16 +2,17 @@
 //!
 //! Every file is taken apart into fields and a skeleton. The fields of all ranks of a group go into
 //! one pack, those that are like each other (same path, name, type and class) side by side, so that
-//! they are encoded together. Nothing is in memory but a few batches: one thread reads ahead while the
+//! they are encoded together, unless a sample says otherwise ([`Merge`]). Nothing is in memory but a few batches: one thread reads ahead while the
 //! others hash and encode. As in a run, the prints of all chunks tell what changed since the step
 //! before, and the record tells what was stored already elsewhere. Another process that goes on with
 //! the run reads the newest checkpoint once and has the prints again; the record starts anew.
 
 use super::commit::LogWriter;
+use super::merge::{self, Merge};
 use super::open;
 use super::options::Options;
 use crate::array::{DType, Description, Shape};
-use crate::codec::Nature;
+use crate::codec::{Aim, Encoding, Nature};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FILE_PREFIX, FileRecord, Footer, Group, Kind, Manifest, Names, Origin, PackName, Stats,
@@ -21,9 +22,10 @@ use crate::lineage::{MAX_PACKS, scan};
 use crate::merkle::{BOUGH, Hasher, Print, Tree};
 use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip};
 use crate::restore::{Checkpoint, Log, Pack, Previous, Restored};
-use crate::source::{self, Anatomy, RawType};
+use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Blob, Lock};
 use rayon::prelude::*;
+use regex::Regex;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -57,12 +59,17 @@ pub struct IngestSettings {
     /// How many ranks share a pack.
     pub ranks_per_pack: u32,
     /// What raw files hold; without it, what is not understood is kept as bytes.
-    pub raw: Option<RawType>,
+    pub raw: Option<RawLayout>,
+    /// How variables of many ranks are put together.
+    pub merge: Merge,
+    /// Variables are like each other when their names agree after these replacements, as
+    /// [`Regex::replace_all`] makes them, and their types do.
+    pub like: Vec<(Regex, String)>,
 }
 
 impl Default for IngestSettings {
     fn default() -> Self {
-        IngestSettings { ranks_per_pack: 32, raw: None }
+        IngestSettings { ranks_per_pack: 32, raw: None, merge: Merge::Auto, like: Vec::new() }
     }
 }
 
@@ -92,24 +99,27 @@ struct GroupState {
     /// The prints of the chunks of every variable, as they were at the step before.
     prints: Prints,
     packs: Option<Group>,
+    merge: Merge,
 }
 
 type Prints = HashMap<Key, Vec<Print>>;
 
 /// A variable that is to be packed.
-struct Input {
-    rank: u32,
-    description: Description,
-    bytes: Source,
+pub(super) struct Input {
+    pub(super) rank: u32,
+    pub(super) description: Description,
+    /// Its name, as far as those of variables that are like it agree.
+    pub(super) like: String,
+    pub(super) bytes: Source,
 }
 
-enum Source {
+pub(super) enum Source {
     Blob(std::sync::Arc<dyn Blob>),
     Held(Vec<u8>),
 }
 
 impl Source {
-    fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+    pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match self {
             Source::Blob(blob) => blob.read_at(offset, out),
             Source::Held(bytes) => {
@@ -176,12 +186,14 @@ impl Ingest {
         told: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Manifest> {
         check(files)?;
+        // What a save that failed left behind keeps its name.
+        self.attempt += 1;
         let raw = self.settings.raw.as_ref();
         let anatomies: Vec<Anatomy> = files
             .par_iter()
             .map(|file| source::take_apart(&file.path, raw))
             .collect::<Result<_>>()?;
-        let inputs = inputs(files, &anatomies)?;
+        let inputs = inputs(files, &anatomies, &self.settings.like)?;
         let ranks: Vec<u32> = inputs.keys().copied().collect();
         if std::mem::take(&mut self.inherited) {
             self.go_on(&ranks);
@@ -190,14 +202,19 @@ impl Ingest {
             self.begin_epoch(&ranks);
         }
         let per_pack = self.settings.ranks_per_pack as usize;
-        let groups = ranks.chunks(per_pack).map(|ranks| {
-            let all = ranks.iter().flat_map(|rank| &inputs[rank]);
-            let mut all: Vec<&Input> = all.collect();
-            // Likeness: name, type, class; then ranks in their order.
-            all.sort_by_key(|i| (&i.description.name, i.description.dtype.name(), i.rank));
-            all
-        });
-        let groups: Vec<Vec<&Input>> = groups.collect();
+        let mut groups: Vec<Vec<&Input>> = Vec::new();
+        for (number, ranks) in ranks.chunks(per_pack).enumerate() {
+            let mut all: Vec<&Input> = ranks.iter().flat_map(|rank| &inputs[rank]).collect();
+            let state = &mut self.groups[number];
+            if state.merge == Merge::Auto {
+                state.merge = match self.options.encoding {
+                    Encoding::Best(Aim::Balanced | Aim::Smallest) => merge::choose(&all)?,
+                    _ => Merge::Meaning,
+                };
+            }
+            merge::sort(&mut all, state.merge);
+            groups.push(all);
+        }
         let total = groups.iter().flatten().map(|input| input.len()).sum();
         let mut done = 0;
         let (mut stats, mut cost, mut packs) = (Stats::default(), 0, Vec::new());
@@ -218,7 +235,6 @@ impl Ingest {
             group.push(&self.log.run, footer.name, seal);
             packs.push(group);
         }
-        self.attempt += 1;
         anatomies.iter().try_for_each(Anatomy::unchanged)?;
         let manifest = self.manifest(step, &groups, packs, stats);
         let manifest = self.log.commit(manifest)?;
@@ -278,6 +294,7 @@ impl Ingest {
             keeper: Keeper::new(record, self.options.encoding),
             prints: Prints::new(),
             packs: None,
+            merge: self.settings.merge,
         };
         self.groups = (0..groups).map(group).collect();
         (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
@@ -307,6 +324,7 @@ impl Ingest {
         let (log, options) = (&self.log, &self.options);
         let state = &mut self.groups[number];
         let name = PackName { writer: log.writer, attempt: self.attempt, group: number as u32 };
+        let merge = state.merge;
         let plan = Plan {
             run: log.run.clone(),
             name,
@@ -314,7 +332,7 @@ impl Ingest {
             parent: state.packs.as_ref().map(|group| group.seal),
             chunk: options.chunk,
             method: options.method,
-            variables: inputs.iter().map(|input| input.packed()).collect(),
+            variables: inputs.iter().map(|input| input.packed(merge)).collect(),
         };
         let mut put = log.first.put(&Names::new(&log.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
@@ -386,17 +404,18 @@ impl Ingest {
 }
 
 impl Input {
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         self.description.bytes().unwrap_or(0)
     }
 
-    fn packed(&self) -> Packed {
-        Packed {
-            rank: self.rank,
-            name: self.description.name.clone(),
-            bytes: self.len(),
-            nature: Nature::of(&self.description),
-        }
+    fn packed(&self, merge: Merge) -> Packed {
+        let (like, nature) = match merge {
+            Merge::Files => (String::new(), Nature::flat(self.description.dtype)),
+            _ => (self.like.clone(), Nature::of(&self.description)),
+        };
+        let name = self.description.name.clone();
+        let far = merge == Merge::Files;
+        Packed { rank: self.rank, name, like, bytes: self.len(), nature, far }
     }
 }
 
@@ -418,7 +437,11 @@ fn check(files: &[RankFile]) -> Result<()> {
 }
 
 /// The variables of all files, by rank: fields, and the records of the files.
-fn inputs(files: &[RankFile], anatomies: &[Anatomy]) -> Result<BTreeMap<u32, Vec<Input>>> {
+fn inputs(
+    files: &[RankFile],
+    anatomies: &[Anatomy],
+    likeness: &[(Regex, String)],
+) -> Result<BTreeMap<u32, Vec<Input>>> {
     let mut of_rank: HashMap<u32, usize> = HashMap::new();
     files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
     let alone = of_rank.values().all(|count| *count == 1);
@@ -450,7 +473,10 @@ fn inputs(files: &[RankFile], anatomies: &[Anatomy]) -> Result<BTreeMap<u32, Vec
             }
             fields.push(description.name.clone());
             let bytes = Source::Blob(field.bytes.clone());
-            own.push(Input { rank: file.rank, description, bytes });
+            let like = likeness.iter().fold(description.name.clone(), |name, (pattern, text)| {
+                pattern.replace_all(&name, text).into_owned()
+            });
+            own.push(Input { rank: file.rank, description, like, bytes });
         }
         let record = record(file, anatomy, fields)?.write();
         let name = format!("{FILE_PREFIX}{}", file.like);
@@ -464,7 +490,8 @@ fn inputs(files: &[RankFile], anatomies: &[Anatomy]) -> Result<BTreeMap<u32, Vec
             ))
             .hint("say how the rank stands in the name"));
         }
-        own.push(Input { rank: file.rank, description, bytes: Source::Held(record) });
+        let like = description.name.clone();
+        own.push(Input { rank: file.rank, description, like, bytes: Source::Held(record) });
     }
     Ok(inputs)
 }

@@ -9,6 +9,7 @@
 mod capture;
 mod commit;
 mod ingest;
+mod merge;
 mod mover;
 mod open;
 mod options;
@@ -19,6 +20,7 @@ mod trees;
 mod worker;
 
 pub use ingest::{Ingest, IngestSettings, RankFile};
+pub use merge::Merge;
 pub use options::{Options, Overload};
 pub use save::Save;
 

@@ -328,8 +328,10 @@ impl Saver {
         let variables = begin.variables.iter().map(|d| Packed {
             rank: 0,
             name: d.name.clone(),
+            like: d.name.clone(),
             bytes: d.bytes().unwrap_or(0),
             nature: Nature::of(d),
+            far: false,
         });
         Ok(Plan {
             run: self.log.run.clone(),

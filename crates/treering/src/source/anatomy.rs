@@ -9,7 +9,7 @@
 
 use super::found::{Found, Place};
 use super::plan::Plan;
-use super::{Extent, Field, OpenFile, RawType};
+use super::{Extent, Field, OpenFile, RawLayout};
 use crate::array::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Skeleton;
@@ -38,7 +38,7 @@ impl Anatomy {
 }
 
 /// Takes a file apart; `raw` says what it is if it does not say so itself.
-pub fn take_apart(path: &Path, raw: Option<&RawType>) -> Result<Anatomy> {
+pub fn take_apart(path: &Path, raw: Option<&RawLayout>) -> Result<Anatomy> {
     let file = OpenFile::new(path)?;
     let stamp = Stamp::of(&file.whole, path)?;
     let digest = digest_of(&file.whole)?;
@@ -46,7 +46,7 @@ pub fn take_apart(path: &Path, raw: Option<&RawType>) -> Result<Anatomy> {
         Ok(Some(known)) => known,
         Ok(None) => match raw {
             Some(raw) => {
-                ("raw", vec![raw.find(&file.whole, &file.stem).map_err(|e| e.at(path.display()))?])
+                ("raw", raw.find(&file.whole, &file.stem).map_err(|e| e.at(path.display()))?)
             }
             None => ("bytes", Vec::new()),
         },

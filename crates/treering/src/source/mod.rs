@@ -30,7 +30,7 @@ mod spread;
 pub use crate::format::Skeleton;
 pub use anatomy::{Anatomy, take_apart};
 pub use extent::Extent;
-pub use raw::RawType;
+pub use raw::RawLayout;
 pub use rebuild::ReadField;
 
 use self::found::Found;
@@ -57,12 +57,12 @@ pub struct Field {
 /// Opens a file; `raw` says what it is if it does not say so itself.
 ///
 /// The only variable of a file is named after it, without the extension.
-pub fn open(path: &Path, raw: Option<&RawType>) -> Result<Vec<Field>> {
+pub fn open(path: &Path, raw: Option<&RawLayout>) -> Result<Vec<Field>> {
     let file = OpenFile::new(path)?;
     let found = match file.find() {
         Ok(Some((_, found))) => Ok(found),
         Ok(None) => match raw {
-            Some(raw) => raw.find(&file.whole, &file.stem).map(|found| vec![found]),
+            Some(raw) => raw.find(&file.whole, &file.stem),
             None => Err(Error::usage("this is no HDF5, netCDF, .npy, .npz or safetensors file")
                 .hint("say with --type what its values are, as in --type f32")),
         },
