@@ -15,8 +15,8 @@ pub struct IngestArguments {
     /// Where to keep them: STORE#RUN@STEP; with --watch STORE#RUN.
     pub place: String,
     /// Files, or folders of files.
-    #[arg(required_unless_present = "watch", conflicts_with = "watch")]
-    files: Vec<PathBuf>,
+    #[arg(required_unless_present = "watch")]
+    pub files: Vec<PathBuf>,
     /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)';
     /// the last number in the name unless told.
     #[arg(long, value_name = "REGEX")]

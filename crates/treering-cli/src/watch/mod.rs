@@ -86,6 +86,10 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
         return Err(Error::usage(format!("{place} names no run, or more than that"))
             .hint("write STORE#RUN; the steps are read from the names of the files"));
     };
+    if !arguments.files.is_empty() {
+        return Err(Error::usage("with --watch, files are found, not given")
+            .hint("leave them out, or leave out --watch"));
+    }
     if own.settle.is_zero() && own.count.is_none() {
         return Err(Error::usage("without a settle time, nothing tells when a set is complete")
             .hint("say with --files how many files a set has"));

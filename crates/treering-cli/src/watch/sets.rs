@@ -16,6 +16,10 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
+/// The pause after trouble, at first and at most.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
 /// Time since the service began.
 pub type Moment = Duration;
 
@@ -33,6 +37,8 @@ pub struct Stamp {
 pub enum Sign {
     /// It is there; nothing is known of who writes it.
     Found,
+    /// It was made: by somebody who has it open, or as a second name of a file that is whole.
+    Made,
     /// Somebody writes it, and has it open.
     Written,
     /// It was closed after writing, or moved in.
@@ -83,13 +89,24 @@ struct Step {
     names: HashSet<String>,
     /// It cannot be taken as it is.
     refused: bool,
+    /// It could not be taken: how long the pause was, and when that is over.
+    pause: Option<(Duration, Moment)>,
     told: bool,
 }
 
 struct Waiting {
     stamp: Stamp,
     since: Moment,
-    open: bool,
+    /// Whether somebody has it open.
+    open: Open,
+}
+
+#[derive(PartialEq)]
+enum Open {
+    No,
+    /// It was made, and no more is known.
+    Perhaps,
+    Yes,
 }
 
 impl Sets {
@@ -122,7 +139,7 @@ impl Sets {
             return true;
         }
         own.taken.remove(name);
-        let fresh = || Waiting { stamp, since: now, open: false };
+        let fresh = || Waiting { stamp, since: now, open: Open::No };
         let mut changed = !own.waiting.contains_key(name);
         let file = own.waiting.entry(name.to_string()).or_insert_with(fresh);
         changed |= file.stamp != stamp;
@@ -130,12 +147,13 @@ impl Sets {
             (file.stamp, file.since) = (stamp, now);
         }
         match sign {
-            Sign::Found => {}
-            Sign::Written => file.open = true,
-            Sign::Finished => file.open = false,
+            Sign::Made if file.open == Open::No => file.open = Open::Perhaps,
+            Sign::Found | Sign::Made => {}
+            Sign::Written => file.open = Open::Yes,
+            Sign::Finished => file.open = Open::No,
         }
         if changed {
-            (own.refused, own.told) = (false, false);
+            (own.refused, own.told, own.pause) = (false, false, None);
         }
         false
     }
@@ -162,7 +180,17 @@ impl Sets {
     /// Signs were missed: nobody knows any more who has a file open, and all come to rest anew.
     pub fn missed(&mut self, now: Moment) {
         for file in self.steps.values_mut().flat_map(|own| own.waiting.values_mut()) {
-            (file.open, file.since) = (false, now);
+            (file.open, file.since) = (Open::No, now);
+        }
+    }
+
+    /// A while has passed. A file that was made and is neither empty nor written to since then is a
+    /// second name of another: nobody will close it.
+    pub fn listed(&mut self, now: Moment) {
+        for file in self.steps.values_mut().flat_map(|own| own.waiting.values_mut()) {
+            if file.open == Open::Perhaps && file.stamp.size > 0 {
+                (file.open, file.since) = (Open::No, now);
+            }
         }
     }
 
@@ -181,7 +209,8 @@ impl Sets {
     /// The set of a step, if it is complete.
     pub fn complete_at(&self, step: u64, now: Moment) -> Option<Set> {
         let own = self.steps.get(&step)?;
-        if own.refused || !self.settled(own, now) || !self.enough(step, own, now) {
+        let paused = own.pause.is_some_and(|(_, until)| now < until);
+        if own.refused || paused || !self.settled(own, now) || !self.enough(step, own, now) {
             return None;
         }
         let waiting = own.waiting.iter().map(|(name, file)| (name.clone(), file.stamp));
@@ -190,7 +219,7 @@ impl Sets {
     }
 
     fn settled(&self, own: &Step, now: Moment) -> bool {
-        let rests = |file: &Waiting| !file.open && now >= file.since + self.rule.settle;
+        let rests = |file: &Waiting| file.open == Open::No && now >= file.since + self.rule.settle;
         !own.waiting.is_empty() && own.waiting.values().all(rests)
     }
 
@@ -213,14 +242,17 @@ impl Sets {
     /// When to look again, if nothing is noticed until then.
     pub fn wake(&self, now: Moment) -> Option<Moment> {
         let waiting = self.steps.values().flat_map(|own| own.waiting.values());
-        let rest = waiting.filter(|file| !file.open).map(|file| file.since + self.rule.settle);
-        rest.filter(|moment| *moment > now).min()
+        let rest =
+            waiting.filter(|file| file.open == Open::No).map(|file| file.since + self.rule.settle);
+        let pauses = self.steps.values().filter_map(|own| own.pause.map(|(_, until)| until));
+        rest.chain(pauses).filter(|moment| *moment > now).min()
     }
 
     /// A set is in the run now. Tells of earlier ones that have too few files, once.
     pub fn taken(&mut self, set: &Set, now: Moment) -> Vec<Short> {
         self.usual = Some(set.files.len());
         let own = self.steps.entry(set.step).or_default();
+        own.pause = None;
         own.taken.values_mut().for_each(|(_, newest)| *newest = false);
         own.held.values_mut().for_each(|newest| *newest = false);
         for (name, stamp) in &set.files {
@@ -244,6 +276,14 @@ impl Sets {
             self.steps.entry(one.step).and_modify(|own| own.told = true);
         }
         short
+    }
+
+    /// A set could not be taken, which may pass: it waits, longer every time. Tells how long.
+    pub fn later(&mut self, step: u64, now: Moment) -> Duration {
+        let own = self.steps.entry(step).or_default();
+        let pause = own.pause.map_or(PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
+        own.pause = Some((pause, now + pause));
+        pause
     }
 
     /// A set cannot be taken as it is: it waits until a file of it changes.

@@ -6,7 +6,7 @@
 
 use super::Library;
 use super::export::{rebuild, records};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, Manifest, check_run_name};
 use crate::restore::{Checkpoint, Log};
 use std::cell::Cell;
@@ -72,8 +72,12 @@ impl Holdings {
     }
 
     fn load(&self, sequence: u64) -> Result<Option<HeldSet>> {
-        let Some(manifest) = self.log.manifest(sequence)? else {
-            return Ok(None);
+        let manifest = match self.log.manifest(sequence) {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => return Ok(None),
+            // It was pruned meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
         };
         let checkpoint = Checkpoint::load(self.library.store.clone(), manifest)?;
         let files = records(&checkpoint, &[])?;

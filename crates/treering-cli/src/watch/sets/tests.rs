@@ -142,12 +142,47 @@ fn a_refused_set_waits_until_it_changes() {
 }
 
 #[test]
+fn after_trouble_a_set_waits_longer_every_time_and_others_go_on() {
+    let mut sets = sets(Some(1));
+    find(&mut sets, 1, "a", 1, at(0));
+    for (pause, now) in [(1, 2), (2, 3), (4, 10), (8, 20), (16, 30), (32, 60), (60, 100), (60, 200)]
+    {
+        assert_eq!(sets.complete(at(now)).unwrap().step, 1);
+        assert_eq!(sets.later(1, at(now)), Duration::from_secs(pause));
+        assert_eq!((sets.complete(at(now)), sets.wake(at(now))), (None, Some(at(now + pause))));
+    }
+    find(&mut sets, 2, "a", 1, at(201));
+    assert_eq!(take(&mut sets, at(203)), Some((2, "a".into())));
+    find(&mut sets, 1, "a", 2, at(210));
+    assert_eq!(take(&mut sets, at(212)), Some((1, "a".into())), "a change ends the pause");
+}
+
+#[test]
 fn missed_signs_open_what_may_be_closed() {
     let mut sets = sets(Some(1));
     sets.seen(1, "a", stamp(1), Sign::Written, at(0));
     sets.missed(at(5));
     assert_eq!(sets.complete(at(6)), None);
     assert_eq!(take(&mut sets, at(7)), Some((1, "a".into())));
+}
+
+#[test]
+fn a_second_name_of_a_whole_file_is_never_closed() {
+    let mut sets = sets(Some(1));
+    sets.seen(1, "a", stamp(1), Sign::Made, at(0));
+    sets.seen(1, "a", stamp(1), Sign::Found, at(1));
+    assert_eq!((sets.complete(at(9)), sets.wake(at(9))), (None, None));
+    sets.listed(at(10));
+    assert_eq!(take(&mut sets, at(12)), Some((1, "a".into())));
+    let empty = Stamp { size: 0, ..stamp(1) };
+    sets.seen(2, "a", empty, Sign::Made, at(20));
+    sets.listed(at(50));
+    assert_eq!(sets.complete(at(99)), None, "somebody is about to write it");
+    sets.seen(2, "a", stamp(2), Sign::Written, at(100));
+    sets.listed(at(130));
+    assert_eq!(sets.complete(at(199)), None);
+    sets.seen(2, "a", stamp(2), Sign::Finished, at(200));
+    assert_eq!(take(&mut sets, at(202)), Some((2, "a".into())));
 }
 
 #[derive(Clone, Debug)]
@@ -160,7 +195,8 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let sign = prop_oneof![Just(Sign::Found), Just(Sign::Written), Just(Sign::Finished)];
+    let signs = vec![Sign::Found, Sign::Made, Sign::Written, Sign::Finished];
+    let sign = proptest::sample::select(signs);
     prop_oneof![
         6 => (0u64..3, 0usize..4, sign).prop_map(|(step, file, sign)| Act::Write(step, file, sign)),
         1 => (0u64..3, 0usize..4).prop_map(|(step, file)| Act::Remove(step, file)),
@@ -201,7 +237,7 @@ impl World {
                 .files
                 .get(&(step, name.clone()))
                 .is_some_and(|(s, _, open)| *open && !self.is_taken(step, &name, *s)),
-            sign => sign == Sign::Written,
+            sign => sign != Sign::Finished,
         };
         self.files.insert((step, name), (stamp, self.now, open));
     }
