@@ -41,12 +41,12 @@ pub struct Arguments {
     /// step has just as many, and otherwise stays where it is. A set that is in the run already is not
     /// taken again; one that was rewritten with other content is, as soon as all of it is.
     ///
-    /// SIGTERM or SIGINT ends the service after the set in hand.
+    /// One line is printed for each checkpoint (with --json, one object). SIGTERM or SIGINT ends the
+    /// service after the set in hand.
     #[arg(long, value_name = "DIR")]
     pub watch: Option<PathBuf>,
     /// How the step stands in a file's path: a regular expression with one group, as in 'step(\d+)';
-    /// files that it does not match are left out. With it, or with --watch at all, files that --rank
-    /// does not match are of rank 0.
+    /// files that it does not match are left out. Those that --rank does not match are of rank 0.
     #[arg(long, value_name = "REGEX", requires = "watch")]
     step: Option<String>,
     /// How many files a set has.

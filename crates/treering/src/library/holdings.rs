@@ -18,6 +18,7 @@ use std::path::Path;
 /// The checkpoints of a run that hold files, by step.
 pub struct Holdings {
     library: Library,
+    run: String,
     log: Log,
     /// The sequence numbers of each step, ascending.
     steps: HashMap<u64, Vec<u64>>,
@@ -36,14 +37,19 @@ impl Library {
         check_run_name(run)?;
         let log = Log::read(self.store.clone(), run)?;
         let (manifests, trouble) = log.manifests();
-        let (library, steps) = (self.clone(), HashMap::new());
-        let mut holdings = Holdings { library, log, steps, newest: None };
+        let (library, run) = (self.clone(), run.to_string());
+        let mut holdings = Holdings { library, run, log, steps: HashMap::new(), newest: None };
         manifests.iter().for_each(|manifest| holdings.add(manifest));
         Ok((holdings, trouble))
     }
 }
 
 impl Holdings {
+    /// The same, read again: a commit that was reported as failed may have come through.
+    pub fn again(&self) -> Result<Holdings> {
+        Ok(self.library.holdings(&self.run)?.0)
+    }
+
     /// Takes note of a checkpoint that is newer than all others.
     pub fn add(&mut self, manifest: &Manifest) {
         let names = manifest.variables.iter().map(|variable| &variable.description.name);

@@ -16,6 +16,9 @@ impl Service {
         if self.sets.complete_at(set.step, self.now()).as_ref() != Some(set) {
             return Ok(());
         }
+        if self.ingest.is_none() {
+            self.holdings = self.holdings.again()?;
+        }
         if !self.is_held(set) {
             let files = self.rank_files(set);
             let manifest = self.ingest(set, &files)?;
@@ -65,8 +68,12 @@ impl Service {
         let mut ingest = match self.ingest.take() {
             Some(ingest) => ingest,
             // Somebody who prunes may have the run for a while: that passes.
-            None => Ingest::open(self.options.clone(), self.settings.clone())
-                .map_err(|e| Error::new(ErrorKind::Io, e.to_string()))?,
+            None => Ingest::open(self.options.clone(), self.settings.clone()).map_err(|error| {
+                match error.kind() {
+                    ErrorKind::Busy => Error::new(ErrorKind::Io, error.to_string()),
+                    _ => error,
+                }
+            })?,
         };
         let still = || match self.is_still(set) {
             true => Ok(()),
