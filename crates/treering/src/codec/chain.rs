@@ -1,5 +1,6 @@
 //! Steps one behind another, and how they are written down.
 
+use super::difference::{Difference, Way};
 use super::lorenzo::{self, Grid};
 use super::numbers::{self, Numbers};
 use super::{Codec, fpc, general, shuffle};
@@ -13,6 +14,8 @@ const MAX_STEPS: usize = 4;
 /// One step of encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
+    /// The difference to the step before; only the first of a chain.
+    Difference(Difference),
     /// The bytes of values of this size, plane by plane.
     Shuffle(u8),
     /// Their bits.
@@ -40,11 +43,19 @@ pub struct Chain(Vec<Step>);
 impl Step {
     /// Whether the output is as long as the input.
     fn keeps_length(self) -> bool {
-        matches!(self, Step::Shuffle(_) | Step::BitShuffle(_) | Step::Split(..) | Step::Lorenzo(_))
+        matches!(
+            self,
+            Step::Difference(_)
+                | Step::Shuffle(_)
+                | Step::BitShuffle(_)
+                | Step::Split(..)
+                | Step::Lorenzo(_)
+        )
     }
 
     fn is_valid(self) -> bool {
         match self {
+            Step::Difference(difference) => matches!(difference.size, 1 | 2 | 4 | 8),
             Step::Shuffle(size) => (2..=32).contains(&size),
             Step::BitShuffle(size) => (1..=16).contains(&size),
             Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
@@ -72,6 +83,9 @@ impl Step {
             Step::Lz4 => out.push(7),
             Step::Zstd(level) => out.extend([8, level]),
             Step::Deflate(level) => out.extend([9, level]),
+            Step::Difference(Difference { way, size, float }) => {
+                out.extend([10, way as u8, size, u8::from(float)]);
+            }
         }
     }
 
@@ -103,6 +117,11 @@ impl Step {
             7 => Step::Lz4,
             8 => Step::Zstd(take::<1>(bytes)?[0]),
             9 => Step::Deflate(take::<1>(bytes)?[0]),
+            10 => {
+                let [way, size, float] = take(bytes)?;
+                let way = *[Way::Subtract, Way::Fold, Way::Xor].get(way as usize)?;
+                Step::Difference(Difference { way, size, float: float == 1 })
+            }
             _ => return None,
         };
         Some(step).filter(|step| step.is_valid())
@@ -117,6 +136,7 @@ impl Codec for Step {
             Ok(out)
         };
         match *self {
+            Step::Difference(_) => Err(needs_before()),
             Step::Shuffle(size) => in_place(&|out| shuffle::bytes(raw, out, size as usize)),
             Step::BitShuffle(size) => in_place(&|out| shuffle::bits(raw, out, size as usize)),
             Step::Split(element, count) => {
@@ -136,6 +156,7 @@ impl Codec for Step {
             return Err(Error::damaged("a frame has the wrong length"));
         }
         match *self {
+            Step::Difference(_) => return Err(needs_before()),
             Step::Shuffle(size) => shuffle::unbytes(encoded, raw, size as usize),
             Step::BitShuffle(size) => shuffle::unbits(encoded, raw, size as usize),
             Step::Split(element, count) => {
@@ -152,10 +173,20 @@ impl Codec for Step {
     }
 }
 
+fn needs_before() -> Error {
+    Error::usage("a difference needs the bytes before")
+}
+
+/// Whether these make a chain.
+fn is_chain(steps: &[Step]) -> bool {
+    let differences = steps.iter().skip(1).filter(|step| matches!(step, Step::Difference(_)));
+    steps.len() <= MAX_STEPS && steps.iter().all(|step| step.is_valid()) && differences.count() == 0
+}
+
 impl Chain {
     /// Up to four steps.
     pub fn new(steps: &[Step]) -> Result<Chain> {
-        match steps.len() <= MAX_STEPS && steps.iter().all(|step| step.is_valid()) {
+        match is_chain(steps) {
             true => Ok(Chain(steps.to_vec())),
             false => Err(Error::usage("this is no chain of encoders")
                 .hint("give up to four steps, with levels and sizes that exist")),
@@ -164,6 +195,41 @@ impl Chain {
 
     pub(crate) fn steps(&self) -> &[Step] {
         &self.0
+    }
+
+    /// Whether it needs the bytes before.
+    pub fn is_difference(&self) -> bool {
+        matches!(self.0.first(), Some(Step::Difference(_)))
+    }
+
+    /// Encodes what is left of `raw` without `before`, which has the same length.
+    pub fn encode_beside(&self, raw: &[u8], before: &[u8]) -> Result<Vec<u8>> {
+        let Some(Step::Difference(difference)) = self.0.first() else { return self.encode(raw) };
+        if raw.len() != before.len() {
+            return Err(needs_before());
+        }
+        let mut left = vec![0; raw.len()];
+        difference.take(raw, before, &mut left);
+        self.behind().encode(&left)
+    }
+
+    /// Decodes what was encoded beside `before`.
+    pub fn decode_beside(&self, encoded: &[u8], before: &[u8], raw: &mut [u8]) -> Result<()> {
+        let Some(Step::Difference(difference)) = self.0.first() else {
+            return self.decode(encoded, raw);
+        };
+        if raw.len() != before.len() {
+            return Err(Error::damaged("the bytes before a frame have another length"));
+        }
+        let mut left = vec![0; raw.len()];
+        self.behind().decode(encoded, &mut left)?;
+        difference.put_back(&left, before, raw);
+        Ok(())
+    }
+
+    /// The steps behind the difference.
+    pub(crate) fn behind(&self) -> Chain {
+        Chain(self.0[usize::from(self.is_difference())..].to_vec())
     }
 
     /// The bytes that name it in a pack.
@@ -182,7 +248,7 @@ impl Chain {
         let (count, rest) = bytes.split_first().ok_or_else(unknown)?;
         bytes = rest;
         let steps: Option<Vec<Step>> = (0..*count).map(|_| Step::parse(&mut bytes)).collect();
-        match steps.filter(|steps| bytes.is_empty() && steps.len() <= MAX_STEPS) {
+        match steps.filter(|steps| bytes.is_empty() && is_chain(steps)) {
             Some(steps) => Ok(Chain(steps)),
             None => Err(unknown()),
         }
@@ -248,6 +314,8 @@ impl Codec for Chain {
 impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
+            Step::Difference(Difference { way: Way::Xor, .. }) => f.write_str("xor step before"),
+            Step::Difference(_) => f.write_str("minus step before"),
             Step::Shuffle(size) => write!(f, "shuffle {size}"),
             Step::BitShuffle(size) => write!(f, "bit shuffle {size}"),
             Step::Split(_, count) => write!(f, "split {count}"),

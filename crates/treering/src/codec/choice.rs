@@ -4,10 +4,11 @@
 //! way. What chains cost is told by penalties, measured once: a slower chain has to be so much
 //! smaller.
 
+use super::Encoding;
 use super::chain::{Chain, Step};
+use super::difference::{Difference, Way};
 use super::lorenzo::Grid;
 use super::numbers::{Numbers, PREDICTED};
-use super::{Codec, Encoding};
 use crate::array::{DType, Description};
 use crate::error::Result;
 use std::collections::HashMap;
@@ -78,6 +79,27 @@ impl Nature {
         self.record * if complex { 2 } else { 1 }
     }
 
+    /// What takes the parts of records apart, if there are records.
+    fn split(self) -> Option<Step> {
+        match self.stride() {
+            1 => None,
+            stride => Some(Step::Split(self.number(), stride)),
+        }
+    }
+
+    /// The neighbours that a value may be predicted from: along one axis and along all.
+    fn grids(self) -> Vec<Grid> {
+        let line = Grid { size: self.number(), float: self.is_float(), row: 0, plane: 0 };
+        let mut all = vec![line];
+        if self.row > 1 {
+            all.push(Grid { row: self.row, ..line });
+        }
+        if self.plane > self.row {
+            all.push(Grid { row: self.row, plane: self.plane, ..line });
+        }
+        all
+    }
+
     fn is_float(self) -> bool {
         use DType::{BF16, C64, C128, F16, F32, F64};
         matches!(self.dtype, F16 | BF16 | F32 | F64 | C64 | C128)
@@ -106,25 +128,12 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
         all.push((shuffled(zstd), 0.0));
         all.push((vec![Step::BitShuffle(size), zstd], 0.01));
     }
-    let pco = |numbers: Numbers, more: u8| Step::Pco(numbers, level(8, 12) | more);
+    let pco = |numbers: Numbers, more: u8| Step::Pco(numbers, level(BALANCED_PCO, 12) | more);
     let numbers = pco(Numbers::of(nature.dtype), 0);
     all.push((vec![numbers], 0.005));
     let left = |grid: Grid| vec![Step::Lorenzo(grid), pco(Numbers::unsigned(size), PREDICTED)];
-    let line = Grid { size, float: nature.is_float(), row: 0, plane: 0 };
-    let grid = Grid { row: nature.row, plane: nature.plane, ..line };
-    let flat = Grid { plane: 0, ..grid };
-    let mut grids = vec![line];
-    if flat.row > 1 {
-        grids.push(flat);
-    }
-    if grid.plane > grid.row {
-        grids.push(grid);
-    }
-    let records = match nature.stride() {
-        1 => None,
-        stride => Some(Step::Split(size, stride)),
-    };
-    for grid in grids {
+    let records = nature.split();
+    for grid in nature.grids() {
         all.push((left(grid), 0.01));
         all.push((vec![Step::Lorenzo(grid), Step::Shuffle(size.max(2)), zstd], 0.01));
         if let Some(split) = records {
@@ -141,6 +150,47 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     all
 }
 
+/// Chains that begin with the difference to the step before.
+fn differences(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+    let size = nature.number();
+    if !matches!(size, 1 | 2 | 4 | 8) {
+        return Vec::new();
+    }
+    let by = |way| Step::Difference(Difference { way, size, float: nature.is_float() });
+    let planes = Step::Shuffle(size.max(2));
+    if aim == Aim::Fastest {
+        return vec![
+            (vec![by(Way::Xor), planes, Step::Lz4], 0.05),
+            (vec![by(Way::Fold), planes, Step::Zstd(1)], 0.07),
+        ];
+    }
+    let (zstd, pco) = match aim {
+        Aim::Smallest => (Step::Zstd(19), 12),
+        _ => (Step::Zstd(3), BALANCED_PCO),
+    };
+    let numbers = Step::Pco(Numbers::unsigned(size), pco | PREDICTED);
+    let mut all = vec![
+        (vec![by(Way::Fold), numbers], DIFFERENCE),
+        (vec![by(Way::Fold), planes, zstd], DIFFERENCE),
+        (vec![by(Way::Xor), planes, zstd], DIFFERENCE),
+        (vec![by(Way::Xor), zstd], DIFFERENCE),
+    ];
+    // Where a field moves as a whole, its change is smooth as well.
+    for grid in nature.grids() {
+        let grid = Grid { float: false, ..grid };
+        all.push((vec![by(Way::Subtract), Step::Lorenzo(grid), numbers], DIFFERENCE + 0.01));
+    }
+    if let Some(split) = nature.split() {
+        all.push((vec![by(Way::Fold), split, numbers], DIFFERENCE));
+    }
+    all
+}
+
+/// The level of pco for the balanced aim.
+const BALANCED_PCO: u8 = 8;
+/// What a difference has to gain: it makes restores read more.
+const DIFFERENCE: f64 = 0.02;
+
 /// How many bytes of a frame are tried, and of how many frames.
 const SAMPLE: usize = 96 << 10;
 const SAMPLES: usize = 2;
@@ -151,51 +201,91 @@ const WORSE: f64 = 1.2;
 /// What is made smaller by less than this stays as it is.
 const WORTHWHILE: f64 = 0.98;
 
+/// So many checkpoints pass before differences are tried again where they did not pay.
+const REST: u32 = 8;
+
 /// Chooses, and remembers what was chosen for which kind of frame.
 pub(crate) struct Chooser {
     encoding: Encoding,
-    chosen: HashMap<(String, Nature), Choice>,
+    chosen: HashMap<Key, Choice>,
 }
+
+/// The name of variables that are like each other, what they are, and whether the bytes before are at
+/// hand.
+type Key = (String, Nature, bool);
 
 struct Choice {
     chain: Chain,
     /// Encoded bytes for each byte of the sample.
     share: f64,
     left: u32,
+    rest: u32,
 }
 
 /// The most kinds of frames that are remembered.
 const MAX_KINDS: usize = 1 << 14;
+
+/// A frame, and the bytes before if they are at hand.
+pub(crate) type Beside<'f> = (&'f [u8], Option<&'f [u8]>);
 
 impl Chooser {
     pub(crate) fn new(encoding: Encoding) -> Self {
         Chooser { encoding, chosen: HashMap::new() }
     }
 
+    /// Whether the bytes before may serve variables that are like this one; asked once a checkpoint.
+    pub(crate) fn wants_before(&mut self, like: &str, nature: Nature) -> bool {
+        if !matches!(self.encoding, Encoding::Best(_)) {
+            return false;
+        }
+        match self.chosen.get_mut(&(like.to_string(), nature, true)) {
+            Some(choice) if !choice.chain.is_difference() && choice.rest > 0 => {
+                choice.rest -= 1;
+                false
+            }
+            _ => true,
+        }
+    }
+
     /// The chain for frames of variables that are like this one.
-    pub(crate) fn chain(&mut self, like: &str, nature: Nature, frames: &[&[u8]]) -> Result<Chain> {
+    pub(crate) fn chain(&mut self, like: &str, nature: Nature, frames: &[Beside]) -> Result<Chain> {
         let aim = match self.encoding {
             Encoding::Raw => return Ok(Chain::default()),
             Encoding::Zstd(level) => return Chain::new(&[Step::Zstd(level as u8)]),
             Encoding::Best(aim) => aim,
         };
-        let key = (like.to_string(), nature);
+        let beside = frames.first().is_some_and(|frame| frame.1.is_some());
+        let key = (like.to_string(), nature, beside);
         if let Some(choice) = self.chosen.get_mut(&key).filter(|choice| choice.left > 0) {
             choice.left = choice.left.saturating_sub(frames.len() as u32);
             return Ok(choice.chain.clone());
         }
-        let (chain, share) = best(nature, aim, &sample(nature, frames))?;
+        let mut candidates = match self.chosen.get(&(like.to_string(), nature, false)) {
+            Some(plain) if beside => vec![(plain.chain.steps().to_vec(), 0.0)],
+            _ => candidates(nature, aim),
+        };
+        if beside {
+            candidates.extend(differences(nature, aim));
+        }
+        let (chain, share) = best(&candidates, &sample(nature, frames))?;
         if self.chosen.len() >= MAX_KINDS {
             self.chosen.clear();
         }
-        let choice = Choice { chain: chain.clone(), share, left: HOLDS };
+        let choice = Choice { chain: chain.clone(), share, left: HOLDS, rest: REST };
         self.chosen.insert(key, choice);
         Ok(chain)
     }
 
     /// Is told what became of a frame.
-    pub(crate) fn came_to(&mut self, like: &str, nature: Nature, raw: usize, encoded: usize) {
-        if let Some(choice) = self.chosen.get_mut(&(like.to_string(), nature))
+    pub(crate) fn came_to(
+        &mut self,
+        like: &str,
+        nature: Nature,
+        beside: bool,
+        raw: usize,
+        encoded: usize,
+    ) {
+        if let Some(choice) = self.chosen.get_mut(&(like.to_string(), nature, beside))
             && encoded as f64 > WORSE * choice.share * raw as f64 + 512.0
         {
             choice.left = choice.left.min(1);
@@ -204,27 +294,28 @@ impl Chooser {
 }
 
 /// Parts of the first frame and of one in the middle.
-fn sample<'f>(nature: Nature, frames: &[&'f [u8]]) -> Vec<&'f [u8]> {
+fn sample<'f>(nature: Nature, frames: &[Beside<'f>]) -> Vec<Beside<'f>> {
     let chosen = [0, frames.len() / 2];
     let chosen = &chosen[..SAMPLES.min(frames.len())];
     let unit = nature.number() as usize * nature.stride() as usize;
     let part = |at: &usize| {
-        let frame = frames[*at];
+        let (frame, before) = frames[*at];
         let start = frame.len().saturating_sub(SAMPLE) / 2 / unit * unit;
-        &frame[start..frame.len().min(start + SAMPLE)]
+        let range = start..frame.len().min(start + SAMPLE);
+        (&frame[range.clone()], before.map(|before| &before[range]))
     };
     chosen.iter().map(part).collect()
 }
 
 /// The chain with the least bytes, penalties included, and its share of the bytes.
-fn best(nature: Nature, aim: Aim, samples: &[&[u8]]) -> Result<(Chain, f64)> {
-    let raw: usize = samples.iter().map(|part| part.len()).sum();
+fn best(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<(Chain, f64)> {
+    let raw: usize = samples.iter().map(|(part, _)| part.len()).sum();
     let mut best = (Chain::default(), 1.0, WORTHWHILE);
-    for (steps, penalty) in candidates(nature, aim) {
-        let chain = Chain::new(&steps)?;
+    for (steps, penalty) in candidates {
+        let chain = Chain::new(steps)?;
         let mut bytes = 0;
-        for part in samples {
-            bytes += chain.encode(part)?.len();
+        for (part, before) in samples {
+            bytes += chain.encode_beside(part, before.unwrap_or_default())?.len();
         }
         let share = bytes as f64 / raw.max(1) as f64;
         if share * (1.0 + penalty) < best.2 {

@@ -11,15 +11,18 @@
 
 mod chain;
 mod choice;
+mod difference;
 mod fpc;
 mod general;
 mod lorenzo;
 mod numbers;
 mod shuffle;
+mod word;
 
 pub use chain::{Chain, Step};
 pub(crate) use choice::Chooser;
 pub use choice::{Aim, Nature};
+pub use difference::{Difference, Way};
 pub use numbers::Numbers;
 
 use crate::error::{Error, Result};
@@ -169,6 +172,32 @@ mod tests {
         }
 
         #[test]
+        fn differences_give_back_what_they_were_given(
+            (raw, before) in (bytes(), bytes()), junk in proptest::collection::vec(any::<u8>(), 0..300),
+        ) {
+            let mut before = before;
+            before.resize(raw.len(), 7);
+            for way in [Way::Subtract, Way::Fold, Way::Xor] {
+                for (size, float) in [(1, false), (2, true), (4, false), (4, true), (8, true)] {
+                    let first = Step::Difference(Difference { way, size, float });
+                    for rest in [&[][..], &[Step::Zstd(1)], &[Step::Shuffle(4), Step::Lz4]] {
+                        let chain = Chain::new(&[&[first], rest].concat()).unwrap();
+                        prop_assert_eq!(&Chain::parse(&chain.write()).unwrap(), &chain);
+                        let encoded = chain.encode_beside(&raw, &before).unwrap();
+                        let mut back = vec![1; raw.len()];
+                        chain.decode_beside(&encoded, &before, &mut back).unwrap();
+                        prop_assert_eq!(&back, &raw, "{}", chain);
+                        // Without what was before, or with junk, there is no panic and no guess.
+                        prop_assert!(chain.decode(&encoded, &mut back).is_err());
+                        back.push(0);
+                        prop_assert!(chain.decode_beside(&encoded, &before, &mut back).is_err());
+                        let _ = chain.decode_beside(&junk, &before, &mut vec![0; raw.len()]);
+                    }
+                }
+            }
+        }
+
+        #[test]
         fn junk_is_no_chain(junk in proptest::collection::vec(0u8..12, 0..30)) {
             if let Ok(chain) = Chain::parse(&junk) {
                 prop_assert_eq!(chain.write(), junk);
@@ -209,7 +238,7 @@ mod tests {
             })
             .collect();
         let mut chooser = Chooser::new(Encoding::Best(Aim::Balanced));
-        let chain = chooser.chain("x", nature(DType::F32, &[256, 256]), &[&field]).unwrap();
+        let chain = chooser.chain("x", nature(DType::F32, &[256, 256]), &[(&field, None)]).unwrap();
         assert!(chain.to_string().starts_with("predict 2-D"), "{chain}");
         let mut state = 1u64;
         let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -218,13 +247,31 @@ mod tests {
         })
         .take(100_000)
         .collect();
-        assert_eq!(chooser.chain("noise", Nature::BYTES, &[&noise]).unwrap(), Chain::default());
+        assert_eq!(
+            chooser.chain("noise", Nature::BYTES, &[(&noise, None)]).unwrap(),
+            Chain::default()
+        );
         // Kept while it holds, and tested again when it does not.
         let zeros = vec![0; 100_000];
-        assert_eq!(chooser.chain("noise", Nature::BYTES, &[&zeros]).unwrap(), Chain::default());
-        chooser.chain("zeros", Nature::BYTES, &[&zeros]).unwrap();
-        chooser.came_to("zeros", Nature::BYTES, 100_000, 99_000);
-        chooser.chain("zeros", Nature::BYTES, &[&noise]).unwrap();
-        assert_eq!(chooser.chain("zeros", Nature::BYTES, &[&noise]).unwrap(), Chain::default());
+        assert_eq!(
+            chooser.chain("noise", Nature::BYTES, &[(&zeros, None)]).unwrap(),
+            Chain::default()
+        );
+        chooser.chain("zeros", Nature::BYTES, &[(&zeros, None)]).unwrap();
+        chooser.came_to("zeros", Nature::BYTES, false, 100_000, 99_000);
+        chooser.chain("zeros", Nature::BYTES, &[(&noise, None)]).unwrap();
+        assert_eq!(
+            chooser.chain("zeros", Nature::BYTES, &[(&noise, None)]).unwrap(),
+            Chain::default()
+        );
+        // Noise that stays is nothing new; where it does not, differences rest for a while.
+        let bits = nature(DType::U8, &[100_000]);
+        assert!(chooser.wants_before("noise", bits));
+        let chain = chooser.chain("noise", bits, &[(&noise, Some(&noise))]).unwrap();
+        assert!(chain.is_difference(), "{chain}");
+        let other = noise.iter().rev().copied().collect::<Vec<u8>>();
+        let chain = chooser.chain("other", bits, &[(&noise, Some(&other))]).unwrap();
+        assert_eq!(chain, Chain::default());
+        assert!(chooser.wants_before("noise", bits) && !chooser.wants_before("other", bits));
     }
 }

@@ -170,8 +170,6 @@ pub struct VariableEntry {
     pub chunk: ChunkSize,
     /// The root of its tree.
     pub root: Digest,
-    /// The checkpoint it is stored as a difference to, by sequence number.
-    pub base: Option<u64>,
     /// Trees for comparison.
     pub trees: Vec<TreeRef>,
 }
@@ -371,7 +369,7 @@ fn write_variable(out: &mut Writer, variable: &VariableEntry) {
     write_description(out, &variable.description);
     out.int(variable.chunk.bytes() as u64);
     out.digest(variable.root);
-    out.int(variable.base.map_or(0, |b| b + 1));
+    out.int(0);
     out.int(variable.trees.len() as u64);
     for tree in &variable.trees {
         out.byte(tree.kind);
@@ -417,7 +415,13 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
     let chunk = ChunkSize::new(reader.int()?)
         .map_err(|_| Error::damaged("a variable has an impossible chunk size"))?;
     let root = reader.digest()?;
-    let base = reader.int()?.checked_sub(1);
+    if reader.int()? != 0 {
+        return Err(Error::new(
+            ErrorKind::Mismatch,
+            "a variable is stored in a way of later releases",
+        )
+        .hint("use a newer release of treering"));
+    }
     let count = reader.count()?;
     let mut trees = Vec::with_capacity(count);
     for _ in 0..count {
@@ -429,7 +433,7 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
             len: reader.int()?,
         });
     }
-    Ok(VariableEntry { rank, group, description, chunk, root, base, trees })
+    Ok(VariableEntry { rank, group, description, chunk, root, trees })
 }
 
 #[cfg(test)]
@@ -467,7 +471,6 @@ mod tests {
                 },
                 chunk: ChunkSize::default(),
                 root: Digest([1, 2]),
-                base: Some(0),
                 trees: vec![TreeRef {
                     kind: 1,
                     parameters: vec![1, 2],

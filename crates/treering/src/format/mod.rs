@@ -20,8 +20,8 @@ pub use manifest::{
     Group, HIDDEN, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
 };
 pub use names::{Names, PackName, check_run_name};
-pub use pack::{Footer, Frame, RAW, Seal, VariableDelta};
-pub(crate) use pack::{HEADER_BYTES, Kind, TRAILER_BYTES, header, parse_trailer};
+pub use pack::{Footer, Frame, RAW, Run, Seal, VariableDelta};
+pub(crate) use pack::{HEADER_BYTES, Kind, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
 
 pub(crate) use skeleton::MOST_INFLATED;
 pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};

@@ -10,7 +10,7 @@ use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions}
 use super::names::PackName;
 use crate::codec::{Chain, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lineage::{ChunkSize, Region};
+use crate::lineage::{ChunkSize, Place, Region};
 use crate::merkle::{Digest, digest};
 use std::borrow::Cow;
 
@@ -29,6 +29,9 @@ pub const RAW: u8 = 0;
 pub const ZSTD: u8 = 1;
 /// The number of a pack's first chain.
 const CHAINS: u8 = 2;
+
+/// How many differences stand behind one another at most.
+pub(crate) const MAX_DEPTH: u8 = 7;
 
 /// What a pack file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +102,19 @@ pub struct Footer {
     pub frames: Vec<Frame>,
     /// The chains that frames are encoded by.
     pub chains: Vec<Chain>,
+    /// The bytes that frames are differences to, by the frame's number, ascending.
+    pub before: Vec<(u32, Vec<Run>)>,
     /// The deltas of the variables.
     pub deltas: Vec<VariableDelta>,
+}
+
+/// Bytes of an earlier pack of the epoch, one after another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Where they begin.
+    pub place: Place,
+    /// How many.
+    pub len: u64,
 }
 
 /// The first bytes of a pack.
@@ -165,6 +179,14 @@ impl Footer {
             out.int(self.chains.len() as u64);
             self.chains.iter().for_each(|chain| out.bytes(&chain.write()));
         }
+        for (_, runs) in &self.before {
+            out.int(runs.len() as u64);
+            for run in runs {
+                out.int(u64::from(run.place.pack));
+                out.int(run.place.offset);
+                out.int(run.len);
+            }
+        }
     }
 
     /// Reads a footer; `head` and `bytes` are the file's header and footer as they were read.
@@ -188,12 +210,13 @@ impl Footer {
         };
         let frames = parse_frames(&mut reader, seal)?;
         let chains = parse_chains(&mut reader, &frames)?;
+        let before = parse_before(&mut reader, &frames, &chains, ordinal)?;
         let count = reader.count()?;
         let deltas = (0..count)
             .map(|_| VariableDelta::parse(ordinal, &mut reader))
             .collect::<Result<_>>()?;
         reader.end()?;
-        Ok(Footer { run, name, ordinal, parent, frames, chains, deltas })
+        Ok(Footer { run, name, ordinal, parent, frames, chains, before, deltas })
     }
 
     /// The chain that a frame is encoded by.
@@ -208,6 +231,12 @@ impl Footer {
                 })
             }
         }
+    }
+
+    /// The bytes that a frame is a difference to.
+    pub fn before(&self, frame: usize) -> Option<&[Run]> {
+        let at = self.before.binary_search_by_key(&frame, |(frame, _)| *frame as usize).ok()?;
+        Some(&self.before[at].1)
     }
 
     /// The number by which frames name a chain, which is added if it is new and there is room.
@@ -240,6 +269,9 @@ impl Footer {
 
     /// What a restore spends on this pack, counted in bytes to be read and decoded: its own, and
     /// what opening a file, following a region and filling memory come to.
+    ///
+    /// A chain of differences ends after [`MAX_DEPTH`] packs by itself, so each counts as so small a
+    /// part of a whole: a new epoch would not shorten it.
     pub(crate) fn restore_cost(&self) -> u64 {
         const FILE: u64 = 64 << 10;
         const REGION: u64 = 32;
@@ -247,8 +279,14 @@ impl Footer {
         let regions: u64 = self.deltas.iter().map(|d| d.regions.len() as u64).sum();
         let filled = self.deltas.iter().map(VariableDelta::covered_bytes);
         let filled = filled.fold(0, u64::saturating_add);
-        let follow = filled / FILLED_PER_READ + REGION * regions + FILE;
-        self.len().saturating_add(follow)
+        let differences = self
+            .before
+            .iter()
+            .filter_map(|(frame, _)| self.frames.get(*frame as usize).map(|frame| frame.len));
+        let differences = differences.sum::<u64>().min(filled);
+        let spared = differences - differences / (u64::from(MAX_DEPTH) + 1);
+        let follow = (filled - spared) / FILLED_PER_READ + REGION * regions + FILE;
+        (self.len() - spared.min(self.len())).saturating_add(follow)
     }
 
     /// The index of the frame that holds the byte at `offset`.
@@ -302,6 +340,40 @@ fn parse_chains(reader: &mut Reader, frames: &[Frame]) -> Result<Vec<Chain>> {
         return Err(Error::damaged("a pack's table of chains makes no sense"));
     }
     (0..count).map(|_| Chain::parse(reader.bytes()?)).collect()
+}
+
+/// What the frames whose chain begins with a difference are differences to.
+fn parse_before(
+    reader: &mut Reader,
+    frames: &[Frame],
+    chains: &[Chain],
+    ordinal: u32,
+) -> Result<Vec<(u32, Vec<Run>)>> {
+    let wrong = || Error::damaged("a difference leads out of its epoch");
+    let is_difference = |frame: &Frame| {
+        let at = frame.codec.checked_sub(CHAINS).map(usize::from);
+        at.and_then(|at| chains.get(at)).is_some_and(Chain::is_difference)
+    };
+    let mut before = Vec::new();
+    for (number, frame) in (0..).zip(frames).filter(|(_, frame)| is_difference(frame)) {
+        let mut runs = Vec::new();
+        let mut len = 0u64;
+        for _ in 0..reader.count()? {
+            let place = Place { pack: reader.u32()?, offset: reader.int()? };
+            let run = Run { place, len: reader.int()? };
+            let end = place.offset.checked_add(run.len);
+            if place.pack >= ordinal || end.is_none() || run.len > frame.len {
+                return Err(wrong());
+            }
+            len += run.len;
+            runs.push(run);
+        }
+        if len != frame.len {
+            return Err(wrong());
+        }
+        before.push((number, runs));
+    }
+    Ok(before)
 }
 
 impl VariableDelta {
@@ -373,6 +445,7 @@ mod tests {
             parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
             frames: vec![frame],
             chains: chains.map(|steps| Chain::new(steps).unwrap()).to_vec(),
+            before: Vec::new(),
             deltas: vec![VariableDelta {
                 rank: 0,
                 name: "x".into(),

@@ -4,7 +4,8 @@
 //! out through a function as encoded frames. A pack holds the new bytes of all its variables one
 //! after another, cut into frames that are encoded and checked one by one. A frame holds bytes of one
 //! kind (of variables that are like each other), so that it is encoded as what it is; little of
-//! several kinds shares a frame. What lasts from one checkpoint to the next (the record, the trees,
+//! several kinds shares a frame. Where the state before is at hand and it pays, a frame holds the
+//! difference to it instead. What lasts from one checkpoint to the next (the record, the trees,
 //! what was learned) is in [`Keeper`]; what belongs to one pack is in [`Packer`].
 
 mod keeper;
@@ -14,7 +15,9 @@ pub(crate) use keeper::Keeper;
 pub(crate) use packer::{Packer, Plan};
 
 use crate::codec::Nature;
+use crate::format::Run;
 use crate::lineage::Changed;
+use std::ops::Range;
 
 /// How many bytes a frame holds. A frame is read and checked as a whole, so a small sub-range costs
 /// this much; smaller frames compress worse.
@@ -49,6 +52,13 @@ pub(crate) struct Packed {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) nature: Nature,
+}
+
+/// The state before, as the packs of the epoch hold it.
+pub(crate) trait Before: Sync {
+    /// Fills `out` with ranges of a variable's bytes, one after another, and says where they lie;
+    /// nothing if they cannot serve as what new ones are differences to.
+    fn bytes(&self, key: &Key, ranges: &[Range<u64>], out: &mut [u8]) -> Option<Vec<Run>>;
 }
 
 impl Packed {

@@ -1,9 +1,9 @@
 //! Building one pack.
 
-use super::{FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
-use crate::codec::{Chain, Codec, Nature};
+use super::{Before, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
+use crate::codec::{Chain, Nature};
 use crate::error::Result;
-use crate::format::{Footer, Frame, HEADER_BYTES, PackName, RAW, Seal, Stats, VariableDelta};
+use crate::format::{Footer, Frame, HEADER_BYTES, PackName, RAW, Run, Seal, Stats, VariableDelta};
 use crate::lineage::{Changed, ChunkSize, Method, Place, Regions};
 use crate::merkle::{Digest, Hasher, boughs_of, checksum};
 use rayon::prelude::*;
@@ -30,16 +30,22 @@ pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + Send + 'a;
 pub(crate) struct Packer<'a> {
     plan: Plan,
     hasher: &'a Hasher,
+    /// The state before, if frames may be differences to it.
+    before: Option<&'a dyn Before>,
     frames: Vec<Frame>,
     chains: Vec<Chain>,
-    /// The bytes of the frame that is not full yet, and of which kind they are.
+    differences: Vec<(u32, Vec<Run>)>,
+    /// The frame that is not full yet.
     partial: Vec<u8>,
+    partial_before: Option<Old>,
     kind: Kind,
     /// How many new bytes there are so far.
     offset: u64,
     /// The size of the file so far.
     position: u64,
     open: Option<OpenVariable>,
+    /// Whether differences are tried for a kind, for the kind of the newest variable.
+    wanted: Option<(usize, bool)>,
     deltas: Vec<VariableDelta>,
     stats: Stats,
 }
@@ -47,10 +53,62 @@ pub(crate) struct Packer<'a> {
 /// Which bytes a frame holds: of the variable at this place of the plan, or of several.
 type Kind = Option<usize>;
 
-/// Bytes that make a frame.
+/// Bytes that make a frame, and those before, if it may be a difference.
 struct Cut<'b> {
     bytes: Cow<'b, [u8]>,
     kind: Kind,
+    before: Option<Old>,
+}
+
+/// New bytes in pieces shorter than this on average, or such before them, make no differences.
+const SCATTERED: usize = 4 << 10;
+
+/// Bytes of the state before, and where they lie.
+#[derive(Default)]
+struct Old {
+    bytes: Vec<u8>,
+    runs: Vec<Run>,
+    /// How many of the bytes, and of the runs, have been taken.
+    taken: (usize, usize),
+}
+
+impl Old {
+    fn take(&mut self, len: usize) -> Old {
+        let bytes = self.bytes[self.taken.0..self.taken.0 + len].to_vec();
+        self.taken.0 += len;
+        let (mut runs, mut left) = (Vec::new(), len as u64);
+        while left > 0 {
+            let run = &mut self.runs[self.taken.1];
+            let part = run.len.min(left);
+            runs.push(Run { place: run.place, len: part });
+            left -= part;
+            run.place.offset += part;
+            run.len -= part;
+            self.taken.1 += usize::from(run.len == 0);
+        }
+        Old { bytes, runs, taken: (0, 0) }
+    }
+
+    fn append(&mut self, other: &Old) {
+        self.bytes.extend_from_slice(&other.bytes);
+        for run in &other.runs {
+            match self.runs.last_mut() {
+                Some(last)
+                    if last.place.pack == run.place.pack
+                        && last.place.offset + last.len == run.place.offset =>
+                {
+                    last.len += run.len;
+                }
+                _ => self.runs.push(*run),
+            }
+        }
+    }
+}
+
+/// New bytes of a variable: where they are in the batch, and where in the variable.
+struct Fresh {
+    bytes: Range<usize>,
+    at: u64,
 }
 
 /// The variable whose strips are coming in.
@@ -60,6 +118,8 @@ struct OpenVariable {
     regions: Regions,
     boughs: Vec<(u64, Digest)>,
     look: bool,
+    /// Whether to try differences.
+    beside: bool,
     moved: u64,
     looked_up: u64,
 }
@@ -73,17 +133,22 @@ struct Prepared {
 }
 
 impl<'a> Packer<'a> {
-    pub(crate) fn new(plan: Plan, hasher: &'a Hasher) -> Self {
+    /// A pack that begins its epoch has nothing before it.
+    pub(crate) fn new(plan: Plan, hasher: &'a Hasher, before: Option<&'a dyn Before>) -> Self {
         Packer {
+            before: before.filter(|_| plan.ordinal > 0),
             plan,
             hasher,
             frames: Vec::new(),
             chains: Vec::new(),
+            differences: Vec::new(),
             partial: Vec::new(),
+            partial_before: None,
             kind: None,
             offset: 0,
             position: HEADER_BYTES,
             open: None,
+            wanted: None,
             deltas: Vec::new(),
             stats: Stats::default(),
         }
@@ -107,7 +172,8 @@ impl<'a> Packer<'a> {
             for (strip, prepared) in same.iter().zip(prepared) {
                 self.decide(keeper, strip, prepared, &mut fresh);
             }
-            self.carve(same[0].variable, &fresh, bytes, &mut cuts);
+            let old = self.old(same[0].variable, &fresh);
+            self.carve(same[0].variable, &fresh, bytes, old, &mut cuts);
         }
         self.write(keeper, cuts, sink)
     }
@@ -136,6 +202,7 @@ impl<'a> Packer<'a> {
             parent: self.plan.parent,
             frames: self.frames,
             chains: self.chains,
+            before: self.differences,
             deltas: self.deltas,
         };
         Ok((footer, self.stats))
@@ -149,12 +216,14 @@ impl<'a> Packer<'a> {
         self.close(keeper);
         let look = self.plan.method.finds_moved()
             && keeper.look(&self.plan.variables[at].key(), self.plan.ordinal == 0);
+        let beside = self.wants_before(keeper, at);
         self.open = Some(OpenVariable {
             at,
             base: self.offset,
             regions: Regions::new(self.plan.chunk.bytes(), self.plan.method != Method::List),
             boughs: Vec::new(),
             look,
+            beside,
             moved: 0,
             looked_up: 0,
         });
@@ -204,7 +273,7 @@ impl<'a> Packer<'a> {
         keeper: &mut Keeper,
         strip: &Strip,
         prepared: Prepared,
-        fresh: &mut Vec<Range<usize>>,
+        fresh: &mut Vec<Fresh>,
     ) {
         let Some(open) = &mut self.open else {
             return;
@@ -215,6 +284,7 @@ impl<'a> Packer<'a> {
         let mut place = Place { pack: self.plan.ordinal, offset: self.offset };
         let mut from = strip.offset;
         let mut digests = prepared.digests.iter();
+        let size = self.plan.chunk.bytes() as u64;
         for (start, len, count) in pieces(&strip.changed, self.plan.chunk.bytes(), open.look) {
             let chunk = strip.first + u64::from(start);
             let found = match digests.next() {
@@ -234,9 +304,15 @@ impl<'a> Packer<'a> {
                     open.regions.push(chunk, count, place, true);
                     place.offset += len as u64;
                     self.stats.new_bytes += len as u64;
+                    let at = chunk * size;
                     match fresh.last_mut() {
-                        Some(last) if last.end == from => last.end += len,
-                        _ => fresh.push(from..from + len),
+                        Some(Fresh { bytes, at: first })
+                            if bytes.end == from
+                                && (!open.beside || *first + bytes.len() as u64 == at) =>
+                        {
+                            bytes.end += len;
+                        }
+                        _ => fresh.push(Fresh { bytes: from..from + len, at }),
                     }
                 }
             }
@@ -245,34 +321,76 @@ impl<'a> Packer<'a> {
         self.offset = place.offset;
     }
 
+    /// Whether differences are to be tried for a variable; asked once for those that are alike.
+    fn wants_before(&mut self, keeper: &mut Keeper, at: usize) -> bool {
+        if self.before.is_none() {
+            return false;
+        }
+        match self.kind_of(at) {
+            None => false,
+            Some(first) => {
+                let wanted = self.wanted.filter(|(kind, _)| *kind == first);
+                let (_, wanted) = wanted.unwrap_or_else(|| {
+                    let (like, nature) = self.likeness(Some(first));
+                    (first, keeper.chooser.wants_before(like, nature))
+                });
+                self.wanted = Some((first, wanted));
+                wanted
+            }
+        }
+    }
+
+    /// What stood where new bytes are.
+    fn old(&self, variable: usize, fresh: &[Fresh]) -> Option<Old> {
+        let before = self.before.filter(|_| self.open.as_ref().is_some_and(|open| open.beside))?;
+        let ranges = fresh.iter().map(|fresh| fresh.at..fresh.at + fresh.bytes.len() as u64);
+        let ranges: Vec<Range<u64>> = ranges.collect();
+        let len: usize = fresh.iter().map(|fresh| fresh.bytes.len()).sum();
+        // What is small or scattered is not worth following.
+        if len < SMALL as usize || ranges.len() * SCATTERED > len {
+            return None;
+        }
+        let mut bytes = vec![0; len];
+        let runs = before.bytes(&self.plan.variables[variable].key(), &ranges, &mut bytes)?;
+        (runs.len() * SCATTERED <= len).then_some(Old { bytes, runs, taken: (0, 0) })
+    }
+
     /// Cuts new bytes of a variable into frames; what does not fill one is kept for the next time.
     fn carve<'b>(
         &mut self,
         variable: usize,
-        fresh: &[Range<usize>],
+        fresh: &[Fresh],
         bytes: &'b [u8],
+        mut old: Option<Old>,
         cuts: &mut Vec<Cut<'b>>,
     ) {
-        let all: usize = fresh.iter().map(|range| range.len()).sum();
+        let all: usize = fresh.iter().map(|fresh| fresh.bytes.len()).sum();
         let kind = self.kind_of(variable);
-        if self.kind != kind && (all >= LITTLE || self.partial.len() >= LITTLE) {
+        let differs = self.kind != kind || self.partial_before.is_some() != old.is_some();
+        let mixes = self.partial_before.is_some() || old.is_some();
+        if differs && (mixes || all >= LITTLE || self.partial.len() >= LITTLE) {
             self.flush(cuts);
         }
         self.kind = match self.partial.is_empty() || self.kind == kind {
             true => kind,
             false => None,
         };
-        for range in fresh {
-            let mut rest = &bytes[range.clone()];
+        for fresh in fresh {
+            let mut rest = &bytes[fresh.bytes.clone()];
             while !rest.is_empty() {
                 if self.partial.is_empty() && rest.len() >= FRAME {
                     let (frame, tail) = rest.split_at(FRAME);
-                    cuts.push(Cut { bytes: Cow::Borrowed(frame), kind: self.kind });
+                    let before = old.as_mut().map(|old| old.take(FRAME));
+                    cuts.push(Cut { bytes: Cow::Borrowed(frame), kind: self.kind, before });
                     rest = tail;
                     continue;
                 }
                 let (head, tail) = rest.split_at(rest.len().min(FRAME - self.partial.len()));
                 self.partial.extend_from_slice(head);
+                if let Some(old) = &mut old {
+                    let head = old.take(head.len());
+                    self.partial_before.get_or_insert_default().append(&head);
+                }
                 rest = tail;
                 if self.partial.len() == FRAME {
                     self.flush(cuts);
@@ -297,36 +415,38 @@ impl<'a> Packer<'a> {
     fn flush(&mut self, cuts: &mut Vec<Cut>) {
         if !self.partial.is_empty() {
             let bytes = Cow::Owned(std::mem::take(&mut self.partial));
-            cuts.push(Cut { bytes, kind: self.kind });
+            cuts.push(Cut { bytes, kind: self.kind, before: self.partial_before.take() });
         }
     }
 
     /// Encodes frames in parallel and writes them in order.
     fn write(&mut self, keeper: &mut Keeper, cuts: Vec<Cut>, sink: &mut Sink) -> Result<()> {
         let mut ways: Vec<(Chain, u8)> = Vec::with_capacity(cuts.len());
-        for same in cuts.chunk_by(|a, b| a.kind == b.kind) {
+        let alike = |a: &Cut, b: &Cut| a.kind == b.kind && a.before.is_some() == b.before.is_some();
+        for same in cuts.chunk_by(alike) {
             let (like, nature) = self.likeness(same[0].kind);
-            let bytes: Vec<&[u8]> = same.iter().map(|cut| &*cut.bytes).collect();
-            let chain = keeper.chooser.chain(like, nature, &bytes)?;
+            let frames = same.iter().map(|cut| (&*cut.bytes, cut.before()));
+            let chain = keeper.chooser.chain(like, nature, &frames.collect::<Vec<_>>())?;
             let way = match Footer::number(&mut self.chains, &chain) {
                 Some(number) => (chain, number),
                 None => (Chain::default(), RAW),
             };
             ways.extend(same.iter().map(|_| way.clone()));
         }
-        let encoded: Vec<(Option<Vec<u8>>, u64)> = cuts
-            .par_iter()
-            .zip(&ways)
-            .map(|(cut, way)| encode(way, &cut.bytes))
-            .collect::<Result<_>>()?;
+        let encoded: Vec<(Option<Vec<u8>>, u64)> =
+            cuts.par_iter().zip(&ways).map(|(cut, way)| encode(way, cut)).collect::<Result<_>>()?;
         let mut offset = self.frames.last().map_or(0, |f| f.offset + f.len);
-        for ((cut, way), (encoded, checksum)) in cuts.iter().zip(&ways).zip(&encoded) {
+        for ((cut, way), (encoded, checksum)) in cuts.into_iter().zip(&ways).zip(&encoded) {
             let (bytes, codec) = match encoded {
                 Some(encoded) => (&encoded[..], way.1),
                 None => (&*cut.bytes, RAW),
             };
             let (like, nature) = self.likeness(cut.kind);
-            keeper.chooser.came_to(like, nature, cut.bytes.len(), bytes.len());
+            let beside = cut.before.is_some();
+            keeper.chooser.came_to(like, nature, beside, cut.bytes.len(), bytes.len());
+            if let Some(old) = cut.before.filter(|_| codec != RAW && way.0.is_difference()) {
+                self.differences.push((self.frames.len() as u32, old.runs));
+            }
             self.frames.push(Frame {
                 offset,
                 len: cut.bytes.len() as u64,
@@ -376,14 +496,20 @@ fn pieces(
     })
 }
 
+impl Cut<'_> {
+    fn before(&self) -> Option<&[u8]> {
+        self.before.as_ref().map(|old| &old.bytes[..])
+    }
+}
+
 /// Encodes a frame, with the checksum of what is stored; one that does not get smaller stays raw.
-fn encode((chain, number): &(Chain, u8), raw: &[u8]) -> Result<(Option<Vec<u8>>, u64)> {
+fn encode((chain, number): &(Chain, u8), cut: &Cut) -> Result<(Option<Vec<u8>>, u64)> {
     if *number != RAW {
-        let encoded = chain.encode(raw)?;
-        if encoded.len() < raw.len() {
+        let encoded = chain.encode_beside(&cut.bytes, cut.before().unwrap_or_default())?;
+        if encoded.len() < cut.bytes.len() {
             let sum = checksum(&encoded);
             return Ok((Some(encoded), sum));
         }
     }
-    Ok((None, checksum(raw)))
+    Ok((None, checksum(&cut.bytes)))
 }

@@ -4,8 +4,8 @@ use super::fetch::{Notes, Pack, Target, fetch, image, note, read_footer};
 use super::plan::{Piece, Wanted, fill, plan};
 use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Group, Manifest, Names, PackName, Seal, VariableEntry};
-use crate::lineage::{Layer, covers};
+use crate::format::{Footer, Group, Manifest, Names, PackName, Run, Seal, VariableEntry};
+use crate::lineage::{Layer, covers, resolve, runs};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
@@ -28,6 +28,9 @@ pub struct Checkpoint {
 /// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
 type Deltas = HashMap<(u32, u32, String), Vec<(usize, usize)>>;
 
+/// How much of a variable is read at a time where it need not be in memory as a whole.
+const PART: usize = 16 << 20;
+
 /// What a restore of a whole variable leaves: enough to go on with its lineage.
 pub(crate) struct Restored {
     pub(crate) name: String,
@@ -41,14 +44,6 @@ impl Checkpoint {
     pub(crate) fn load(store: Arc<dyn Store>, manifest: Manifest) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
-        if let Some(variable) = manifest.variables.iter().find(|v| v.base.is_some()) {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                format!("variable {:?} is stored as a difference", variable.description.name),
-            )
-            .at(here)
-            .hint("use a newer release of treering"));
-        }
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
             .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
@@ -64,6 +59,11 @@ impl Checkpoint {
     /// Everything the manifest says.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// What the manifest says of a variable of a rank.
+    pub(crate) fn entry(&self, key: &(u32, String)) -> Option<&VariableEntry> {
+        self.positions.get(key).map(|at| &self.manifest.variables[*at])
     }
 
     /// The program's iteration number.
@@ -141,6 +141,50 @@ impl Checkpoint {
             self.check_root(entry, out)?;
         }
         Ok(())
+    }
+
+    /// Ranges of a variable's bytes, one after another.
+    pub(crate) fn read_ranges(
+        &self,
+        entry: &VariableEntry,
+        ranges: &[Range<u64>],
+        mut out: &mut [u8],
+    ) -> Result<()> {
+        let mut targets = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let (head, rest) = out.split_at_mut((range.end - range.start) as usize);
+            targets.push(head);
+            out = rest;
+        }
+        let wanted = ranges.iter().enumerate();
+        let wanted = wanted.map(|(at, range)| self.wanted(entry, at as u32, range.clone()));
+        self.carry_out(entry.group, &wanted.collect::<Vec<_>>(), &mut targets)
+    }
+
+    /// Where ranges of a variable's bytes lie, which begin with chunks; nothing if some are nowhere.
+    pub(crate) fn runs_of(&self, entry: &VariableEntry, ranges: &[Range<u64>]) -> Option<Vec<Run>> {
+        let chunk = entry.chunk.bytes() as u64;
+        let layers = self.layers(entry);
+        let mut all = Vec::new();
+        let mut places = Vec::new();
+        for range in ranges {
+            let window = range.start / chunk..range.end.div_ceil(chunk);
+            if range.start % chunk != 0 || range.end > entry.description.bytes()? {
+                return None;
+            }
+            resolve(&layers, chunk, window.clone(), &mut places).ok()?;
+            for (first, count, place) in runs(&places, chunk) {
+                let start = (window.start + first) * chunk;
+                let len = (start + count * chunk).min(range.end) - start;
+                all.push(Run { place, len });
+            }
+        }
+        let packs = &self.packs[entry.group as usize];
+        let held = |run: &Run| {
+            let pack = packs.get(run.place.pack as usize);
+            pack.is_some_and(|pack| run.place.offset + run.len <= pack.footer.len())
+        };
+        all.iter().all(held).then_some(all)
     }
 
     /// A whole variable, of which `base` holds what is the same in a newer checkpoint.
@@ -290,9 +334,9 @@ impl Checkpoint {
         wanted: &[Wanted],
         targets: &mut [&mut [u8]],
     ) -> Result<()> {
-        let images: Vec<Vec<u8>> = packs
-            .par_iter()
-            .map(|pack| image(self.store.as_ref(), pack, &self.notes))
+        let images: Vec<Vec<u8>> = (0..packs.len())
+            .into_par_iter()
+            .map(|number| image(self.store.as_ref(), packs, number, &self.notes))
             .collect::<Result<_>>()?;
         wanted.iter().try_for_each(|want| fill(&images, want, targets[want.target as usize]))
     }
@@ -301,20 +345,38 @@ impl Checkpoint {
     pub(crate) fn check_root(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<()> {
         let hasher = Hasher::new(self.manifest.seed);
         let tree = Tree::build(boughs_of(bytes, entry.chunk.bytes(), &hasher));
-        self.compare_root(entry, &tree, bytes)
+        self.compare_root(entry, &tree, bytes.len() as u64)
     }
 
     /// The same, for who goes on with the variable's lineage.
     fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<Restored> {
         let prints = prints(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed));
         let tree = Tree::build(boughs(&prints));
-        self.compare_root(entry, &tree, bytes)?;
+        self.compare_root(entry, &tree, bytes.len() as u64)?;
         let name = entry.description.name.clone();
         Ok(Restored { name, bytes: bytes.len() as u64, prints, tree })
     }
 
-    fn compare_root(&self, entry: &VariableEntry, tree: &Tree, bytes: &[u8]) -> Result<()> {
-        match tree.root(bytes.len() as u64) == entry.root {
+    /// The same for a variable that is in the store only; a part of it is in memory at a time.
+    pub(crate) fn retrace_stored(&self, entry: &VariableEntry) -> Result<Restored> {
+        let (bytes, chunk) = (entry.description.bytes().unwrap_or(0), entry.chunk.bytes());
+        let hasher = Hasher::new(self.manifest.seed);
+        let part = PART.next_multiple_of(chunk) as u64;
+        let mut all = Vec::new();
+        let mut buffer = Vec::new();
+        for start in (0..bytes).step_by(part as usize) {
+            let end = bytes.min(start + part);
+            buffer.resize((end - start) as usize, 0);
+            self.read_ranges(entry, std::slice::from_ref(&(start..end)), &mut buffer)?;
+            all.extend(prints(&buffer, chunk, &hasher));
+        }
+        let tree = Tree::build(boughs(&all));
+        self.compare_root(entry, &tree, bytes)?;
+        Ok(Restored { name: entry.description.name.clone(), bytes, prints: all, tree })
+    }
+
+    fn compare_root(&self, entry: &VariableEntry, tree: &Tree, bytes: u64) -> Result<()> {
+        match tree.root(bytes) == entry.root {
             true => Ok(()),
             false => Err(Error::damaged(format!(
                 "variable {:?} does not have the root that its manifest names",

@@ -4,7 +4,9 @@ use super::checkpoint::zeroed;
 use super::plan::Piece;
 use crate::codec::Codec;
 use crate::error::{Error, Result};
-use crate::format::{Footer, Frame, HEADER_BYTES, RAW, Seal, TRAILER_BYTES, parse_trailer};
+use crate::format::{
+    Footer, Frame, HEADER_BYTES, MAX_DEPTH, RAW, Seal, TRAILER_BYTES, parse_trailer,
+};
 use crate::merkle::checksum;
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
@@ -82,19 +84,85 @@ pub(crate) fn fetch(
         let pack = &packs[task[0][0].pack as usize];
         let copies = store.copies(&pack.key);
         for pieces in task {
-            fill(pack, &copies, pieces, targets, notes)?;
+            match pack.footer.before(pieces[0].frame as usize) {
+                None => fill(pack, &copies, pieces, targets, notes)?,
+                Some(_) => {
+                    let bytes = frame(store, packs, pieces[0].pack, pieces[0].frame, notes)?;
+                    copy_pieces(&bytes, pieces, targets);
+                }
+            }
         }
         Ok(())
     })
 }
 
+/// The bytes of a frame that is a difference, or that one leads to.
+///
+/// A difference leads to an earlier pack always, and packs are finite; yet a chain that is longer
+/// than any writer makes is damage.
+fn frame(
+    store: &dyn Store,
+    packs: &[Pack],
+    pack: u32,
+    number: u32,
+    notes: &Notes,
+) -> Result<Vec<u8>> {
+    frame_at_depth(store, packs, (pack, number), notes, 0)
+}
+
+fn frame_at_depth(
+    store: &dyn Store,
+    packs: &[Pack],
+    (pack, number): (u32, u32),
+    notes: &Notes,
+    depth: u8,
+) -> Result<Vec<u8>> {
+    let lost = || Error::damaged("a difference leads to bytes that are not there");
+    let pack = packs.get(pack as usize).ok_or_else(lost)?;
+    let frame = pack.footer.frames.get(number as usize).ok_or_else(lost)?;
+    if depth > MAX_DEPTH {
+        return Err(Error::damaged("a chain of differences is too long").at(&pack.key));
+    }
+    let mut before = Vec::new();
+    for run in pack.footer.before(number as usize).into_iter().flatten() {
+        let mut at = run.place.offset;
+        let end = at + run.len;
+        while at < end {
+            let older = packs.get(run.place.pack as usize).ok_or_else(lost)?;
+            let older_number = older.footer.frame_at(at).ok_or_else(lost)?;
+            let older_frame = &older.footer.frames[older_number];
+            let place = (run.place.pack, older_number as u32);
+            let bytes = frame_at_depth(store, packs, place, notes, depth + 1)?;
+            let from = (at - older_frame.offset) as usize;
+            let to = (end - older_frame.offset).min(older_frame.len) as usize;
+            before.extend_from_slice(&bytes[from..to]);
+            at += (to - from) as u64;
+        }
+    }
+    let chain = pack.footer.chain(frame)?;
+    from_copies(pack, &store.copies(&pack.key), number as usize, notes, |copy| {
+        let mut encoded = vec![0; frame.encoded as usize];
+        copy.read_at(frame.position, &mut encoded)?;
+        check(&encoded, frame)?;
+        let mut raw = vec![0; frame.len as usize];
+        chain.decode_beside(&encoded, &before, &mut raw)?;
+        Ok(raw)
+    })
+}
+
 /// The bytes of a whole pack, from the first good copy of each frame.
-pub(crate) fn image(store: &dyn Store, pack: &Pack, notes: &Notes) -> Result<Vec<u8>> {
+pub(crate) fn image(
+    store: &dyn Store,
+    packs: &[Pack],
+    number: usize,
+    notes: &Notes,
+) -> Result<Vec<u8>> {
+    let pack = &packs[number];
     let mut bytes: Vec<u8> = zeroed(pack.footer.len())?;
     let frames = pack.footer.frames.iter().enumerate();
     let plan: Vec<Piece> = frames
         .map(|(at, frame)| Piece {
-            pack: 0,
+            pack: number as u32,
             frame: at as u32,
             target: 0,
             to: frame.offset,
@@ -102,7 +170,7 @@ pub(crate) fn image(store: &dyn Store, pack: &Pack, notes: &Notes) -> Result<Vec
             len: frame.len as u32,
         })
         .collect();
-    fetch(store, std::slice::from_ref(pack), &plan, &[Target::new(&mut bytes)], notes)?;
+    fetch(store, packs, &plan, &[Target::new(&mut bytes)], notes)?;
     Ok(bytes)
 }
 
@@ -115,9 +183,22 @@ fn fill(
     notes: &Notes,
 ) -> Result<()> {
     let number = pieces[0].frame as usize;
+    from_copies(pack, copies, number, notes, |copy| {
+        fill_from(copy, &pack.footer, number, pieces, targets)
+    })
+}
+
+/// What the first copy of a frame that is good gives.
+fn from_copies<T>(
+    pack: &Pack,
+    copies: &[Box<dyn Blob>],
+    number: usize,
+    notes: &Notes,
+    read: impl Fn(&dyn Blob) -> Result<T>,
+) -> Result<T> {
     for copy in copies {
-        match fill_from(copy.as_ref(), &pack.footer, number, pieces, targets) {
-            Ok(()) => return Ok(()),
+        match read(copy.as_ref()) {
+            Ok(got) => return Ok(got),
             Err(error) => {
                 note(notes, format!("{} in {}, frame {number}: {error}", pack.key, copy.store()))
             }
@@ -154,15 +235,19 @@ fn fill_from(
         encoded.resize(frame.encoded as usize, 0);
         copy.read_at(frame.position, encoded)?;
         let bytes = decoded(encoded, footer, frame, raw)?;
-        for piece in pieces {
-            let from = piece.from as usize;
-            // SAFETY: see `Target::slice`.
-            let slice =
-                unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
-            slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
-        }
+        copy_pieces(bytes, pieces, targets);
         Ok(())
     })
+}
+
+/// Copies what pieces want of a frame.
+fn copy_pieces(bytes: &[u8], pieces: &[Piece], targets: &[Target]) {
+    for piece in pieces {
+        let from = piece.from as usize;
+        // SAFETY: see `Target::slice`.
+        let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
+        slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
+    }
 }
 
 fn check(encoded: &[u8], frame: &Frame) -> Result<()> {
@@ -172,7 +257,8 @@ fn check(encoded: &[u8], frame: &Frame) -> Result<()> {
     }
 }
 
-/// The frame's bytes, checked and decoded into `raw` unless they are raw already.
+/// The frame's bytes, checked and decoded into `raw` unless they are raw already; of a difference,
+/// what is left without the bytes before.
 fn decoded<'a>(
     encoded: &'a [u8],
     footer: &Footer,
@@ -183,7 +269,7 @@ fn decoded<'a>(
     if frame.codec == RAW && encoded.len() as u64 == frame.len {
         return Ok(encoded);
     }
-    let chain = footer.chain(frame)?;
+    let chain = footer.chain(frame)?.behind();
     raw.resize(frame.len as usize, 0);
     chain.decode(encoded, raw)?;
     Ok(raw)

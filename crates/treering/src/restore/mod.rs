@@ -12,9 +12,11 @@ mod checkpoint;
 mod fetch;
 mod log;
 mod plan;
+mod previous;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{Restored, VariableBlob, zeroed};
-pub(crate) use fetch::{check_frames, read_footer};
+pub(crate) use fetch::{Pack, check_frames, read_footer};
 pub(crate) use log::{Log, lineage, named_packs, packs_of, runs, settle_logs};
+pub(crate) use previous::Previous;

@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// Writes the log of a run that this process has taken.
 pub(super) struct LogWriter {
     /// All tiers, for reading.
-    store: Arc<dyn Store>,
+    pub(super) store: Arc<dyn Store>,
     /// The tier that saves go to first.
     pub(super) first: Arc<dyn Store>,
     pub(super) run: String,

@@ -4,7 +4,8 @@
 //! one pack, those that are like each other (same path, name, type and class) side by side, so that
 //! they are encoded together. Nothing is in memory but a few batches: one thread reads ahead while the
 //! others hash and encode. As in a run, the prints of all chunks tell what changed since the step
-//! before, and the record tells what was stored already elsewhere; both last as long as the process.
+//! before, and the record tells what was stored already elsewhere. Another process that goes on with
+//! the run reads the newest checkpoint once and has the prints again; the record starts anew.
 
 use super::commit::LogWriter;
 use super::open;
@@ -18,8 +19,8 @@ use crate::format::{
 };
 use crate::lineage::{MAX_PACKS, scan};
 use crate::merkle::{BOUGH, Hasher, Print, Tree};
-use crate::pack::{Keeper, Key, Packed, Packer, Plan, Strip};
-use crate::restore::Log;
+use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip};
+use crate::restore::{Checkpoint, Log, Pack, Previous, Restored};
 use crate::source::{self, Anatomy, RawType};
 use crate::store::{Blob, Lock};
 use rayon::prelude::*;
@@ -75,7 +76,10 @@ pub struct Ingest {
     groups: Vec<GroupState>,
     ranks: Vec<u32>,
     epoch: Option<Origin>,
-    parent: Option<Origin>,
+    /// The newest checkpoint of the run.
+    newest: Option<Manifest>,
+    /// Whether it was made by an earlier process and is still to be looked at.
+    inherited: bool,
     attempt: u64,
     /// What restoring the first checkpoint of the epoch costs, and what the others add.
     whole: u64,
@@ -133,7 +137,6 @@ impl Ingest {
         let opened = open::open(&options)?;
         let log = Log::read(opened.store.clone(), &options.run)?;
         let newest = log.manifests().0.pop();
-        let parent = newest.map(|m| Origin { run: None, sequence: m.sequence });
         Ok(Ingest {
             log: LogWriter::new(&options, &opened),
             hasher: Hasher::new(opened.seed),
@@ -142,7 +145,8 @@ impl Ingest {
             groups: Vec::new(),
             ranks: Vec::new(),
             epoch: None,
-            parent,
+            inherited: newest.is_some(),
+            newest,
             attempt: 0,
             whole: 0,
             deltas: 0,
@@ -191,6 +195,9 @@ impl Ingest {
             .collect::<Result<_>>()?;
         let inputs = inputs(files, &anatomies)?;
         let ranks: Vec<u32> = inputs.keys().copied().collect();
+        if std::mem::take(&mut self.inherited) {
+            self.go_on(&ranks);
+        }
         if self.epoch.is_none() || ranks != self.ranks || self.epoch_is_over() {
             self.begin_epoch(&ranks);
         }
@@ -206,8 +213,11 @@ impl Ingest {
         let total = groups.iter().flatten().map(|input| input.len()).sum();
         let mut done = 0;
         let (mut stats, mut cost, mut packs) = (Stats::default(), 0, Vec::new());
+        let previous = self.newest.clone().filter(|_| self.epoch.is_some());
+        let previous = previous.map(|manifest| Previous::new(self.log.store.clone(), manifest));
+        let before = previous.as_ref().map(|previous| previous as &dyn Before);
         for (number, group) in groups.iter().enumerate() {
-            let (footer, added, seal) = self.pack(number, group, &mut |bytes| {
+            let (footer, added, seal) = self.pack(number, group, before, &mut |bytes| {
                 done += bytes;
                 told(done, total);
             })?;
@@ -227,6 +237,45 @@ impl Ingest {
         let manifest = self.log.commit(manifest)?;
         self.keep(&manifest, cost);
         Ok(manifest)
+    }
+
+    /// Goes on with the epoch of the newest checkpoint if it holds the same ranks in the same packs,
+    /// and if all of it can be read; else a new one begins, which needs nothing of it.
+    fn go_on(&mut self, ranks: &[u32]) {
+        let Some(newest) = self.newest.clone() else { return };
+        let place = |rank: u32| ranks.binary_search(&rank).ok();
+        let per_pack = self.settings.ranks_per_pack as usize;
+        let fits = |entry: &VariableEntry| {
+            place(entry.rank).is_some_and(|at| at / per_pack == entry.group as usize)
+                && entry.chunk == self.options.chunk
+        };
+        let groups = ranks.len().div_ceil(per_pack);
+        if newest.groups.len() != groups || !newest.variables.iter().all(fits) {
+            return;
+        }
+        let Ok(checkpoint) = Checkpoint::load(self.log.store.clone(), newest.clone()) else {
+            return;
+        };
+        self.hasher = Hasher::new(newest.seed);
+        self.begin_epoch(ranks);
+        for entry in &newest.variables {
+            let Ok(Restored { prints, tree, .. }) = checkpoint.retrace_stored(entry) else {
+                return;
+            };
+            let state = &mut self.groups[entry.group as usize];
+            let key = (entry.rank, entry.description.name.clone());
+            state.keeper.trees.insert(key.clone(), tree);
+            state.prints.insert(key, prints);
+        }
+        for (state, group) in self.groups.iter_mut().zip(&newest.groups) {
+            state.packs = Some(group.clone());
+        }
+        let cost = |pack: &Pack| pack.footer.restore_cost();
+        let first = checkpoint.packs.iter().filter_map(|packs| packs.first().map(cost));
+        self.whole = first.sum();
+        self.deltas =
+            checkpoint.packs.iter().flat_map(|packs| packs.iter().skip(1)).map(cost).sum();
+        self.epoch = Some(newest.epoch);
     }
 
     fn epoch_is_over(&self) -> bool {
@@ -257,7 +306,7 @@ impl Ingest {
             Some(_) => self.deltas += cost,
         }
         self.epoch = Some(manifest.epoch.clone());
-        self.parent = Some(Origin { run: None, sequence: manifest.sequence });
+        self.newest = Some(manifest.clone());
     }
 
     /// Writes the pack of a group.
@@ -265,6 +314,7 @@ impl Ingest {
         &mut self,
         number: usize,
         inputs: &[&Input],
+        before: Option<&dyn Before>,
         told: &mut (dyn FnMut(u64) + Send),
     ) -> Result<(Footer, Stats, crate::format::Seal)> {
         let (log, options) = (&self.log, &self.options);
@@ -281,7 +331,7 @@ impl Ingest {
         };
         let mut put = log.first.put(&Names::new(&log.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
-        let mut packer = Packer::new(plan, &self.hasher);
+        let mut packer = Packer::new(plan, &self.hasher, before);
         let (sender, batches) = sync_channel(AHEAD);
         let chunk = options.chunk.bytes();
         let (keeper, hasher) = (&mut state.keeper, &self.hasher);
@@ -328,7 +378,6 @@ impl Ingest {
                     chunk: self.options.chunk,
                     root: tree
                         .map_or_else(|| Tree::default().root(input.len()), |t| t.root(input.len())),
-                    base: None,
                     trees: Vec::new(),
                 }
             }));
@@ -338,7 +387,7 @@ impl Ingest {
             sequence,
             step,
             time: time.as_millis() as u64,
-            parent: self.parent.clone(),
+            parent: self.newest.as_ref().map(|m| Origin { run: None, sequence: m.sequence }),
             epoch: self.epoch.clone().unwrap_or(Origin { run: None, sequence }),
             seed: self.hasher.seed(),
             ranks: self.ranks.last().map_or(1, |rank| rank + 1),

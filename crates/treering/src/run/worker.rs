@@ -14,14 +14,14 @@ use crate::format::{
 };
 use crate::lineage::{ChunkSize, MAX_PACKS, Method};
 use crate::merkle::{Digest, Hasher, Tree};
-use crate::pack::{Keeper, Packed, Packer, Plan, Strip};
-use crate::restore::{Checkpoint, Restored};
+use crate::pack::{Before, Keeper, Packed, Packer, Plan, Strip};
+use crate::restore::{Checkpoint, Previous, Restored};
 use crate::store::Put;
 use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -45,9 +45,12 @@ pub(super) enum Message {
 
 /// The checkpoint that the next delta builds on.
 #[derive(Clone)]
-pub(super) struct Base {
-    group: Group,
-    epoch: Origin,
+pub(super) struct Base(Arc<Manifest>);
+
+impl Base {
+    fn group(&self) -> &Group {
+        &self.0.groups[0]
+    }
 }
 
 /// What both sides look at.
@@ -59,6 +62,8 @@ struct Shared {
     deltas: AtomicU64,
     /// The bytes of deltas that are under way.
     pending: AtomicU64,
+    /// The newest delta: how many bytes had changed, and what it adds to a restore.
+    newest: Mutex<Option<(u64, u64)>>,
     lost: AtomicBool,
 }
 
@@ -134,8 +139,14 @@ impl Worker {
             0 => state,
             cost => cost,
         };
-        let deltas = load(&self.shared.deltas) + load(&self.shared.pending) + expected;
-        deltas as f64 > growth * whole as f64
+        let newest = *self.shared.newest.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        // Differences cost less than what changed.
+        let share = match newest {
+            Some((changed, cost)) if changed > 0 => (cost as f64 / changed as f64).min(1.0),
+            _ => 1.0,
+        };
+        let coming = load(&self.shared.pending) + expected;
+        load(&self.shared.deltas) as f64 + share * coming as f64 > growth * whole as f64
     }
 
     /// Whether a save has failed since the last call, so that the next one cannot build on it.
@@ -153,8 +164,7 @@ impl Worker {
     /// Goes on from a restored checkpoint.
     pub(super) fn resume(&self, checkpoint: &Checkpoint, goes_on: bool, restored: &[Restored]) {
         let manifest = checkpoint.manifest();
-        let base = goes_on
-            .then(|| Base { group: manifest.groups[0].clone(), epoch: manifest.epoch.clone() });
+        let base = goes_on.then(|| Base(Arc::new(manifest.clone())));
         self.send(Message::Resume {
             base,
             parent: Origin { run: None, sequence: manifest.sequence },
@@ -282,7 +292,11 @@ impl Saver {
         let mut put = self.log.first.put(&Names::new(&self.log.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
         let plan = self.plan(begin, name, base.as_ref())?;
-        let packed = self.pack(plan, begin, messages, ended, put.as_mut())?;
+        let previous = base
+            .as_ref()
+            .map(|base| Previous::new(self.log.store.clone(), Manifest::clone(&base.0)));
+        let before = previous.as_ref().map(|previous| previous as &dyn Before);
+        let packed = self.pack(plan, before, begin, messages, ended, put.as_mut())?;
         let (footer, mut stats) = packed;
         let (bytes, seal) = footer.write();
         put.append(&bytes)?;
@@ -295,13 +309,19 @@ impl Saver {
             0 => self.shared.whole.store(cost, Ordering::SeqCst),
             _ => drop(self.shared.deltas.fetch_add(cost, Ordering::SeqCst)),
         }
-        self.base = Some(Base { group: manifest.groups[0].clone(), epoch: manifest.epoch.clone() });
+        if footer.ordinal > 0 {
+            let changed = ended.map_or(0, |(changed, _)| changed);
+            let mut newest =
+                self.shared.newest.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            *newest = Some((changed, cost));
+        }
+        self.base = Some(Base(Arc::new(manifest.clone())));
         self.parent = Some(Origin { run: None, sequence: manifest.sequence });
         Ok(manifest)
     }
 
     fn plan(&self, begin: &Begin, name: PackName, base: Option<&Base>) -> Result<Plan> {
-        let ordinal = base.map_or(0, |b| b.group.count());
+        let ordinal = base.map_or(0, |b| b.group().count());
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
@@ -315,7 +335,7 @@ impl Saver {
             run: self.log.run.clone(),
             name,
             ordinal: ordinal as u32,
-            parent: base.map(|b| b.group.seal),
+            parent: base.map(|b| b.group().seal),
             chunk: self.chunk,
             method: self.method,
             variables: variables.collect(),
@@ -325,12 +345,13 @@ impl Saver {
     fn pack(
         &mut self,
         plan: Plan,
+        before: Option<&dyn Before>,
         begin: &Begin,
         messages: &Receiver<Message>,
         ended: &mut Option<(u64, Duration)>,
         put: &mut dyn Put,
     ) -> Result<(Footer, Stats)> {
-        let mut packer = Packer::new(plan, &begin.hasher);
+        let mut packer = Packer::new(plan, &begin.hasher, before);
         let mut sink = |bytes: &[u8]| put.append(bytes);
         loop {
             match messages.recv() {
@@ -367,7 +388,7 @@ impl Saver {
         self.keeper.retain(|(_, name)| described.contains(name.as_str()));
         let sequence = self.log.sequence + 1;
         let (mut group, epoch) = match base {
-            Some(base) => (base.group, base.epoch),
+            Some(base) => (base.group().clone(), base.0.epoch.clone()),
             None => (Group { packs: Vec::new(), seal }, Origin { run: None, sequence }),
         };
         group.push(&self.log.run, name, seal);
@@ -377,7 +398,6 @@ impl Saver {
             description: description.clone(),
             chunk: self.chunk,
             root: self.root(description),
-            base: None,
             trees: Vec::new(),
         });
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
