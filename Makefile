@@ -1,6 +1,7 @@
 # make test      formatting, lints, all tests; installs what they need when it is missing
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
+# make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
 
@@ -10,7 +11,7 @@ PAIRS ?= 100000000
 VENV := target/venv
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca numpy files fuzz kills campaign bench
+.PHONY: test needs format lints tests orca numpy files fuzz kills watch-load campaign bench
 
 test: needs format lints tests orca numpy files
 	@echo "all tests passed"
@@ -48,6 +49,10 @@ fuzz:
 
 kills:
 	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test kill
+
+watch-load:
+	TREERING_WATCH_SETS=60 TREERING_WATCH_PACE=1000 TREERING_WATCH_VALUES=65536 \
+		$(CARGO) test -p treering-cli --test watch under_load -- --nocapture
 
 campaign:
 	TREERING_PAIRS=$(PAIRS) $(CARGO) test --release -p treering --test bounded law_of_the_cells -- --nocapture

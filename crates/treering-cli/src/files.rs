@@ -1,9 +1,12 @@
 //! The commands that take in files that a program wrote itself, and give them back.
 
 use crate::compare::RawOptions;
-use crate::output;
+use crate::{output, watch};
 use regex::Regex;
+use std::collections::BTreeSet;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
+use treering::format::Manifest;
 use treering::library::Place;
 use treering::{
     Aim, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
@@ -11,15 +14,15 @@ use treering::{
 
 #[derive(clap::Args)]
 pub struct IngestArguments {
-    /// Where to keep them: STORE#RUN@STEP.
-    place: String,
+    /// Where to keep them: STORE#RUN@STEP; with --watch STORE#RUN.
+    pub place: String,
     /// Files, or folders of files.
-    #[arg(required = true)]
-    files: Vec<PathBuf>,
+    #[arg(required_unless_present = "watch")]
+    pub files: Vec<PathBuf>,
     /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)';
     /// the last number in the name unless told.
     #[arg(long, value_name = "REGEX")]
-    rank: Option<String>,
+    pub rank: Option<String>,
     /// How many ranks share a pack.
     #[arg(long, value_name = "N", default_value_t = 32)]
     ranks_per_pack: u32,
@@ -35,6 +38,23 @@ pub struct IngestArguments {
     aim: AimName,
     #[command(flatten)]
     raw: RawOptions,
+    #[command(flatten)]
+    pub watch: watch::Arguments,
+}
+
+impl IngestArguments {
+    pub fn options(&self, place: &Place, run: &str) -> Options {
+        Options::directory(&place.store, run).encoding(Encoding::Best(self.aim.aim()))
+    }
+
+    pub fn settings(&self) -> Result<IngestSettings> {
+        Ok(IngestSettings {
+            ranks_per_pack: self.ranks_per_pack,
+            raw: self.raw.raw()?,
+            merge: self.merge.merge(),
+            like: self.like.iter().map(|text| likeness(text)).collect::<Result<_>>()?,
+        })
+    }
 }
 
 #[derive(Clone, Copy, clap::ValueEnum)]
@@ -96,63 +116,74 @@ fn names_a_step(place: &str) -> Result<(Place, String, u64)> {
 
 /// Takes files in as the checkpoint of a step.
 pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
+    if arguments.watch.watch.is_some() {
+        return watch::run(arguments, json);
+    }
     let (place, run, step) = names_a_step(&arguments.place)?;
     let files = rank_files(&arguments.files, arguments.rank.as_deref())?;
-    let encoding = Encoding::Best(arguments.aim.aim());
-    let options = Options::directory(&place.store, &run).encoding(encoding);
-    let settings = IngestSettings {
-        ranks_per_pack: arguments.ranks_per_pack,
-        raw: arguments.raw.raw()?,
-        merge: arguments.merge.merge(),
-        like: arguments.like.iter().map(|text| likeness(text)).collect::<Result<_>>()?,
-    };
     let bar = output::progress("taking in");
     let told = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let manifest = Ingest::open(options, settings)?.take(step, &files, &told)?;
+    let mut ingest = Ingest::open(arguments.options(&place, &run), arguments.settings()?)?;
+    let manifest = ingest.take(step, &files, &told)?;
     bar.finish_and_clear();
     let sizes = files.iter().filter_map(|file| std::fs::metadata(&file.path).ok());
-    let size: u64 = sizes.map(|meta| meta.len()).sum();
-    let stored: u64 = manifest.groups.iter().map(|group| group.seal.size).sum();
-    let stored = stored + manifest.write().len() as u64;
-    let ranks = files.iter().map(|file| file.rank).collect::<std::collections::BTreeSet<_>>();
-    if json {
-        return output::json(&serde_json::json!({
-            "place": arguments.place, "files": files.len(), "ranks": ranks, "bytes": size,
-            "stored_bytes": stored, "packs": manifest.groups.len(), "sequence": manifest.sequence,
-        }));
+    let size = sizes.map(|meta| meta.len()).sum();
+    let taken = Taken { place: &arguments.place, files: &files, size, manifest: &manifest };
+    match json {
+        true => output::json(&taken.json()),
+        false => {
+            output::line(taken.line());
+            Ok(())
+        }
     }
-    output::line(format!(
-        "{}: {} of {} ({}) in {} of {} ({})",
-        arguments.place,
-        output::count(files.len() as u64, "file"),
-        output::count(ranks.len() as u64, "rank"),
-        output::bytes(size),
-        output::count(manifest.groups.len() as u64, "pack"),
-        output::bytes(stored),
-        output::ratio(size, stored),
-    ));
-    Ok(())
+}
+
+/// A checkpoint that was made of files.
+pub struct Taken<'a> {
+    pub place: &'a str,
+    pub files: &'a [RankFile],
+    pub size: u64,
+    pub manifest: &'a Manifest,
+}
+
+impl Taken<'_> {
+    fn stored(&self) -> u64 {
+        let packs = self.manifest.groups.iter().map(|group| group.seal.size);
+        packs.sum::<u64>() + self.manifest.write().len() as u64
+    }
+
+    fn ranks(&self) -> BTreeSet<u32> {
+        self.files.iter().map(|file| file.rank).collect()
+    }
+
+    pub fn json(&self) -> serde_json::Value {
+        serde_json::json!({
+            "place": self.place, "step": self.manifest.step, "files": self.files.len(),
+            "ranks": self.ranks(), "bytes": self.size, "stored_bytes": self.stored(),
+            "packs": self.manifest.groups.len(), "sequence": self.manifest.sequence,
+        })
+    }
+
+    pub fn line(&self) -> String {
+        format!(
+            "{}: {} of {} ({}) in {} of {} ({})",
+            self.place,
+            output::count(self.files.len() as u64, "file"),
+            output::count(self.ranks().len() as u64, "rank"),
+            output::bytes(self.size),
+            output::count(self.manifest.groups.len() as u64, "pack"),
+            output::bytes(self.stored()),
+            output::ratio(self.size, self.stored()),
+        )
+    }
 }
 
 /// The files of all arguments, each with its rank and its name below the folder it was found in.
 fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<RankFile>> {
-    let pattern = match pattern {
-        None => None,
-        Some(text) => {
-            let bad = |why: String| {
-                Error::usage(format!("{text:?} tells no rank: {why}"))
-                    .hint("write a regular expression with one group, such as 'rank(\\d+)'")
-            };
-            let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
-            if pattern.captures_len() != 2 {
-                return Err(bad("it has not one group".into()));
-            }
-            Some(pattern)
-        }
-    };
+    let pattern = pattern.map(|text| one_group(text, "rank")).transpose()?;
     let mut files = Vec::new();
     for argument in arguments {
         let found = match argument.is_dir() {
@@ -172,6 +203,19 @@ fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<RankFi
         }
     }
     Ok(files)
+}
+
+/// A pattern whose group is the number of what is asked for.
+pub fn one_group(text: &str, what: &str) -> Result<Regex> {
+    let bad = |why: String| {
+        Error::usage(format!("{text:?} tells no {what}: {why}"))
+            .hint(format!("write a regular expression with one group, such as '{what}(\\d+)'"))
+    };
+    let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
+    match pattern.captures_len() {
+        2 => Ok(pattern),
+        _ => Err(bad("it has not one group".into())),
+    }
 }
 
 fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFile> {
@@ -203,9 +247,14 @@ fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFil
     Ok(RankFile { rank, path: path.into(), name: name.to_string(), like })
 }
 
-/// The last number in a name; that of an extension such as `.h5` does not count, unless it is nothing
-/// but a number.
-fn last_number(name: &str) -> Option<std::ops::Range<usize>> {
+/// The last number in a name.
+fn last_number(name: &str) -> Option<Range<usize>> {
+    numbers(name).pop()
+}
+
+/// Where the numbers in a name are; those of an extension such as `.h5` do not count, unless it is
+/// nothing but a number.
+pub fn numbers(name: &str) -> Vec<Range<usize>> {
     let end = match name.rfind('.') {
         Some(dot) if dot + 1 < name.len() && !name[dot + 1..].contains('/') => {
             let number = name[dot + 1..].bytes().all(|b| b.is_ascii_digit());
@@ -213,10 +262,9 @@ fn last_number(name: &str) -> Option<std::ops::Range<usize>> {
         }
         _ => name.len(),
     };
-    let bytes = name.as_bytes();
-    let last = (0..end).rev().find(|at| bytes[*at].is_ascii_digit())?;
-    let first = (0..=last).rev().take_while(|at| bytes[*at].is_ascii_digit()).last()?;
-    Some(first..last + 1)
+    let digit = |at: usize| name.as_bytes()[at].is_ascii_digit();
+    let starts = (0..end).filter(|at| digit(*at) && (*at == 0 || !digit(at - 1)));
+    starts.map(|start| start..(start..end).find(|at| !digit(*at)).unwrap_or(end)).collect()
 }
 
 #[derive(clap::Args)]

@@ -6,6 +6,7 @@ mod compare;
 mod demo;
 mod files;
 mod output;
+mod watch;
 
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
@@ -80,7 +81,8 @@ enum Command {
         /// The name of the new run.
         new: String,
     },
-    /// Takes in checkpoint files that a program wrote itself, as the checkpoint of a step.
+    /// Takes in checkpoint files that a program wrote itself, as the checkpoint of a step; with
+    /// --watch, every set of files that appears in a folder.
     Ingest(files::IngestArguments),
     /// Gives files back that were taken in, byte for byte.
     Export(files::ExportArguments),

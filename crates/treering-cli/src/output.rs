@@ -141,6 +141,11 @@ pub fn json(value: &impl Serialize) -> Result<()> {
     Ok(())
 }
 
+/// Prints one JSON object on a line of its own.
+pub fn json_line(value: &serde_json::Value) {
+    line(value.to_string());
+}
+
 /// A progress bar on a terminal; nothing in a pipe.
 pub fn progress(what: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {

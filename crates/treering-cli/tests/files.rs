@@ -56,15 +56,15 @@ fn folders_of_files_are_taken_in_and_given_back() {
     assert!(told.contains("is there already"), "{told}");
     let told = sentence(&["export", &step(1), "--to", &at("none"), "--rank", "9"]);
     assert!(told.contains("holds no files"), "{told}");
-    let files = at("in1");
+    let (files, nowhere) = (at("in1"), at("x#r@1"));
     for (arguments, words) in [
-        (vec!["ingest", "x", &files], "names no step"),
-        (vec!["ingest", "x#r@1", "nowhere"], "there is no"),
-        (vec!["ingest", "x#r@1", &files, "--rank", "("], "tells no rank"),
-        (vec!["ingest", "x#r@1", &files, "--rank", "state"], "not one group"),
-        (vec!["ingest", "x#r@1", &files, "--rank", "state_(\\d)"], "does not match"),
-        (vec!["ingest", "x#r@1", &files, "--rank", "([a-z])"], "twice"),
-        (vec!["ingest", "x#r@1", &files, &files], "two files are called"),
+        (vec!["ingest", &at("x"), &files], "names no step"),
+        (vec!["ingest", &nowhere, "nowhere"], "there is no"),
+        (vec!["ingest", &nowhere, &files, "--rank", "("], "tells no rank"),
+        (vec!["ingest", &nowhere, &files, "--rank", "state"], "not one group"),
+        (vec!["ingest", &nowhere, &files, "--rank", "state_(\\d)"], "does not match"),
+        (vec!["ingest", &nowhere, &files, "--rank", "([a-z])"], "twice"),
+        (vec!["ingest", &nowhere, &files, &files], "two files are called"),
     ] {
         let told = sentence(&arguments);
         assert!(told.contains(words), "{arguments:?}: {told}");

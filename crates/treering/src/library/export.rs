@@ -7,7 +7,7 @@ use crate::restore::Checkpoint;
 use rayon::prelude::*;
 use std::cell::RefCell;
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -38,13 +38,7 @@ impl Library {
         to: &Path,
     ) -> Result<Vec<Exported>> {
         let checkpoint = self.checkpoint(run, step)?;
-        let all = checkpoint.manifest().variables.iter();
-        let records = all.filter(|v| {
-            v.description.name.starts_with(FILE_PREFIX)
-                && (ranks.is_empty() || ranks.contains(&v.rank))
-        });
-        let records: Vec<(u32, FileRecord)> =
-            records.map(|v| Ok((v.rank, record(&checkpoint, v)?))).collect::<Result<_>>()?;
+        let records = records(&checkpoint, ranks)?;
         if records.is_empty() {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -63,6 +57,33 @@ impl Library {
     }
 }
 
+/// The ranks and records of the files of some ranks, or of all.
+pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32, FileRecord)>> {
+    let all = checkpoint.manifest().variables.iter();
+    let records = all.filter(|v| {
+        v.description.name.starts_with(FILE_PREFIX) && (ranks.is_empty() || ranks.contains(&v.rank))
+    });
+    records.map(|v| Ok((v.rank, record(checkpoint, v)?))).collect()
+}
+
+/// Makes a file again.
+pub(super) fn rebuild(
+    checkpoint: &Checkpoint,
+    rank: u32,
+    record: &FileRecord,
+    out: &mut dyn Write,
+) -> Result<()> {
+    let fields = fields(checkpoint, rank, record)?;
+    let window = RefCell::new((usize::MAX, 0, Vec::new()));
+    let read = |field: usize, offset: u64, out: &mut [u8]| {
+        let entry = fields.get(field).ok_or_else(|| {
+            Error::damaged("the record of a file names a field that is not there")
+        })?;
+        fetch(checkpoint, entry, (field, offset), out, &window)
+    };
+    record.skeleton.rebuild(&read, out)
+}
+
 fn record(checkpoint: &Checkpoint, entry: &VariableEntry) -> Result<FileRecord> {
     let mut bytes = crate::restore::zeroed(entry.description.bytes().unwrap_or(0))?;
     checkpoint.read_bytes(entry, 0..bytes.len() as u64, &mut bytes)?;
@@ -79,15 +100,7 @@ fn write(checkpoint: &Checkpoint, rank: u32, record: &FileRecord, to: &Path) -> 
     let temporary = folder.join(format!(".{name}.new-{}", std::process::id()));
     let fill = || -> Result<()> {
         let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary).map_err(failed)?);
-        let fields = fields(checkpoint, rank, record)?;
-        let window = RefCell::new((usize::MAX, 0, Vec::new()));
-        let read = |field: usize, offset: u64, out: &mut [u8]| {
-            let entry = fields.get(field).ok_or_else(|| {
-                Error::damaged("the record of a file names a field that is not there")
-            })?;
-            fetch(checkpoint, entry, (field, offset), out, &window)
-        };
-        record.skeleton.rebuild(&read, &mut out).map_err(|e| e.at(path.display()))?;
+        rebuild(checkpoint, rank, record, &mut out).map_err(|e| e.at(path.display()))?;
         let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
         file.set_permissions(std::fs::Permissions::from_mode(record.mode)).map_err(failed)?;
         let modified = UNIX_EPOCH + Duration::from_nanos(record.modified);

@@ -4,6 +4,7 @@
 //! leaves alone whatever a living writer may still refer to.
 
 mod export;
+mod holdings;
 mod info;
 mod place;
 mod prune;
@@ -12,6 +13,7 @@ mod trees;
 mod verify;
 
 pub use export::Exported;
+pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;
 pub use prune::{Keep, PrunePlan};

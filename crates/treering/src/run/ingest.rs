@@ -171,7 +171,18 @@ impl Ingest {
         files: &[RankFile],
         told: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Manifest> {
-        let outcome = self.save(step, files, told);
+        self.take_if(step, files, told, &|| Ok(()))
+    }
+
+    /// The same, unless `still` objects when everything has been read and nothing is committed.
+    pub fn take_if(
+        &mut self,
+        step: u64,
+        files: &[RankFile],
+        told: &(dyn Fn(u64, u64) + Sync),
+        still: &dyn Fn() -> Result<()>,
+    ) -> Result<Manifest> {
+        let outcome = self.save(step, files, told, still);
         if outcome.is_err() {
             // The next checkpoint builds on nothing that may not be there.
             self.epoch = None;
@@ -184,6 +195,7 @@ impl Ingest {
         step: u64,
         files: &[RankFile],
         told: &(dyn Fn(u64, u64) + Sync),
+        still: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
         check(files)?;
         // What a save that failed left behind keeps its name.
@@ -236,6 +248,7 @@ impl Ingest {
             packs.push(group);
         }
         anatomies.iter().try_for_each(Anatomy::unchanged)?;
+        still()?;
         let manifest = self.manifest(step, &groups, packs, stats);
         let manifest = self.log.commit(manifest)?;
         self.keep(&manifest, cost);

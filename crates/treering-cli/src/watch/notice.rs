@@ -1,0 +1,273 @@
+//! What happens in a folder: a thread that listens to the kernel (inotify) and tells it in order.
+//!
+//! A watch is placed on a folder before the folder is listed, so what appears in between is told
+//! twice rather than never. Everything is listed again when the kernel's queue ran over, and now and
+//! then besides: on a network's file system, the kernel does not know what other machines write.
+//! Links are not followed, and what is hidden or named as unfinished is passed by.
+
+use super::names::is_passing;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use rustix::io::Errno;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsString;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+use treering::{Error, ErrorKind, Result};
+
+/// How often everything is listed again.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+
+/// What was noticed; paths are those below the folder.
+pub enum Event {
+    /// All files that are there; `missed` if signs were lost.
+    All { files: Vec<PathBuf>, missed: bool },
+    /// A file is there, or was; nothing is known of who writes it.
+    Found(PathBuf),
+    /// A file was made.
+    Made(PathBuf),
+    /// A file was written to, and not closed yet.
+    Written(PathBuf),
+    /// A file was closed after writing, or moved in.
+    Finished(PathBuf),
+    /// A folder was moved away.
+    FolderGone(PathBuf),
+    /// Something a person should know.
+    Note(String),
+    /// Nothing more will be noticed.
+    Lost(Error),
+    /// The service is asked to end.
+    Stop,
+}
+
+/// A sign of the kernel.
+type Sign = (i32, ReadFlags, Option<OsString>);
+
+struct Notice {
+    folder: PathBuf,
+    inotify: OwnedFd,
+    /// The folders that are watched.
+    watched: HashMap<i32, PathBuf>,
+    /// Files that were told to be written to; they are not told again until they are closed.
+    written: HashSet<PathBuf>,
+    /// When everything was listed.
+    listed: Instant,
+    /// What a person was told; nothing is told twice.
+    notes: HashSet<String>,
+    events: Sender<Event>,
+}
+
+/// Begins to listen; what is there already is told first.
+pub fn start(folder: &Path, events: Sender<Event>) -> Result<()> {
+    let failed = |e: Errno| Error::io("cannot watch folders", e.into());
+    let inotify =
+        inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|e| match e {
+            Errno::MFILE => failed(e).hint("raise fs.inotify.max_user_instances with sysctl"),
+            _ => failed(e),
+        })?;
+    let mut notice = Notice {
+        folder: folder.to_path_buf(),
+        inotify,
+        watched: HashMap::new(),
+        written: HashSet::new(),
+        listed: Instant::now(),
+        notes: HashSet::new(),
+        events,
+    };
+    notice.place(Path::new("")).map_err(|e| match e {
+        Errno::NOENT => {
+            Error::new(ErrorKind::NotFound, format!("there is no folder {}", folder.display()))
+                .hint("make it, or give the one that the program writes to")
+        }
+        e => Error::io(format!("cannot watch {}", folder.display()), e.into()),
+    })?;
+    let listen = move || {
+        if let Err(error) = notice.listen() {
+            notice.tell(Event::Lost(error));
+        }
+    };
+    let thread = std::thread::Builder::new().name("treering-notice".into());
+    thread.spawn(listen).map_err(|e| Error::io("cannot start a thread", e))?;
+    Ok(())
+}
+
+impl Notice {
+    /// Nobody may be there any more who wants to know.
+    fn tell(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    fn note(&mut self, text: String) {
+        if self.notes.insert(text.clone()) {
+            self.tell(Event::Note(text));
+        }
+    }
+
+    fn listen(&mut self) -> Result<()> {
+        self.all(false)?;
+        loop {
+            for sign in self.wait()? {
+                self.take(sign)?;
+            }
+            if self.listed.elapsed() >= LOOK_AGAIN {
+                self.all(false)?;
+            }
+        }
+    }
+
+    /// The next signs; none if it is time to list everything again.
+    fn wait(&self) -> Result<Vec<Sign>> {
+        let failed = |e: Errno| Error::io("cannot listen to the kernel", e.into());
+        let rest = LOOK_AGAIN.saturating_sub(self.listed.elapsed());
+        let rest = Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&self.inotify, PollFlags::IN)], Some(&rest)) {
+            Ok(0) | Err(Errno::INTR) => return Ok(Vec::new()),
+            Ok(_) => {}
+            Err(e) => return Err(failed(e)),
+        }
+        let mut buffer = [MaybeUninit::uninit(); 1 << 14];
+        let mut reader = Reader::new(&self.inotify, &mut buffer);
+        let mut signs = Vec::new();
+        while signs.is_empty() || !reader.is_buffer_empty() {
+            match reader.next() {
+                Ok(event) => {
+                    let name = event.file_name();
+                    let name = name.map(|name| OsString::from_vec(name.to_bytes().to_vec()));
+                    signs.push((event.wd(), event.events(), name));
+                }
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                Err(e) => return Err(failed(e)),
+            }
+        }
+        Ok(signs)
+    }
+
+    fn take(&mut self, (watch, what, name): Sign) -> Result<()> {
+        if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+            return self.all(true);
+        }
+        let Some(folder) = self.watched.get(&watch).cloned() else {
+            return Ok(());
+        };
+        let ended = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::UNMOUNT;
+        if folder.as_os_str().is_empty() && what.intersects(ended | ReadFlags::IGNORED) {
+            return Err(self.vanished());
+        }
+        if what.contains(ReadFlags::IGNORED) {
+            self.watched.remove(&watch);
+            return Ok(());
+        }
+        let Some(name) = name else {
+            return Ok(());
+        };
+        if is_passing(&name.to_string_lossy()) {
+            return Ok(());
+        }
+        let path = folder.join(name);
+        if what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+            self.forget(&path);
+            let folder = what.contains(ReadFlags::ISDIR);
+            self.tell(if folder { Event::FolderGone(path) } else { Event::Found(path) });
+        } else if what.contains(ReadFlags::ISDIR) {
+            let found = self.list(&path);
+            found.into_iter().for_each(|file| self.tell(Event::Found(file)));
+        } else if what.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MOVED_TO) {
+            self.written.remove(&path);
+            self.tell(Event::Finished(path));
+        } else if what.contains(ReadFlags::MODIFY) {
+            if self.written.insert(path.clone()) {
+                self.tell(Event::Written(path));
+            }
+        } else if what.contains(ReadFlags::CREATE) {
+            self.tell(Event::Made(path));
+        }
+        Ok(())
+    }
+
+    fn vanished(&self) -> Error {
+        Error::new(ErrorKind::NotFound, format!("{} is gone", self.folder.display()))
+            .hint("start again when the folder is back; what was taken is in the run")
+    }
+
+    /// What was moved away is watched no more: its name is not what it was.
+    fn forget(&mut self, path: &Path) {
+        self.written.retain(|file| !file.starts_with(path));
+        let inotify = &self.inotify;
+        self.watched.retain(|watch, folder| {
+            let stays = !folder.starts_with(path);
+            if !stays {
+                // A folder that was removed has lost its watch already.
+                let _ = inotify::remove_watch(inotify, *watch);
+            }
+            stays
+        });
+    }
+
+    fn all(&mut self, missed: bool) -> Result<()> {
+        if missed {
+            self.written.clear();
+        }
+        if !self.folder.is_dir() {
+            return Err(self.vanished());
+        }
+        let files = self.list(Path::new(""));
+        self.listed = Instant::now();
+        self.tell(Event::All { files, missed });
+        Ok(())
+    }
+
+    fn place(&mut self, folder: &Path) -> std::result::Result<(), Errno> {
+        let flags = WatchFlags::CREATE
+            | WatchFlags::MODIFY
+            | WatchFlags::CLOSE_WRITE
+            | WatchFlags::MOVED_TO
+            | WatchFlags::MOVED_FROM
+            | WatchFlags::DELETE
+            | WatchFlags::DELETE_SELF
+            | WatchFlags::MOVE_SELF
+            | WatchFlags::ONLYDIR;
+        let path = self.folder.join(folder);
+        let watch = inotify::add_watch(&self.inotify, path, flags)?;
+        self.watched.insert(watch, folder.to_path_buf());
+        Ok(())
+    }
+
+    /// Watches a folder and all below it; tells their files. What vanishes meanwhile is not told.
+    fn list(&mut self, folder: &Path) -> Vec<PathBuf> {
+        let mut files = Vec::new();
+        let mut folders = vec![folder.to_path_buf()];
+        while let Some(folder) = folders.pop() {
+            match self.place(&folder) {
+                Ok(()) | Err(Errno::NOENT | Errno::NOTDIR) => {}
+                Err(Errno::NOSPC) => self.note(format!(
+                    "there are more folders than may be watched; the others are looked at every \
+                     {} seconds; raise fs.inotify.max_user_watches with sysctl",
+                    LOOK_AGAIN.as_secs()
+                )),
+                Err(e) => {
+                    let folder = self.folder.join(&folder);
+                    self.note(format!("cannot watch {}: {e}", folder.display()));
+                }
+            }
+            // A folder that is gone again has no files.
+            let Ok(entries) = std::fs::read_dir(self.folder.join(&folder)) else {
+                continue;
+            };
+            for entry in entries.flatten() {
+                let path = folder.join(entry.file_name());
+                match entry.file_type() {
+                    _ if is_passing(&entry.file_name().to_string_lossy()) => {}
+                    Ok(kind) if kind.is_dir() => folders.push(path),
+                    Ok(kind) if kind.is_file() => files.push(path),
+                    _ => {}
+                }
+            }
+        }
+        files
+    }
+}

@@ -1,0 +1,92 @@
+//! Removing originals, the one thing here that could lose data.
+//!
+//! The law: a file is removed only if the store, asked at that moment, gives back its very bytes, and
+//! if the file is still the one (size, time, inode) that was read for this. Names, sizes and times
+//! alone never suffice.
+
+use super::sets::Stamp;
+use rayon::prelude::*;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::UNIX_EPOCH;
+use treering::Result;
+use treering::library::HeldSet;
+
+/// What became of an original.
+#[derive(Debug)]
+pub enum Fate {
+    Removed,
+    /// It was changed or is gone: it is not what was taken.
+    Changed,
+    /// No checkpoint of its step holds these bytes.
+    NotHeld,
+}
+
+impl Stamp {
+    /// The stamp of a regular file, if there is one.
+    pub fn of(path: &Path) -> Option<Stamp> {
+        let meta = std::fs::symlink_metadata(path).ok()?;
+        meta.is_file().then(|| Stamp::from(&meta))
+    }
+}
+
+impl From<&Metadata> for Stamp {
+    fn from(meta: &Metadata) -> Stamp {
+        let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let modified = modified.map_or(0, |time| time.as_nanos() as u64);
+        Stamp { size: meta.len(), modified, inode: meta.ino() }
+    }
+}
+
+/// Removes files below a folder that one of the sets holds.
+pub fn remove(
+    folder: &Path,
+    files: &[(String, Stamp)],
+    held: &[HeldSet],
+) -> Vec<(String, Stamp, Result<Fate>)> {
+    let fates = files.par_iter().map(|(name, stamp)| {
+        let fate = remove_one(&folder.join(name), name, *stamp, held);
+        (name.clone(), *stamp, fate)
+    });
+    fates.collect()
+}
+
+fn remove_one(path: &Path, name: &str, stamp: Stamp, held: &[HeldSet]) -> Result<Fate> {
+    let still = || Stamp::of(path) == Some(stamp);
+    if !still() {
+        return Ok(Fate::Changed);
+    }
+    let mut trouble = None;
+    for set in held {
+        match set.gives(name, path) {
+            Ok(true) if still() => {
+                std::fs::remove_file(path).map_err(|e| {
+                    treering::Error::io(format!("cannot remove {}", path.display()), e)
+                })?;
+                return Ok(Fate::Removed);
+            }
+            Ok(true) => return Ok(Fate::Changed),
+            Ok(false) => {}
+            Err(error) => trouble = Some(error),
+        }
+    }
+    match trouble {
+        Some(error) => Err(error),
+        None => Ok(Fate::NotHeld),
+    }
+}
+
+/// Removes the folders of a file that are empty now, from the innermost up to the one that has the
+/// step in its name: those above are the program's own.
+pub fn remove_folders(folder: &Path, name: &str, step_folder: usize) {
+    let mut inner = Path::new(name);
+    while let Some(parent) = inner.parent() {
+        inner = parent;
+        let len = inner.as_os_str().len();
+        // One that is not empty stays, and so do those around it.
+        if len < step_folder || std::fs::remove_dir(folder.join(inner)).is_err() {
+            return;
+        }
+    }
+}

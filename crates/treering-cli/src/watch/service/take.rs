@@ -1,0 +1,155 @@
+//! Taking a set in, what may go wrong with that, and removing its originals.
+
+use super::{Service, note};
+use crate::files::Taken;
+use crate::output;
+use crate::watch::remove::{Fate, remove, remove_folders};
+use crate::watch::sets::{Set, Stamp};
+use treering::format::Manifest;
+use treering::library::Place;
+use treering::{Error, ErrorKind, Ingest, RankFile, Result};
+
+impl Service {
+    /// Takes a set in, unless it is in the run or no longer what it was.
+    pub(super) fn take(&mut self, set: &Set) -> Result<()> {
+        set.files.keys().for_each(|name| self.look(name));
+        if self.sets.complete_at(set.step, self.now()).as_ref() != Some(set) {
+            return Ok(());
+        }
+        if self.ingest.is_none() {
+            self.holdings = self.holdings.again()?;
+        }
+        if !self.is_held(set) {
+            let files = self.rank_files(set);
+            let manifest = self.ingest(set, &files)?;
+            self.tell(set, &files, &manifest);
+            self.holdings.add(&manifest);
+        }
+        for short in self.sets.taken(set, self.now()) {
+            note(format!(
+                "step {} has {} where {} were expected, and a later step is complete: it stays \
+                 where it is until the rest comes",
+                short.step,
+                output::count(short.files as u64, "file"),
+                short.expected
+            ));
+        }
+        if self.remove {
+            let files = set.files.iter().map(|(name, stamp)| (name.clone(), *stamp));
+            self.leftovers.entry(set.step).or_default().extend(files);
+            self.remove_leftovers();
+        }
+        Ok(())
+    }
+
+    /// Whether the newest checkpoint of the step gives back just these files.
+    fn is_held(&self, set: &Set) -> bool {
+        let held = self.held(set.step);
+        let Some(newest) = held.first() else {
+            return false;
+        };
+        let mut names: Vec<&str> = newest.files().map(|(name, ..)| name).collect();
+        names.sort_unstable();
+        // What cannot be read back is taken again.
+        let same = |name: &str| newest.gives(name, &self.folder.join(name)).unwrap_or(false);
+        names.iter().copied().eq(set.files.keys()) && names.into_iter().all(same)
+    }
+
+    fn rank_files(&self, set: &Set) -> Vec<RankFile> {
+        let file = |name: &String| {
+            let named = self.naming.read(name).ok()?;
+            let path = self.folder.join(name);
+            Some(RankFile { rank: named.rank, path, name: name.clone(), like: named.like })
+        };
+        set.files.keys().filter_map(file).collect()
+    }
+
+    fn ingest(&mut self, set: &Set, files: &[RankFile]) -> Result<Manifest> {
+        let mut ingest = match self.ingest.take() {
+            Some(ingest) => ingest,
+            // Somebody who prunes may have the run for a while: that passes.
+            None => Ingest::open(self.options.clone(), self.settings.clone()).map_err(|error| {
+                match error.kind() {
+                    ErrorKind::Busy => Error::new(ErrorKind::Io, error.to_string()),
+                    _ => error,
+                }
+            })?,
+        };
+        let still = || match self.is_still(set) {
+            true => Ok(()),
+            false => Err(Error::new(ErrorKind::Busy, "a file changed while it was read")),
+        };
+        let manifest = ingest.take_if(set.step, files, &|_, _| {}, &still)?;
+        // One that failed is not kept: opening the run again removes what it left behind.
+        self.ingest = Some(ingest);
+        Ok(manifest)
+    }
+
+    fn tell(&self, set: &Set, files: &[RankFile], manifest: &Manifest) {
+        let place = Place { step: Some(set.step), ..self.place.clone() }.to_string();
+        let size = set.files.values().map(|stamp| stamp.size).sum();
+        let taken = Taken { place: &place, files, size, manifest };
+        match self.json {
+            true => output::json_line(&taken.json()),
+            false => output::line(taken.line()),
+        }
+    }
+
+    /// What cannot be helped ends the service; a set that cannot be taken stays; the rest is tried
+    /// again, later and later.
+    pub(super) fn trouble(&mut self, set: &Set, error: Error) -> Result<()> {
+        if !self.is_still(set) {
+            set.files.keys().for_each(|name| self.look(name));
+            return Ok(());
+        }
+        match error.kind() {
+            ErrorKind::Busy => return Err(error),
+            ErrorKind::Usage | ErrorKind::Limit | ErrorKind::Mismatch => {
+                self.sets.refuse(set.step);
+                note(format!("step {} stays where it is: {error}", set.step));
+            }
+            kind => {
+                let pause = self.sets.later(set.step, self.now());
+                // Others would not fit either.
+                if kind == ErrorKind::Full {
+                    self.resume = self.now() + pause;
+                }
+                let pause = pause.as_secs();
+                note(format!("step {} is tried again in {pause} s: {error}", set.step));
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes originals that are in the run; what turns out not to be waits to be taken.
+    pub(super) fn remove_leftovers(&mut self) {
+        for (step, mut files) in std::mem::take(&mut self.leftovers) {
+            files.sort_by(|a, b| a.0.cmp(&b.0));
+            files.dedup();
+            let held = self.held(step);
+            for (name, stamp, fate) in remove(&self.folder, &files, &held) {
+                match fate {
+                    Ok(Fate::Removed) => {
+                        self.sets.gone(step, &name);
+                        let named = self.naming.read(&name);
+                        let end = named.map_or(usize::MAX, |named| named.step_folder);
+                        remove_folders(&self.folder, &name, end);
+                    }
+                    Ok(Fate::Changed) => self.look(&name),
+                    Ok(Fate::NotHeld) => self.sets.mistaken(step, &name, stamp, self.now()),
+                    Err(error) => {
+                        note(format!("{name} is not removed: {error}"));
+                        self.kept.insert((name, stamp));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the files of a set are as they were when it was complete.
+    pub(super) fn is_still(&self, set: &Set) -> bool {
+        let same =
+            |(name, stamp): (&String, &Stamp)| Stamp::of(&self.folder.join(name)) == Some(*stamp);
+        set.files.iter().all(same)
+    }
+}

@@ -1,0 +1,324 @@
+//! What is finished, and what is a set: pure logic over what was noticed and a clock that is given.
+//!
+//! A file is *finished* when nobody was seen to have it open for writing any more and its stamp (size,
+//! time, inode) stayed the same for the settle time. The set of a step is all files of it that are not
+//! in the run yet. It is *complete* when all of them are finished and there are enough: as many as the
+//! user says, else as many as the set before had. A smaller set is taken only when that of a later
+//! step came to rest with just as many files: then the program writes fewer now. Otherwise it stays.
+//!
+//! A step that is in the run already is rewritten as a whole: files that were taken do not count
+//! again, so that old and new ones are never mixed. Only files that are late, under names that the
+//! step had none of, join those that were taken.
+//!
+//! The law: no file is in two sets in the same state, but for those that late ones join; none is in a
+//! set before it is finished; and what is finished and enough is taken.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+/// The pause after trouble, at first and at most.
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// Time since the service began.
+pub type Moment = Duration;
+
+/// What tells that a file was written to, or replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Stamp {
+    pub size: u64,
+    /// Nanoseconds since 1970.
+    pub modified: u64,
+    pub inode: u64,
+}
+
+/// How a file was noticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sign {
+    /// It is there; nothing is known of who writes it.
+    Found,
+    /// It was made: by somebody who has it open, or as a second name of a file that is whole.
+    Made,
+    /// Somebody writes it, and has it open.
+    Written,
+    /// It was closed after writing, or moved in.
+    Finished,
+}
+
+/// When a set is complete.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// How many files a set has; as many as the one before unless told.
+    pub files: Option<usize>,
+    pub settle: Duration,
+}
+
+/// A file that a checkpoint of the step holds: name, size, time; and whether it is the newest.
+pub type Version = (String, u64, u64, bool);
+
+/// A set that is complete: the step, and its files as they came to rest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Set {
+    pub step: u64,
+    pub files: BTreeMap<String, Stamp>,
+}
+
+/// A set that has too few files although a later one is complete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Short {
+    pub step: u64,
+    pub files: usize,
+    pub expected: usize,
+}
+
+/// All files that were noticed.
+pub struct Sets {
+    rule: Rule,
+    /// How many files the set before had.
+    usual: Option<usize>,
+    steps: BTreeMap<u64, Step>,
+}
+
+#[derive(Default)]
+struct Step {
+    waiting: BTreeMap<String, Waiting>,
+    /// Files that are there as they were taken, and whether the newest set has them.
+    taken: BTreeMap<String, (Stamp, bool)>,
+    /// What the run holds of this step.
+    held: HashMap<(String, u64, u64), bool>,
+    names: HashSet<String>,
+    /// It cannot be taken as it is.
+    refused: bool,
+    /// It could not be taken: how long the pause was, and when that is over.
+    pause: Option<(Duration, Moment)>,
+    told: bool,
+}
+
+struct Waiting {
+    stamp: Stamp,
+    since: Moment,
+    /// Whether somebody has it open.
+    open: Open,
+}
+
+#[derive(PartialEq)]
+enum Open {
+    No,
+    /// It was made, and no more is known.
+    Perhaps,
+    Yes,
+}
+
+impl Sets {
+    /// `usual` is how many files the newest set of the run has.
+    pub fn new(rule: Rule, usual: Option<usize>) -> Sets {
+        Sets { rule, usual, steps: BTreeMap::new() }
+    }
+
+    /// Whether files of this step were noticed; else [`Sets::begin`] comes before the first.
+    pub fn knows(&self, step: u64) -> bool {
+        self.steps.contains_key(&step)
+    }
+
+    /// What the run holds of a step whose first file is about to be seen.
+    pub fn begin(&mut self, step: u64, held: impl IntoIterator<Item = Version>) {
+        let own = self.steps.entry(step).or_default();
+        for (name, size, modified, newest) in held {
+            own.names.insert(name.clone());
+            *own.held.entry((name, size, modified)).or_default() |= newest;
+        }
+    }
+
+    /// A file is there. Tells whether it is in the run already, as it is.
+    pub fn seen(&mut self, step: u64, name: &str, stamp: Stamp, sign: Sign, now: Moment) -> bool {
+        let own = self.steps.entry(step).or_default();
+        let held = own.held.get(&(name.to_string(), stamp.size, stamp.modified)).copied();
+        if let Some(newest) = held {
+            own.waiting.remove(name);
+            own.taken.insert(name.to_string(), (stamp, newest));
+            return true;
+        }
+        own.taken.remove(name);
+        let fresh = || Waiting { stamp, since: now, open: Open::No };
+        let mut changed = !own.waiting.contains_key(name);
+        let file = own.waiting.entry(name.to_string()).or_insert_with(fresh);
+        changed |= file.stamp != stamp;
+        if changed || sign != Sign::Found {
+            (file.stamp, file.since) = (stamp, now);
+        }
+        match sign {
+            Sign::Made if file.open == Open::No => file.open = Open::Perhaps,
+            Sign::Found | Sign::Made => {}
+            Sign::Written => file.open = Open::Yes,
+            Sign::Finished => file.open = Open::No,
+        }
+        if changed {
+            (own.refused, own.told, own.pause) = (false, false, None);
+        }
+        false
+    }
+
+    /// A file turned out not to be in the run although its name, size and time are: it waits.
+    pub fn mistaken(&mut self, step: u64, name: &str, stamp: Stamp, now: Moment) {
+        if let Some(own) = self.steps.get_mut(&step) {
+            own.held.remove(&(name.to_string(), stamp.size, stamp.modified));
+            self.seen(step, name, stamp, Sign::Found, now);
+        }
+    }
+
+    /// A file is not there any more.
+    pub fn gone(&mut self, step: u64, name: &str) {
+        if let Some(own) = self.steps.get_mut(&step) {
+            own.waiting.remove(name);
+            own.taken.remove(name);
+            if own.waiting.is_empty() && own.taken.is_empty() {
+                self.steps.remove(&step);
+            }
+        }
+    }
+
+    /// Signs were missed: nobody knows any more who has a file open, and all come to rest anew.
+    pub fn missed(&mut self, now: Moment) {
+        for file in self.steps.values_mut().flat_map(|own| own.waiting.values_mut()) {
+            (file.open, file.since) = (Open::No, now);
+        }
+    }
+
+    /// A while has passed. A file that was made and is neither empty nor written to since then is a
+    /// second name of another: nobody will close it.
+    pub fn listed(&mut self, now: Moment) {
+        for file in self.steps.values_mut().flat_map(|own| own.waiting.values_mut()) {
+            if file.open == Open::Perhaps && file.stamp.size > 0 {
+                (file.open, file.since) = (Open::No, now);
+            }
+        }
+    }
+
+    /// All files.
+    pub fn names(&self) -> Vec<String> {
+        let of =
+            |own: &Step| own.waiting.keys().chain(own.taken.keys()).cloned().collect::<Vec<_>>();
+        self.steps.values().flat_map(of).collect()
+    }
+
+    /// The complete set of the lowest step that has one.
+    pub fn complete(&self, now: Moment) -> Option<Set> {
+        self.steps.keys().find_map(|step| self.complete_at(*step, now))
+    }
+
+    /// The set of a step, if it is complete.
+    pub fn complete_at(&self, step: u64, now: Moment) -> Option<Set> {
+        let own = self.steps.get(&step)?;
+        let paused = own.pause.is_some_and(|(_, until)| now < until);
+        if own.refused || paused || !self.settled(own, now) || !self.enough(step, own, now) {
+            return None;
+        }
+        let waiting = own.waiting.iter().map(|(name, file)| (name.clone(), file.stamp));
+        let joined = own.joined().map(|(name, (stamp, _))| (name.clone(), *stamp));
+        Some(Set { step, files: waiting.chain(joined).collect() })
+    }
+
+    fn settled(&self, own: &Step, now: Moment) -> bool {
+        let rests = |file: &Waiting| file.open == Open::No && now >= file.since + self.rule.settle;
+        !own.waiting.is_empty() && own.waiting.values().all(rests)
+    }
+
+    fn enough(&self, step: u64, own: &Step, now: Moment) -> bool {
+        let count = own.count();
+        match (self.rule.files, self.usual) {
+            (Some(files), _) => count >= files,
+            // What comes late is no set without the files it belongs to.
+            (None, _) if own.is_late() && !own.joins() => false,
+            (None, None) => true,
+            (None, Some(usual)) if count >= usual => true,
+            (None, Some(_)) => {
+                let later = self.steps.iter().filter(|(other, _)| **other > step);
+                let alike = |other: &Step| !other.is_late() && other.count() == count;
+                !own.is_late() && later.into_iter().any(|(_, o)| self.settled(o, now) && alike(o))
+            }
+        }
+    }
+
+    /// When to look again, if nothing is noticed until then.
+    pub fn wake(&self, now: Moment) -> Option<Moment> {
+        let waiting = self.steps.values().flat_map(|own| own.waiting.values());
+        let rest =
+            waiting.filter(|file| file.open == Open::No).map(|file| file.since + self.rule.settle);
+        let pauses = self.steps.values().filter_map(|own| own.pause.map(|(_, until)| until));
+        rest.chain(pauses).filter(|moment| *moment > now).min()
+    }
+
+    /// A set is in the run now. Tells of earlier ones that have too few files, once.
+    pub fn taken(&mut self, set: &Set, now: Moment) -> Vec<Short> {
+        self.usual = Some(set.files.len());
+        let own = self.steps.entry(set.step).or_default();
+        own.pause = None;
+        own.taken.values_mut().for_each(|(_, newest)| *newest = false);
+        own.held.values_mut().for_each(|newest| *newest = false);
+        for (name, stamp) in &set.files {
+            if own.waiting.get(name).is_some_and(|file| file.stamp == *stamp) {
+                own.waiting.remove(name);
+            }
+            own.taken.insert(name.clone(), (*stamp, true));
+            own.names.insert(name.clone());
+            own.held.insert((name.clone(), stamp.size, stamp.modified), true);
+        }
+        let expected = self.rule.files.unwrap_or(set.files.len());
+        let mut short = Vec::new();
+        let earlier = self.steps.range(..set.step).filter(|(_, own)| !own.told && !own.refused);
+        for (step, own) in earlier {
+            if self.settled(own, now) && !self.enough(*step, own, now) {
+                let missing = if own.is_late() { own.count() + own.newest() } else { expected };
+                short.push(Short { step: *step, files: own.count(), expected: missing });
+            }
+        }
+        for one in &short {
+            self.steps.entry(one.step).and_modify(|own| own.told = true);
+        }
+        short
+    }
+
+    /// A set could not be taken, which may pass: it waits, longer every time. Tells how long.
+    pub fn later(&mut self, step: u64, now: Moment) -> Duration {
+        let own = self.steps.entry(step).or_default();
+        let pause = own.pause.map_or(PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
+        own.pause = Some((pause, now + pause));
+        pause
+    }
+
+    /// A set cannot be taken as it is: it waits until a file of it changes.
+    pub fn refuse(&mut self, step: u64) {
+        self.steps.entry(step).and_modify(|own| own.refused = true);
+    }
+}
+
+impl Step {
+    fn count(&self) -> usize {
+        self.waiting.len() + self.joined().count()
+    }
+
+    /// Whether all that waits has names which the step had none of when it was taken.
+    fn is_late(&self) -> bool {
+        self.newest() > 0 && self.waiting.keys().all(|name| !self.names.contains(name))
+    }
+
+    /// How many files the newest set of this step has.
+    fn newest(&self) -> usize {
+        self.held.values().filter(|newest| **newest).count()
+    }
+
+    /// Whether what waits is late, and everything that it belongs to is still there.
+    fn joins(&self) -> bool {
+        let there = self.taken.values().filter(|(_, newest)| *newest).count();
+        self.is_late() && there == self.newest()
+    }
+
+    /// The files that were taken and belong to those that are late.
+    fn joined(&self) -> impl Iterator<Item = (&String, &(Stamp, bool))> {
+        let joins = self.joins();
+        self.taken.iter().filter(move |(_, (_, newest))| joins && *newest)
+    }
+}
+
+#[cfg(test)]
+mod tests;
