@@ -3,14 +3,19 @@
 # make kills     thousands of kills at random moments
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
+# make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
 
 MINUTES ?= 30
 KILLS ?= 5000
 PAIRS ?= 100000000
 VENV := target/venv
+CORPUS := target/corpus
+CORPUS_VENV := target/corpus-venv
+SETS := molecules waves ocean
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca numpy files fuzz kills campaign bench
+.PHONY: test needs format lints tests orca numpy files fuzz kills campaign bench \
+	corpus
 
 test: needs format lints tests orca numpy files
 	@echo "all tests passed"
@@ -58,3 +63,10 @@ bench:
 	target/release/treering bench restore
 	target/release/treering bench lineage
 	target/release/treering bench compare --size 1GiB
+
+corpus:
+	@bash apps/corpus/needs.sh $(CORPUS_VENV)
+	@for set in $(SETS); do \
+		[ -d $(CORPUS)/$$set/step-0011 ] || \
+			bash apps/corpus/run.sh $(CORPUS_VENV) $$set $(CORPUS)/$$set || exit 1; \
+	done
