@@ -4,6 +4,7 @@
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
+# make restart   they are taken in and given back, and the programs go on from what came back
 
 MINUTES ?= 30
 KILLS ?= 5000
@@ -15,7 +16,7 @@ SETS := molecules waves ocean
 CARGO ?= cargo
 
 .PHONY: test needs format lints tests orca numpy files fuzz kills campaign bench \
-	corpus
+	corpus restart
 
 test: needs format lints tests orca numpy files
 	@echo "all tests passed"
@@ -69,4 +70,10 @@ corpus:
 	@for set in $(SETS); do \
 		[ -d $(CORPUS)/$$set/step-0011 ] || \
 			bash apps/corpus/run.sh $(CORPUS_VENV) $$set $(CORPUS)/$$set || exit 1; \
+	done
+
+restart: corpus
+	$(CARGO) build --release
+	@for set in $(SETS); do \
+		bash apps/corpus/check.sh $(CORPUS_VENV) target/release/treering $(CORPUS)/$$set || exit 1; \
 	done
