@@ -5,6 +5,7 @@
 # make bench     all benchmarks; nothing else should run meanwhile
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
 # make restart   they are taken in and given back, and the programs go on from what came back
+# make peers     Treering beside other tools, on these files
 
 MINUTES ?= 30
 KILLS ?= 5000
@@ -16,7 +17,7 @@ SETS := molecules waves ocean
 CARGO ?= cargo
 
 .PHONY: test needs format lints tests orca numpy files fuzz kills campaign bench \
-	corpus restart
+	corpus restart peers
 
 test: needs format lints tests orca numpy files
 	@echo "all tests passed"
@@ -76,4 +77,12 @@ restart: corpus
 	$(CARGO) build --release
 	@for set in $(SETS); do \
 		bash apps/corpus/check.sh $(CORPUS_VENV) target/release/treering $(CORPUS)/$$set || exit 1; \
+	done
+
+peers: corpus
+	@bash apps/corpus/needs.sh $(CORPUS_VENV) peers
+	$(CARGO) build --release
+	@for set in $(SETS); do \
+		$(CORPUS_VENV)/bin/python apps/corpus/peers.py $(CORPUS)/$$set \
+			--treering target/release/treering || exit 1; \
 	done
