@@ -125,7 +125,7 @@ def one_step(step):
                                             filters=[blosc2.Filter.SHUFFLE], typesize=a.itemsize),
                  lambda data, a: blosc2.decompress2(data, nthreads=1))
     config = ChunkConfig(compression_level=8)
-    per_variable(step, arrays, "pcodec 8", lambda a: a.dtype.kind in "iuf" and a.itemsize > 1,
+    per_variable(step, arrays, "pcodec 8", lambda a: a.dtype.str[:2] in ("<i", "<u", "<f"),
                  lambda a: standalone.simple_compress(np.ascontiguousarray(a).ravel(), config),
                  lambda data, a: standalone.simple_decompress(data).tobytes())
     per_variable(step, arrays, "fpzip", lambda a: a.dtype.str in ("<f4", "<f8") and 0 < a.ndim < 5,
