@@ -4,14 +4,21 @@
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
+# make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
+# make restart   they are taken in and given back, and the programs go on from what came back
+# make peers     Treering beside other tools, on these files
 
 MINUTES ?= 30
 KILLS ?= 5000
 PAIRS ?= 100000000
 VENV := target/venv
+CORPUS := target/corpus
+CORPUS_VENV := target/corpus-venv
+SETS := molecules waves ocean
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca numpy files fuzz kills watch-load campaign bench
+.PHONY: test needs format lints tests orca numpy files fuzz kills watch-load campaign bench \
+	corpus restart peers
 
 test: needs format lints tests orca numpy files
 	@echo "all tests passed"
@@ -63,3 +70,24 @@ bench:
 	target/release/treering bench restore
 	target/release/treering bench lineage
 	target/release/treering bench compare --size 1GiB
+
+corpus:
+	@bash apps/corpus/needs.sh $(CORPUS_VENV)
+	@for set in $(SETS); do \
+		[ -d $(CORPUS)/$$set/step-0011 ] || \
+			bash apps/corpus/run.sh $(CORPUS_VENV) $$set $(CORPUS)/$$set || exit 1; \
+	done
+
+restart: corpus
+	$(CARGO) build --release
+	@for set in $(SETS); do \
+		bash apps/corpus/check.sh $(CORPUS_VENV) target/release/treering $(CORPUS)/$$set || exit 1; \
+	done
+
+peers: corpus
+	@bash apps/corpus/needs.sh $(CORPUS_VENV) peers
+	$(CARGO) build --release
+	@for set in $(SETS); do \
+		$(CORPUS_VENV)/bin/python apps/corpus/peers.py $(CORPUS)/$$set \
+			--treering target/release/treering || exit 1; \
+	done
