@@ -63,7 +63,7 @@ impl Step {
             Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
             Step::Lorenzo(grid) => matches!(grid.size, 1 | 2 | 4 | 8),
             Step::Fpc(size) => matches!(size, 4 | 8),
-            Step::Repeats(size) => matches!(size, 2 | 4 | 8),
+            Step::Repeats(size) => matches!(size & !repeats::THOROUGH, 2 | 4 | 8),
             Step::Pco(_, level) => level & !numbers::PREDICTED <= 12,
             Step::Lz4 => true,
             Step::Zstd(level) => (1..=19).contains(&level),
@@ -149,7 +149,7 @@ impl Codec for Step {
             }
             Step::Lorenzo(grid) => in_place(&|out| lorenzo::encode(raw, out, grid)),
             Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
-            Step::Repeats(size) => repeats::encode(raw, size as usize),
+            Step::Repeats(size) => repeats::encode(raw, size),
             Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
             Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
             Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
@@ -170,7 +170,7 @@ impl Codec for Step {
             }
             Step::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
             Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
-            Step::Repeats(size) => repeats::decode(encoded, raw, size as usize)?,
+            Step::Repeats(size) => repeats::decode(encoded, raw, size)?,
             Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
             Step::Lz4 => general::lz4_decode(encoded, raw)?,
             Step::Zstd(_) => general::zstd_decode(encoded, raw)?,

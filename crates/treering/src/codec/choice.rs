@@ -8,6 +8,7 @@ use super::chain::{Chain, Step};
 use super::difference::{Difference, Way};
 use super::lorenzo::Grid;
 use super::numbers::{Numbers, PREDICTED};
+use super::repeats::THOROUGH;
 use super::{Codec, Encoding};
 use crate::array::{DType, Description};
 use crate::error::Result;
@@ -162,7 +163,10 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     if !matches!(size, 2 | 4 | 8) || aim == Aim::Fastest {
         return Vec::new();
     }
-    let first = Step::Repeats(size);
+    let first = match aim {
+        Aim::Smallest => Step::Repeats(size | THOROUGH),
+        _ => Step::Repeats(size),
+    };
     let numbers = Numbers::of(nature.dtype);
     let line = nature.grids()[0];
     match aim {
@@ -172,7 +176,8 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![first, Step::Lorenzo(line), Step::Shuffle(size), Step::Zstd(19)], 0.0),
         ],
         _ => vec![
-            (vec![first, Step::Pco(numbers, BALANCED_PCO)], 0.01),
+            // What is left is half or less, so there is time for a higher level.
+            (vec![first, Step::Pco(numbers, 8)], 0.01),
             (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
         ],
     }
@@ -296,8 +301,8 @@ impl Chooser {
     ) -> Result<usize> {
         let size = nature.number();
         let large = match self.encoding {
-            Encoding::Best(Aim::Smallest) => 64 * usual,
-            Encoding::Best(Aim::Balanced) => 16 * usual,
+            Encoding::Best(Aim::Smallest) => 128 * usual,
+            Encoding::Best(Aim::Balanced) => 32 * usual,
             _ => return Ok(usual),
         };
         let Some(bytes) = bytes else { return Ok(large) };

@@ -80,7 +80,7 @@ mod tests {
             all.push(Step::Split(size, 3));
         }
         all.extend([Step::BitShuffle(1), Step::Fpc(4), Step::Fpc(8)]);
-        all.extend([Step::Repeats(2), Step::Repeats(4), Step::Repeats(8)]);
+        all.extend([Step::Repeats(2), Step::Repeats(4), Step::Repeats(8 | repeats::THOROUGH)]);
         for size in [1, 2, 4, 8] {
             for (row, plane) in [(0, 0), (1, 0), (7, 0), (7, 35), (5, 5)] {
                 for float in [false, true] {

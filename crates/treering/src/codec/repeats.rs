@@ -17,8 +17,10 @@ use crate::error::{Error, Result};
 const HEAD: usize = 8;
 /// The most places of the table of values seen.
 const TABLE: usize = 1 << 19;
-/// The level of zstd for tokens.
-const LEVEL: i32 = 3;
+/// The levels of zstd for tokens: in a hurry, and with time.
+const LEVELS: [i32; 2] = [3, 19];
+/// Sizes with this bit are those of values for which there is time.
+pub(super) const THOROUGH: u8 = 0x80;
 
 /// How many values have to repeat: fewer cost more as a token than as values.
 fn least(size: usize) -> usize {
@@ -29,13 +31,15 @@ fn least(size: usize) -> usize {
     }
 }
 
-pub(super) fn encode(raw: &[u8], size: usize) -> Result<Vec<u8>> {
+pub(super) fn encode(raw: &[u8], size: u8) -> Result<Vec<u8>> {
+    let level = LEVELS[usize::from(size & THOROUGH != 0)];
+    let size = usize::from(size & !THOROUGH);
     let (tokens, others) = match size {
         2 => find::<2>(raw),
         4 => find::<4>(raw),
         _ => find::<8>(raw),
     };
-    let encoded = general::zstd_encode(&tokens, LEVEL)?;
+    let encoded = general::zstd_encode(&tokens, level)?;
     let start = (HEAD + encoded.len()).next_multiple_of(size);
     let left = &raw[raw.len() / size * size..];
     let mut out = Vec::with_capacity(start + others.len() + left.len());
@@ -124,7 +128,8 @@ fn take_number(bytes: &[u8], at: &mut usize) -> Option<usize> {
     None
 }
 
-pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: usize) -> Result<()> {
+pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8) -> Result<()> {
+    let size = usize::from(size & !THOROUGH);
     let bad = || Error::damaged("a frame of repeats does not decode");
     let word = |at: usize| {
         let bytes = encoded.get(at..at + 4).and_then(|b| b.first_chunk::<4>());

@@ -1,6 +1,6 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
-use super::fetch::{Notes, Pack, Target, fetch, image, note, read_footer};
+use super::fetch::{Kept, Notes, Pack, Target, fetch, image, note, read_footer};
 use super::plan::{Piece, Wanted, fill, plan};
 use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
@@ -23,6 +23,7 @@ pub struct Checkpoint {
     /// The position of each variable in the manifest, by rank and name.
     positions: HashMap<(u32, String), usize>,
     notes: Notes,
+    kept: Kept,
 }
 
 /// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
@@ -53,7 +54,8 @@ impl Checkpoint {
         let positions =
             variables.map(|(at, v)| ((v.rank, v.description.name.clone()), at)).collect();
         let deltas = index(&packs);
-        Ok(Checkpoint { store, manifest, packs, deltas, positions, notes })
+        let kept = Kept::default();
+        Ok(Checkpoint { store, manifest, packs, deltas, positions, notes, kept })
     }
 
     /// Everything the manifest says.
@@ -318,7 +320,9 @@ impl Checkpoint {
         let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
         let plan: Vec<Piece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
         let targets: Vec<Target> = targets.iter_mut().map(|t| Target::new(t)).collect();
-        fetch(self.store.as_ref(), packs, &plan, &targets, &self.notes).map_err(|e| e.at(here()))
+        let packs = (group, &packs[..]);
+        fetch(self.store.as_ref(), packs, &plan, &targets, &self.notes, &self.kept)
+            .map_err(|e| e.at(here()))
     }
 
     /// Whether the packs hold far fewer bytes than are wanted of them, because content repeats.

@@ -11,7 +11,7 @@ use crate::merkle::checksum;
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
 use std::cell::RefCell;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// How many frames of one pack one task reads; the file is opened once for them.
 const FRAMES: usize = 16;
@@ -66,16 +66,49 @@ thread_local! {
     static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
-/// Fills the targets by the plan.
+/// Decoded frames of which only parts were wanted: the next part is often wanted soon.
+#[derive(Default)]
+pub(crate) struct Kept(Mutex<Vec<(Place, Arc<Vec<u8>>)>>);
+
+/// Group, pack and frame.
+type Place = (u32, u32, u32);
+
+/// How many bytes of frames are kept at most, but for the newest.
+const KEPT: usize = 64 << 20;
+
+impl Kept {
+    fn get(&self, place: Place) -> Option<Arc<Vec<u8>>> {
+        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let at = kept.iter().position(|(other, _)| *other == place)?;
+        let found = kept.remove(at);
+        let bytes = found.1.clone();
+        kept.push(found);
+        Some(bytes)
+    }
+
+    fn put(&self, place: Place, bytes: Arc<Vec<u8>>) {
+        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        kept.push((place, bytes));
+        let mut all: usize = kept.iter().map(|(_, bytes)| bytes.len()).sum();
+        while all > KEPT && kept.len() > 1 {
+            all -= kept.remove(0).1.len();
+        }
+    }
+}
+
+/// Fills the targets by the plan, from the packs of a group.
 pub(crate) fn fetch(
     store: &dyn Store,
-    packs: &[Pack],
+    (group, packs): (u32, &[Pack]),
     plan: &[Piece],
     targets: &[Target],
     notes: &Notes,
+    kept: &Kept,
 ) -> Result<()> {
     let by_frame: Vec<&[Piece]> =
         plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
+    // Only who reads bit by bit comes back for the rest of a frame.
+    let few = by_frame.len() <= FRAMES;
     let tasks: Vec<&[&[Piece]]> = by_frame
         .chunk_by(|a, b| a[0].pack == b[0].pack)
         .flat_map(|same_pack| same_pack.chunks(FRAMES))
@@ -84,19 +117,31 @@ pub(crate) fn fetch(
         let pack = &packs[task[0][0].pack as usize];
         let copies = store.copies(&pack.key);
         for pieces in task {
-            match pack.footer.before(pieces[0].frame as usize) {
-                None => fill(pack, &copies, pieces, targets, notes)?,
-                Some(_) => {
-                    let bytes = frame(store, packs, pieces[0].pack, pieces[0].frame, notes)?;
-                    copy_pieces(&bytes, pieces, targets);
-                }
+            let (number, wanted) = (pieces[0].frame as usize, pieces.iter().map(|p| p.len as u64));
+            let whole = !few || wanted.sum::<u64>() >= pack.footer.frames[number].len;
+            if whole && pack.footer.before(number).is_none() {
+                fill(pack, &copies, pieces, targets, notes)?;
+                continue;
             }
+            let place = (group, pieces[0].pack, pieces[0].frame);
+            let bytes = match kept.get(place) {
+                Some(bytes) => bytes,
+                None => {
+                    let bytes = frame(store, packs, place.1, place.2, notes)?;
+                    let bytes = Arc::new(bytes);
+                    if !whole {
+                        kept.put(place, bytes.clone());
+                    }
+                    bytes
+                }
+            };
+            copy_pieces(&bytes, pieces, targets);
         }
         Ok(())
     })
 }
 
-/// The bytes of a frame that is a difference, or that one leads to.
+/// The bytes of a whole frame.
 ///
 /// A difference leads to an earlier pack always, and packs are finite; yet a chain that is longer
 /// than any writer makes is damage.
@@ -170,7 +215,8 @@ pub(crate) fn image(
             len: frame.len as u32,
         })
         .collect();
-    fetch(store, packs, &plan, &[Target::new(&mut bytes)], notes)?;
+    let targets = [Target::new(&mut bytes)];
+    fetch(store, (0, packs), &plan, &targets, notes, &Kept::default())?;
     Ok(bytes)
 }
 
