@@ -281,6 +281,10 @@ impl Chooser {
         if !matches!(self.encoding, Encoding::Best(_)) {
             return false;
         }
+        // Repeats that far apart are not seen in a sample, and differences would hide them.
+        if self.lengths.get(&(like.to_string(), nature)).is_some_and(|len| *len > FAR_SAMPLE) {
+            return false;
+        }
         match self.chosen.get_mut(&(like.to_string(), nature, true)) {
             Some(choice) if !choice.chain.is_difference() && choice.rest > 0 => {
                 choice.rest -= 1;
@@ -352,7 +356,11 @@ impl Chooser {
             candidates.extend(differences(nature, aim));
         }
         let bytes: usize = frames.iter().map(|(frame, _)| frame.len()).sum();
-        let len = if far { FAR_SAMPLE } else { SAMPLE.min(bytes / 16 + FIRST_SAMPLE) };
+        let len = match (far, aim) {
+            (true, Aim::Smallest) => bytes,
+            (true, _) => FAR_SAMPLE,
+            _ => SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
+        };
         if candidates.len() > FINALISTS {
             let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
             candidates =
