@@ -235,3 +235,43 @@ fn arrays_of_a_rank_stay_together_where_that_pays() {
     let one = [(Regex::new("/[ab]$").unwrap(), "/x".to_string())];
     assert!(stored(Merge::Meaning, &one) * 10 < meaning * 9);
 }
+
+#[test]
+fn a_thousand_damaged_and_random_files_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let seeds = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/anatomy");
+    let mut seeds: Vec<PathBuf> =
+        std::fs::read_dir(seeds).unwrap().map(|entry| entry.unwrap().path()).collect();
+    seeds.sort();
+    let seeds: Vec<Vec<u8>> = seeds.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let mut state = 7u64;
+    let mut random = move |below: usize| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 33) as usize % below.max(1)
+    };
+    let mut files = Vec::new();
+    for number in 0..1000 {
+        let mut bytes = seeds[number % seeds.len()].clone();
+        match number % 4 {
+            0 => bytes.truncate(random(bytes.len())),
+            1 => bytes = (0..random(5000)).map(|_| random(256) as u8).collect(),
+            _ => {
+                for _ in 0..1 + random(8) {
+                    let at = random(bytes.len());
+                    if let Some(byte) = bytes.get_mut(at) {
+                        *byte ^= 1 << random(8);
+                    }
+                }
+            }
+        }
+        let name = format!("file-{number}");
+        let path = folder.path().join(&name);
+        std::fs::write(&path, bytes).unwrap();
+        files.push(RankFile { rank: number as u32 % 8, path, name: name.clone(), like: name });
+    }
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    open(&store, 32).take(1, &files, &quiet).unwrap();
+    let to = folder.path().join("out");
+    Library::of(store).export("sim", None, &[], &to).unwrap();
+    same(&files, &to);
+}

@@ -126,7 +126,10 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![Step::Lz4], 0.0),
             (shuffled(Step::Zstd(1)), 0.02),
             (vec![Step::Zstd(1)], 0.02),
-        ];
+        ]
+        .into_iter()
+        .chain(repeats(nature, aim))
+        .collect();
     }
     let zstd = Step::Zstd(level(3, 19));
     let mut all = vec![(vec![zstd], 0.0)];
@@ -160,7 +163,7 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
 /// Chains that begin with taking out values that were there before.
 fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     let size = nature.number();
-    if !matches!(size, 2 | 4 | 8) || aim == Aim::Fastest {
+    if !matches!(size, 2 | 4 | 8) {
         return Vec::new();
     }
     let first = match aim {
@@ -175,7 +178,11 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![first, Step::Shuffle(size), Step::Zstd(19)], 0.0),
             (vec![first, Step::Lorenzo(line), Step::Shuffle(size), Step::Zstd(19)], 0.0),
         ],
-        _ => vec![
+        Aim::Fastest => vec![
+            (vec![first, Step::Shuffle(size), Step::Lz4], 0.0),
+            (vec![first, Step::Shuffle(size), Step::Zstd(1)], 0.02),
+        ],
+        Aim::Balanced => vec![
             // What is left is half or less, so there is time for a higher level.
             (vec![first, Step::Pco(numbers, 8)], 0.01),
             (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
@@ -306,7 +313,7 @@ impl Chooser {
         let size = nature.number();
         let large = match self.encoding {
             Encoding::Best(Aim::Smallest) => 128 * usual,
-            Encoding::Best(Aim::Balanced) => 32 * usual,
+            Encoding::Best(_) => 32 * usual,
             _ => return Ok(usual),
         };
         let Some(bytes) = bytes else { return Ok(large) };

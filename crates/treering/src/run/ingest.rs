@@ -12,7 +12,7 @@ use super::merge::{self, Merge};
 use super::open;
 use super::options::Options;
 use crate::array::{DType, Description, Shape};
-use crate::codec::{Aim, Encoding, Nature};
+use crate::codec::{Encoding, Nature};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FILE_PREFIX, FileRecord, Footer, Group, Kind, Manifest, Names, Origin, PackName, Stats,
@@ -220,7 +220,7 @@ impl Ingest {
             let state = &mut self.groups[number];
             if state.merge == Merge::Auto {
                 state.merge = match self.options.encoding {
-                    Encoding::Best(Aim::Balanced | Aim::Smallest) => merge::choose(&all)?,
+                    Encoding::Best(_) => merge::choose(&all)?,
                     _ => Merge::Meaning,
                 };
             }

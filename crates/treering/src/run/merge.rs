@@ -2,7 +2,7 @@
 //!
 //! By meaning, like variables of all ranks lie side by side, as in mcrEngine: what is alike is coded
 //! alike. Some programs keep the same values in several arrays of a rank; then it is better to leave
-//! the arrays of a rank together, where repeats are found. A sample of two ranks tells.
+//! the arrays of a rank together, where repeats are found. A sample of one rank tells.
 
 use super::ingest::Input;
 use crate::codec::{Chain, Codec, Step};
@@ -23,9 +23,8 @@ pub enum Merge {
 
 /// Variables below this size say nothing about the large ones.
 const LARGE: u64 = 64 << 10;
-/// How many ranks are looked at, and how many bytes of them.
-const RANKS: usize = 2;
-const SAMPLE: u64 = 6 << 20;
+/// How many bytes of a rank are looked at.
+const SAMPLE: u64 = 3 << 20;
 /// What leaving files whole has to gain.
 const GAIN: f64 = 0.95;
 
@@ -43,7 +42,7 @@ pub(super) fn sort(inputs: &mut [&Input], merge: Merge) {
     }
 }
 
-/// Tries both on the large variables of a few ranks that have the most frequent type.
+/// Tries both on the large variables of one rank that have the most frequent type.
 pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
     let large = || inputs.iter().filter(|input| input.len() >= LARGE);
     let mut types: BTreeMap<&str, u64> = BTreeMap::new();
@@ -51,12 +50,9 @@ pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
     let Some((most, _)) = types.into_iter().max_by_key(|(_, bytes)| *bytes) else {
         return Ok(Merge::Meaning);
     };
-    let mut ranks: Vec<u32> = large().map(|input| input.rank).collect();
-    ranks.sort_unstable();
-    ranks.dedup();
-    ranks.truncate(RANKS);
+    let rank = large().map(|input| input.rank).min();
     let of_type =
-        |input: &&&Input| input.description.dtype.name() == most && ranks.contains(&input.rank);
+        |input: &&&Input| input.description.dtype.name() == most && Some(input.rank) == rank;
     let mut chosen: Vec<&Input> = large().filter(of_type).copied().collect();
     let size = chosen.first().map_or(0, |input| input.description.dtype.size());
     let names: std::collections::BTreeSet<&str> = chosen.iter().map(|i| i.like.as_str()).collect();
