@@ -182,7 +182,7 @@ impl Taken<'_> {
 }
 
 /// The files of all arguments, each with its rank and its name below the folder it was found in.
-fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<RankFile>> {
+pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<RankFile>> {
     let pattern = pattern.map(|text| one_group(text, "rank")).transpose()?;
     let mut files = Vec::new();
     for argument in arguments {

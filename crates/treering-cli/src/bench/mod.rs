@@ -4,6 +4,7 @@ mod capture;
 mod compare;
 mod limits;
 mod lineage;
+mod packs;
 mod pattern;
 mod restore;
 
@@ -22,11 +23,24 @@ pub enum Name {
     Compare,
     /// Methods, chunk sizes and numbers of checkpoints on graphlet orbits, beside compressors.
     Lineage,
+    /// Orders of bytes in packs, group sizes and passes of encoding on a set of checkpoint files, and
+    /// what becomes of them on a slow store.
+    Packs,
 }
 
 /// What all benchmarks take.
 #[derive(clap::Args, Clone)]
 pub struct Options {
+    /// Folders of checkpoint files, one for each step (packs): the first is studied, later ones are
+    /// compared with it.
+    #[arg(value_name = "FOLDER")]
+    pub folders: Vec<PathBuf>,
+    /// How the rank stands in a file's name, as in `ingest` (packs).
+    #[arg(long, value_name = "REGEX")]
+    pub rank: Option<String>,
+    /// How many MB the slow store moves in a second (packs).
+    #[arg(long, value_name = "RATE", default_value_t = 100.0)]
+    pub throttle: f64,
     /// The size of the state (capture and restore), or of each file (compare).
     #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]
     pub size: u64,
@@ -50,11 +64,16 @@ impl Options {
 }
 
 pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
+    if !matches!(name, Name::Packs) && !options.folders.is_empty() {
+        return Err(Error::usage("only bench packs takes a folder")
+            .hint("say with --dir where to make the stores"));
+    }
     match name {
         Name::Capture => capture::run(options, json),
         Name::Restore => restore::run(options, json),
         Name::Compare => compare::bench(options, json),
         Name::Lineage => lineage::run(options, json),
+        Name::Packs => packs::run(options, json),
     }
 }
 

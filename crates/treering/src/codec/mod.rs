@@ -24,6 +24,7 @@ pub use chain::{Chain, Step};
 pub(crate) use choice::Chooser;
 pub use choice::{Aim, Nature};
 pub use difference::{Difference, Way};
+pub use lorenzo::Grid;
 pub use numbers::Numbers;
 
 use crate::error::{Error, Result};
