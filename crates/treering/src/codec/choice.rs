@@ -288,10 +288,6 @@ impl Chooser {
         if !matches!(self.encoding, Encoding::Best(_)) {
             return false;
         }
-        // Repeats that far apart are not seen in a sample, and differences would hide them.
-        if self.lengths.get(&(like.to_string(), nature)).is_some_and(|len| *len > FAR_SAMPLE) {
-            return false;
-        }
         match self.chosen.get_mut(&(like.to_string(), nature, true)) {
             Some(choice) if !choice.chain.is_difference() && choice.rest > 0 => {
                 choice.rest -= 1;
@@ -360,11 +356,20 @@ impl Chooser {
             _ => candidates(nature, aim),
         };
         if beside {
-            candidates.extend(differences(nature, aim));
+            let mut differences = differences(nature, aim);
+            if far {
+                // Repeats that far apart show in a whole frame only, so few chains are tried on it.
+                let ranked = ranked(&differences, &sample(nature, frames, FIRST_SAMPLE))?;
+                differences =
+                    ranked.first().map(|at| differences[*at].clone()).into_iter().collect();
+            }
+            candidates.extend(differences);
         }
         let bytes: usize = frames.iter().map(|(frame, _)| frame.len()).sum();
+        let frames = if far && beside { &frames[..1] } else { frames };
         let len = match (far, aim) {
             (true, Aim::Smallest) => bytes,
+            (true, _) if beside => bytes,
             (true, _) => FAR_SAMPLE,
             _ => SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
         };

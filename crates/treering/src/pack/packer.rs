@@ -323,7 +323,7 @@ impl<'a> Packer<'a> {
 
     /// Whether differences are to be tried for a variable; asked once for those that are alike.
     fn wants_before(&mut self, keeper: &mut Keeper, at: usize) -> bool {
-        if self.before.is_none() || self.plan.variables[at].far {
+        if self.before.is_none() {
             return false;
         }
         match self.kind_of(at) {
