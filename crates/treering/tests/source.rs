@@ -353,7 +353,7 @@ fn layouts_tell_what_raw_files_hold() {
         (&format!("{field}shape = [-1]\n"), "-1"),
         (&format!("{field}shape = [1000000]\n"), "the file has"),
         (&format!("{field}offset = 99999999\n"), "the file has"),
-        (&format!("{field}{field}offset = 4\nshape = [1]\n"), "has not ended"),
+        (&format!("{field}shape = [2]\n{field}offset = 4\nshape = [1]\n"), "has not ended"),
         (&format!("{field}shape = [4294967296, 4294967296, 4294967296]\n"), ""),
     ] {
         let found = sentence(text);
