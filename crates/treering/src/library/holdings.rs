@@ -5,7 +5,7 @@
 //! remove an original asks this.
 
 use super::Library;
-use super::export::{rebuild, records};
+use super::export::{Parts, records};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, Manifest, check_run_name};
 use crate::restore::{Checkpoint, Log};
@@ -109,7 +109,9 @@ impl HeldSet {
         }
         let differs = Cell::new(false);
         let mut against = Against { file, differs: &differs, buffer: Vec::new() };
-        match rebuild(&self.checkpoint, *rank, record, &mut against) {
+        match Parts::new(&self.checkpoint, *rank, record)
+            .and_then(|parts| parts.stream(&self.checkpoint, &mut against))
+        {
             Ok(()) => {
                 let more = against.file.read(&mut [0]).map_err(failed)?;
                 Ok(more == 0)
