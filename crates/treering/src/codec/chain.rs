@@ -1,7 +1,8 @@
 //! Steps one behind another, and how they are written down.
 
 use super::difference::{Difference, Way};
-use super::lorenzo::{self, Grid};
+use super::environment::plain;
+use super::lorenzo::{self, Grid, Reckoning};
 use super::numbers::{self, Numbers};
 use super::{Codec, fpc, general, repeats, shuffle};
 use crate::error::{Error, Result};
@@ -28,6 +29,8 @@ pub enum Step {
     Fpc(u8),
     /// Values that were not there before, and where the others were, for values of this size.
     Repeats(u8),
+    /// The same, of the values that were not there what a prediction leaves.
+    News(u8, Grid),
     /// Bins of numbers, at a level.
     Pco(Numbers, u8),
     /// LZ4.
@@ -61,9 +64,14 @@ impl Step {
             Step::Shuffle(size) => (2..=32).contains(&size),
             Step::BitShuffle(size) => (1..=16).contains(&size),
             Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
-            Step::Lorenzo(grid) => matches!(grid.size, 1 | 2 | 4 | 8),
+            Step::Lorenzo(grid) => grid.is_valid(),
             Step::Fpc(size) => matches!(size, 4 | 8),
             Step::Repeats(size) => matches!(size & !repeats::THOROUGH, 2 | 4 | 8),
+            Step::News(size, grid) => {
+                Step::Repeats(size).is_valid()
+                    && grid.is_valid()
+                    && grid.size == size & !repeats::THOROUGH
+            }
             Step::Pco(_, level) => level & !numbers::PREDICTED <= 12,
             Step::Lz4 => true,
             Step::Zstd(level) => (1..=19).contains(&level),
@@ -77,9 +85,8 @@ impl Step {
             Step::BitShuffle(size) => out.extend([2, size]),
             Step::Split(element, count) => out.extend([3, element, count]),
             Step::Lorenzo(grid) => {
-                out.extend([4, grid.size, u8::from(grid.float)]);
-                out.extend(grid.row.to_le_bytes());
-                out.extend(grid.plane.to_le_bytes());
+                out.extend([4, grid.size]);
+                write_grid(grid, out);
             }
             Step::Fpc(size) => out.extend([5, size]),
             Step::Pco(numbers, level) => out.extend([6, numbers as u8, level]),
@@ -87,6 +94,10 @@ impl Step {
             Step::Zstd(level) => out.extend([8, level]),
             Step::Deflate(level) => out.extend([9, level]),
             Step::Repeats(size) => out.extend([11, size]),
+            Step::News(size, grid) => {
+                out.extend([13, size]);
+                write_grid(grid, out);
+            }
             Step::Difference(Difference { way, size, float }) => {
                 out.extend([10, way as u8, size, u8::from(float)]);
             }
@@ -99,6 +110,13 @@ impl Step {
             *bytes = rest;
             Some(*head)
         }
+        fn grid(size: u8, bytes: &mut &[u8]) -> Option<Grid> {
+            let [reckoning] = take(bytes)?;
+            let reckoning = *Reckoning::ALL.get(reckoning as usize)?;
+            let row = u32::from_le_bytes(take(bytes)?);
+            let plane = u32::from_le_bytes(take(bytes)?);
+            Some(Grid { size, reckoning, row, plane })
+        }
         let [id] = take(bytes)?;
         let step = match id {
             1 => Step::Shuffle(take::<1>(bytes)?[0]),
@@ -108,10 +126,8 @@ impl Step {
                 Step::Split(element, count)
             }
             4 => {
-                let [size, float] = take(bytes)?;
-                let row = u32::from_le_bytes(take(bytes)?);
-                let plane = u32::from_le_bytes(take(bytes)?);
-                Step::Lorenzo(Grid { size, float: float == 1, row, plane })
+                let [size] = take(bytes)?;
+                Step::Lorenzo(grid(size, bytes)?)
             }
             5 => Step::Fpc(take::<1>(bytes)?[0]),
             6 => {
@@ -127,6 +143,10 @@ impl Step {
                 Step::Difference(Difference { way, size, float: float == 1 })
             }
             11 => Step::Repeats(take::<1>(bytes)?[0]),
+            13 => {
+                let [size] = take(bytes)?;
+                Step::News(size, grid(size & !repeats::THOROUGH, bytes)?)
+            }
             _ => return None,
         };
         Some(step).filter(|step| step.is_valid())
@@ -149,7 +169,8 @@ impl Codec for Step {
             }
             Step::Lorenzo(grid) => in_place(&|out| lorenzo::encode(raw, out, grid)),
             Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
-            Step::Repeats(size) => repeats::encode(raw, size),
+            Step::Repeats(size) => repeats::encode(raw, size, None),
+            Step::News(size, grid) => repeats::encode(raw, size, Some(grid)),
             Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
             Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
             Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
@@ -170,7 +191,8 @@ impl Codec for Step {
             }
             Step::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
             Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
-            Step::Repeats(size) => repeats::decode(encoded, raw, size)?,
+            Step::Repeats(size) => repeats::decode(encoded, raw, size, None)?,
+            Step::News(size, grid) => repeats::decode(encoded, raw, size, Some(grid))?,
             Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
             Step::Lz4 => general::lz4_decode(encoded, raw)?,
             Step::Zstd(_) => general::zstd_decode(encoded, raw)?,
@@ -178,6 +200,12 @@ impl Codec for Step {
         }
         Ok(())
     }
+}
+
+fn write_grid(grid: Grid, out: &mut Vec<u8>) {
+    out.push(grid.reckoning as u8);
+    out.extend(grid.row.to_le_bytes());
+    out.extend(grid.plane.to_le_bytes());
 }
 
 fn needs_before() -> Error {
@@ -266,14 +294,14 @@ impl Codec for Chain {
     /// The lengths between steps that change it come first, four bytes each, the last one first.
     fn encode(&self, raw: &[u8]) -> Result<Vec<u8>> {
         let Some((first, rest)) = self.0.split_first() else { return Ok(raw.to_vec()) };
-        let mut bytes = first.encode(raw)?;
+        let mut bytes = plain(|| first.encode(raw))?;
         let mut lengths = Vec::new();
         let mut before = first;
         for step in rest {
             if !before.keeps_length() {
                 lengths.push(bytes.len() as u32);
             }
-            bytes = step.encode(&bytes)?;
+            bytes = plain(|| step.encode(&bytes))?;
             before = step;
         }
         if lengths.is_empty() {
@@ -311,10 +339,10 @@ impl Codec for Chain {
         let mut between: Option<Scratch> = None;
         for (step, len) in rest.iter().zip(&given[1..]).rev() {
             let mut out = Scratch::new(*len)?;
-            step.decode(between.as_deref().unwrap_or(bytes), &mut out)?;
+            plain(|| step.decode(between.as_deref().unwrap_or(bytes), &mut out))?;
             between = Some(out);
         }
-        first.decode(between.as_deref().unwrap_or(bytes), raw)
+        plain(|| first.decode(between.as_deref().unwrap_or(bytes), raw))
     }
 }
 
@@ -326,12 +354,10 @@ impl fmt::Display for Step {
             Step::Shuffle(size) => write!(f, "shuffle {size}"),
             Step::BitShuffle(size) => write!(f, "bit shuffle {size}"),
             Step::Split(_, count) => write!(f, "split {count}"),
-            Step::Lorenzo(grid) => {
-                let axes = 1 + u8::from(grid.row > 1) + u8::from(grid.plane > grid.row);
-                write!(f, "predict {axes}-D")
-            }
+            Step::Lorenzo(grid) => write!(f, "predict {}-D", grid.axes()),
             Step::Fpc(_) => f.write_str("fpc"),
             Step::Repeats(_) => f.write_str("repeats"),
+            Step::News(_, grid) => write!(f, "repeats and predict {}-D", grid.axes()),
             Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
             Step::Lz4 => f.write_str("lz4"),
             Step::Zstd(level) => write!(f, "zstd {level}"),

@@ -4,12 +4,12 @@
 //! way. What chains cost is told by penalties, measured once: a slower chain has to be so much
 //! smaller.
 
+use super::Encoding;
 use super::chain::{Chain, Step};
 use super::difference::{Difference, Way};
-use super::lorenzo::Grid;
+use super::lorenzo::{self, Grid, Reckoning};
 use super::numbers::{Numbers, PREDICTED};
-use super::repeats::THOROUGH;
-use super::{Codec, Encoding};
+use super::repeats::{self, THOROUGH};
 use crate::array::{DType, Description};
 use crate::error::Result;
 use std::collections::HashMap;
@@ -70,6 +70,11 @@ impl Nature {
         Nature { dtype: description.dtype, record, row, plane }
     }
 
+    /// Whether values are predicted from rows or planes, which have to stay as they are for that.
+    pub(crate) fn has_rows(self) -> bool {
+        self.row > 0 && self.is_float()
+    }
+
     /// The size of one number; complex ones have two.
     fn number(self) -> u8 {
         match self.dtype {
@@ -93,15 +98,38 @@ impl Nature {
         }
     }
 
+    /// The same where the parts of records are not taken apart, for records on all axes: from the part
+    /// before and the record before, or from the same parts of neighbours.
+    fn grids_of_records(self) -> Vec<Grid> {
+        let (record, line) = (u32::from(self.stride()), self.grids()[0]);
+        let of = |row: u32, plane: u32| {
+            let plane = plane.checked_mul(record).filter(|plane| *plane > row).unwrap_or(0);
+            Grid { row, plane, ..line }
+        };
+        match (record, self.row) {
+            (1, 0) => vec![line],
+            (1, _) => vec![of(self.row, self.plane)],
+            (_, 0) => vec![of(record, 0)],
+            (_, row) => {
+                let farthest = self.plane.max(row);
+                let rows = row.checked_mul(record).unwrap_or(0);
+                vec![of(record, farthest), of(rows, self.plane)]
+            }
+        }
+    }
+
     /// The neighbours that a value may be predicted from: along one axis and along all.
     fn grids(self) -> Vec<Grid> {
-        let line = Grid { size: self.number(), float: self.is_float(), row: 0, plane: 0 };
+        let reckoning = match (self.is_float(), self.number()) {
+            (true, 4 | 8) => Reckoning::Floats,
+            (true, _) => Reckoning::Ordered,
+            (false, _) => Reckoning::Integers,
+        };
+        let line = Grid { size: self.number(), reckoning, row: 0, plane: 0 };
         let mut all = vec![line];
         if self.row > 1 {
-            all.push(Grid { row: self.row, ..line });
-        }
-        if self.plane > self.row {
-            all.push(Grid { row: self.row, plane: self.plane, ..line });
+            let plane = if self.plane > self.row { self.plane } else { 0 };
+            all.push(Grid { row: self.row, plane, ..line });
         }
         all
     }
@@ -112,8 +140,9 @@ impl Nature {
     }
 }
 
-/// Chains to be tried, each with what it has to be smaller by than those without.
-fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+/// Chains to be tried, each with what it has to be smaller by than those without; the grid predicts
+/// best of those that were found by looking.
+fn candidates(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, f64)> {
     let size = nature.number();
     let level = |balanced: u8, smallest: u8| if aim == Aim::Smallest { smallest } else { balanced };
     let shuffled = |behind: Step| match size {
@@ -128,7 +157,7 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![Step::Zstd(1)], 0.02),
         ]
         .into_iter()
-        .chain(repeats(nature, aim))
+        .chain(with_repeats(nature, aim, found))
         .collect();
     }
     let zstd = Step::Zstd(level(3, 19));
@@ -142,13 +171,14 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     all.push((vec![numbers], 0.005));
     let left = |grid: Grid| vec![Step::Lorenzo(grid), pco(Numbers::unsigned(size), PREDICTED)];
     let records = nature.split();
-    for grid in nature.grids() {
-        all.push((left(grid), 0.01));
-        all.push((vec![Step::Lorenzo(grid), Step::Shuffle(size.max(2)), zstd], 0.01));
-        if let Some(split) = records {
-            all.push(([vec![split], left(grid)].concat(), 0.01));
+    for grid in nature.grids().into_iter().chain(found.filter(|grid| grid.row > 0)) {
+        match records.filter(|_| grid.row > 0) {
+            Some(split) => all.push(([vec![split], left(grid)].concat(), 0.01)),
+            None => all.push((left(grid), 0.01)),
         }
     }
+    let line = Step::Lorenzo(nature.grids()[0]);
+    all.push((vec![line, Step::Shuffle(size.max(2)), zstd], 0.01));
     if let Some(split) = records {
         all.push((vec![split, numbers], 0.005));
         all.push(([vec![split], shuffled(zstd)].concat(), 0.005));
@@ -156,23 +186,26 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     if nature.is_float() && size >= 4 {
         all.push((vec![Step::Fpc(size), zstd], 0.01));
     }
-    all.extend(repeats(nature, aim));
+    all.extend(with_repeats(nature, aim, found));
     all
 }
 
 /// Chains that begin with taking out values that were there before.
-fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+fn with_repeats(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, f64)> {
     let size = nature.number();
     if !matches!(size, 2 | 4 | 8) {
         return Vec::new();
     }
-    let first = match aim {
-        Aim::Smallest => Step::Repeats(size | THOROUGH),
-        _ => Step::Repeats(size),
-    };
+    let effort = if aim == Aim::Smallest { size | THOROUGH } else { size };
+    let first = Step::Repeats(effort);
     let numbers = Numbers::of(nature.dtype);
     let line = nature.grids()[0];
-    match aim {
+    let left = |level: u8| Step::Pco(Numbers::unsigned(size), level | PREDICTED);
+    let grids = found.map_or_else(|| nature.grids_of_records(), |grid| vec![grid]);
+    let news = |level: u8, penalty: f64| {
+        grids.iter().map(move |grid| (vec![Step::News(effort, *grid), left(level)], penalty))
+    };
+    let plain = match aim {
         Aim::Smallest => vec![
             (vec![first, Step::Pco(numbers, 12)], 0.0),
             (vec![first, Step::Shuffle(size), Step::Zstd(19)], 0.0),
@@ -187,7 +220,13 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![first, Step::Pco(numbers, 8)], 0.01),
             (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
         ],
-    }
+    };
+    let predicted = match aim {
+        Aim::Smallest => news(12, 0.0).collect(),
+        Aim::Balanced => news(8, 0.01).collect(),
+        Aim::Fastest => Vec::new(),
+    };
+    plain.into_iter().chain(predicted).collect()
 }
 
 /// Chains that begin with the difference to the step before.
@@ -217,7 +256,7 @@ fn differences(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     ];
     // Where a field moves as a whole, its change is smooth as well.
     for grid in nature.grids() {
-        let grid = Grid { float: false, ..grid };
+        let grid = Grid { reckoning: Reckoning::Integers, ..grid };
         all.push((vec![by(Way::Subtract), Step::Lorenzo(grid), numbers], DIFFERENCE + 0.01));
     }
     if let Some(split) = nature.split() {
@@ -241,8 +280,10 @@ const FINALISTS: usize = 4;
 const CLOSE: f64 = 1.1;
 /// Of frames with repeats that are far apart, more is tried, by few candidates.
 const FAR_SAMPLE: usize = 1 << 20;
-/// Large frames have to be smaller by this in all.
-const LARGE_GAIN: f64 = 0.95;
+/// What share of its values have to repeat far apart for a kind to have large frames.
+const FAR_GAIN: f64 = 0.08;
+/// What a repeated value costs of what another one does.
+const REPEATED: f64 = 0.05;
 /// After so many frames the choice is tested again.
 const HOLDS: u32 = 256;
 /// A frame this much larger than the sample promised has the choice tested again.
@@ -257,8 +298,18 @@ const REST: u32 = 8;
 pub(crate) struct Chooser {
     encoding: Encoding,
     chosen: HashMap<Key, Choice>,
-    /// How many bytes the frames of a kind have, as far as it was tried.
-    lengths: HashMap<(String, Nature), usize>,
+    /// Whether the values of a kind repeat far apart, as far as it was looked at.
+    far: HashMap<(String, Nature), bool>,
+    /// What strips of a kind come to.
+    shares: HashMap<(String, Nature), Shares>,
+}
+
+/// Encoded bytes for each byte, of whole strips and of what is left of them.
+struct Shares {
+    of_whole: f64,
+    of_left: f64,
+    /// How often they are used until they are tried again.
+    left: u32,
 }
 
 /// The name of variables that are like each other, what they are, and whether the bytes before are at
@@ -281,7 +332,7 @@ pub(crate) type Beside<'f> = (&'f [u8], Option<&'f [u8]>);
 
 impl Chooser {
     pub(crate) fn new(encoding: Encoding) -> Self {
-        Chooser { encoding, chosen: HashMap::new(), lengths: HashMap::new() }
+        Chooser { encoding, chosen: HashMap::new(), far: HashMap::new(), shares: HashMap::new() }
     }
 
     /// Whether the bytes before may serve variables that are like this one; asked once a checkpoint.
@@ -298,43 +349,63 @@ impl Chooser {
         }
     }
 
-    /// How many bytes the frames of a kind should have, which begins with these: so many as usual,
-    /// unless values repeat so far apart that large frames gain by it. Without bytes that is known.
-    pub(crate) fn frame_len(
+    /// Looks at bytes of a kind, so many as usual frames hold, whether large frames would gain by values
+    /// that repeat far apart.
+    pub(crate) fn look_far(&mut self, like: &str, nature: Nature, bytes: &[u8], usual: usize) {
+        let size = nature.number() as usize;
+        let best = matches!(self.encoding, Encoding::Best(_));
+        let key = (like.to_string(), nature);
+        if !best || !matches!(size, 4 | 8) || bytes.len() < 2 * usual || self.far.contains_key(&key)
+        {
+            return;
+        }
+        if self.far.len() >= MAX_KINDS {
+            self.far.clear();
+        }
+        let pays = repeats::between(bytes.chunks(usual), size) > FAR_GAIN;
+        self.far.insert(key, pays);
+    }
+
+    /// How many bytes the frames of a kind should have, of which it may be known that values repeat far
+    /// apart.
+    pub(crate) fn frame_len(&self, like: &str, nature: Nature, far: bool, usual: usize) -> usize {
+        let far = far || self.far.get(&(like.to_string(), nature)) == Some(&true);
+        match self.encoding {
+            Encoding::Best(Aim::Smallest) if far => 128 * usual,
+            Encoding::Best(_) if far => 32 * usual,
+            _ => usual,
+        }
+    }
+
+    /// Whether it is better to encode a strip of a variable as a whole than what is left of it, so
+    /// many bytes, without what is stored already: what is left has lost its rows and planes. So many
+    /// bytes of the rest are near enough to be found as repeats, if the kind has large frames.
+    pub(crate) fn keeps_whole(
         &mut self,
         like: &str,
         nature: Nature,
-        bytes: Option<&[u8]>,
-        usual: usize,
-    ) -> Result<usize> {
-        let size = nature.number();
-        let large = match self.encoding {
-            Encoding::Best(Aim::Smallest) => 128 * usual,
-            Encoding::Best(_) => 32 * usual,
-            _ => return Ok(usual),
-        };
-        let Some(bytes) = bytes else { return Ok(large) };
+        whole: &[u8],
+        (len, near): (usize, usize),
+        left: impl FnOnce() -> Vec<u8>,
+    ) -> Result<bool> {
         let key = (like.to_string(), nature);
-        if let Some(len) = self.lengths.get(&key) {
-            return Ok(*len);
+        let near = if self.far.get(&key) == Some(&true) { near } else { 0 };
+        let best = matches!(self.encoding, Encoding::Best(_));
+        if !best || len == whole.len() || 2 * (len + near) < whole.len() || len < FIRST_SAMPLE {
+            return Ok(false);
         }
-        if !matches!(size, 4 | 8) || bytes.len() < 4 * usual {
-            return Ok(usual);
+        if self.shares.get(&key).is_none_or(|shares| shares.left == 0) {
+            let (whole, left) = (rough_share(nature, whole)?, rough_share(nature, &left())?);
+            if self.shares.len() >= MAX_KINDS {
+                self.shares.clear();
+            }
+            self.shares.insert(key.clone(), Shares { of_whole: whole, of_left: left, left: HOLDS });
         }
-        let bytes = &bytes[..bytes.len().min(16 * usual)];
-        let chain = Chain::new(&[Step::Repeats(size), Step::Shuffle(size), Step::Zstd(1)])?;
-        let mut apart = 0;
-        for frame in bytes.chunks(usual) {
-            apart += chain.encode(frame)?.len();
-        }
-        let together = chain.encode(bytes)?.len();
-        let pays = (together as f64) < LARGE_GAIN * apart as f64;
-        if self.lengths.len() >= MAX_KINDS {
-            self.lengths.clear();
-        }
-        let len = if pays { large } else { usual };
-        self.lengths.insert(key, len);
-        Ok(len)
+        Ok(self.shares.get_mut(&key).is_some_and(|shares| {
+            shares.left -= 1;
+            let new = (whole.len() - near) as f64 + REPEATED * near as f64;
+            shares.of_whole * new < shares.of_left * len as f64
+        }))
     }
 
     /// The chain for frames of variables that are like this one.
@@ -350,11 +421,12 @@ impl Chooser {
             choice.left = choice.left.saturating_sub(frames.len() as u32);
             return Ok(choice.chain.clone());
         }
-        let far = frames.iter().any(|(frame, _)| frame.len() > FAR_SAMPLE);
+        let far = self.far.get(&(like.to_string(), nature)) == Some(&true)
+            || frames.iter().any(|(frame, _)| frame.len() > FAR_SAMPLE);
         let mut candidates = match self.chosen.get(&(like.to_string(), nature, false)) {
             Some(plain) if beside => vec![(plain.chain.steps().to_vec(), 0.0)],
-            _ if far => repeats(nature, aim),
-            _ => candidates(nature, aim),
+            _ if far => with_repeats(nature, aim, found(nature, aim, frames)),
+            _ => candidates(nature, aim, found(nature, aim, frames)),
         };
         if beside {
             let mut differences = differences(nature, aim);
@@ -371,12 +443,17 @@ impl Chooser {
         let len = match (far, aim) {
             (true, Aim::Smallest) => bytes,
             (true, _) if beside => bytes,
-            (true, _) => FAR_SAMPLE,
+            (true, _) => FAR_SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
             _ => SAMPLE.min(bytes / 32 + FIRST_SAMPLE),
         };
         if candidates.len() > FINALISTS {
-            let first = FIRST_SAMPLE.min(bytes / 64 + FIRST_SAMPLE / 4);
-            let ranked = ranked(&candidates, &sample(nature, frames, first))?;
+            // A few planes have to be there for what they predict to show.
+            let planes = 4 * nature.plane as usize * nature.number() as usize;
+            let planes = (planes * nature.stride() as usize).min(bytes / 16);
+            let first = FIRST_SAMPLE.min(bytes / 64 + FIRST_SAMPLE / 4).max(planes).min(SAMPLE);
+            let mut samples = sample(nature, frames, first);
+            samples.truncate(if first > FIRST_SAMPLE { 1 } else { SAMPLES });
+            let ranked = ranked(&candidates, &samples)?;
             let near = ranked.first().map_or(0.0, |(cost, _)| CLOSE * cost);
             let finalists = ranked.into_iter().take_while(|(cost, _)| *cost <= near);
             candidates = finalists.take(FINALISTS).map(|(_, at)| candidates[at].clone()).collect();
@@ -405,6 +482,32 @@ impl Chooser {
             choice.left = choice.left.min(1);
         }
     }
+}
+
+/// The grid that predicts values of which no shape is known.
+fn found(nature: Nature, aim: Aim, frames: &[Beside]) -> Option<Grid> {
+    let flat = nature.is_float() && matches!(nature.number(), 4 | 8) && nature.row == 0;
+    if !flat || nature.stride() > 1 || aim == Aim::Fastest {
+        return None;
+    }
+    let (part, _) = *sample(nature, frames, FAR_SAMPLE).last()?;
+    Some(lorenzo::found(part, nature.number()))
+}
+
+/// What chains that look along few or many axes make of bytes, for each byte.
+fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
+    let size = nature.number();
+    let mut tried = vec![Vec::new()];
+    if let (4 | 8, Some(grid)) = (size, nature.grids_of_records().first()) {
+        tried.push(vec![Step::News(size, *grid)]);
+    }
+    let sample = sample(nature, &[(bytes, None)], SAMPLE);
+    let mut least = f64::MAX;
+    for steps in tried {
+        let behind = vec![Step::Shuffle(size.max(2)), Step::Zstd(1)];
+        least = least.min(share(&Chain::new(&[steps, behind].concat())?, &sample)?);
+    }
+    Ok(least)
 }
 
 /// Parts of the first frame and of one in the middle.

@@ -2,23 +2,95 @@
 //! (Lindstrom and Isenburg 2006): the value at a corner of a small cube follows from the other corners
 //! if the field is smooth there.
 //!
-//! All of it is integer arithmetic on an order-preserving map of the values, so it is exact; what
-//! is left is folded (0, −1, 1, −2 become 0, 1, 2, 3) and coded by the steps behind. Rows need not
-//! begin where the bytes do: where a row ends the prediction is merely worse.
+//! Floating-point numbers are predicted by their own arithmetic, which IEEE 754 makes the same
+//! everywhere, and what is left is the difference of order-preserving maps of both to integers, so it
+//! is exact. It is folded (0, −1, 1, −2 become 0, 1, 2, 3) and coded by the steps behind. Rows need not
+//! begin where the bytes do: where a row ends the prediction is merely worse. A row of one value makes
+//! two dimensions of one: the line goes on as it did.
 
 use super::word::Word;
+
+/// How values are reckoned with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reckoning {
+    /// As integers.
+    Integers,
+    /// As floating-point numbers, predicted as the integers in the same order.
+    Ordered,
+    /// As floating-point numbers of 4 or 8 bytes.
+    Floats,
+}
+
+impl Reckoning {
+    pub(super) const ALL: [Reckoning; 3] =
+        [Reckoning::Integers, Reckoning::Ordered, Reckoning::Floats];
+}
 
 /// How values lie, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Grid {
     /// Bytes of a value: 1, 2, 4 or 8.
     pub size: u8,
-    /// Whether they are floating-point numbers.
-    pub float: bool,
+    /// How they are reckoned with.
+    pub reckoning: Reckoning,
     /// Values of a row; 0 if there is one axis only.
     pub row: u32,
     /// Values of a plane; 0 if there are two axes at most.
     pub plane: u32,
+}
+
+impl Grid {
+    pub(super) fn is_valid(self) -> bool {
+        match self.reckoning {
+            Reckoning::Floats => matches!(self.size, 4 | 8),
+            _ => matches!(self.size, 1 | 2 | 4 | 8),
+        }
+    }
+
+    /// The axes that a prediction looks along.
+    pub(super) fn axes(self) -> usize {
+        1 + usize::from(self.row > 0) + usize::from(self.row > 0 && self.plane > self.row)
+    }
+}
+
+/// The longest row that is looked for, and at how many places.
+const LONGEST: usize = 1024;
+const PLACES: usize = 512;
+/// How many bits of a value a row has to save.
+const GAIN: f64 = 0.25;
+
+/// The grid that predicts floating-point numbers best of which no shape is known: those before, the
+/// line as it went on, or a row that is found by trying.
+pub(super) fn found(raw: &[u8], size: u8) -> Grid {
+    match size {
+        4 => found_among::<u32>(raw, size),
+        _ => found_among::<u64>(raw, size),
+    }
+}
+
+fn found_among<W: Word>(raw: &[u8], size: u8) -> Grid {
+    let words: Vec<W> = raw.chunks_exact(W::BYTES).map(W::read).collect();
+    let longest = LONGEST.min(words.len() / 4);
+    let first = longest + 1;
+    let step = (words.len().saturating_sub(first) / PLACES).max(1);
+    // Where nothing changes, every prediction is right.
+    let changes = |at: &usize| words[*at].xor(words[*at - 1]).bits() > 0;
+    let places: Vec<usize> = (first..words.len()).step_by(step).filter(changes).collect();
+    let bits = |row: usize| -> f64 {
+        let corners = if row == 0 { Corners::Line } else { Corners::Row(row) };
+        let left = |at: &usize| {
+            AsFloats::left(words[*at], AsFloats::foretold(|at| words[at], *at, corners)).bits()
+        };
+        places.iter().map(|at| f64::from(left(at))).sum::<f64>() / places.len().max(1) as f64
+    };
+    let mut best = (bits(0), 0);
+    for row in 1..=longest {
+        let bits = bits(row);
+        if bits < best.0 - if best.1 == 0 { GAIN } else { 0.0 } {
+            best = (bits, row);
+        }
+    }
+    Grid { size, reckoning: Reckoning::Floats, row: best.1 as u32, plane: 0 }
 }
 
 pub(super) fn encode(raw: &[u8], out: &mut [u8], grid: Grid) {
@@ -42,8 +114,27 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8], grid: Grid) {
 fn residuals<W: Word>(raw: &[u8], out: &mut [u8], grid: Grid) {
     let whole = raw.len() / W::BYTES * W::BYTES;
     out[whole..].copy_from_slice(&raw[whole..]);
-    let load = |raw: &[u8]| if grid.float { W::read(raw).ordered() } else { W::read(raw) };
-    let words: Vec<W> = raw[..whole].chunks_exact(W::BYTES).map(load).collect();
+    let (raw, out) = (&raw[..whole], &mut out[..whole]);
+    match grid.reckoning {
+        Reckoning::Integers => taken_off::<W, AsIntegers>(raw, out, grid),
+        Reckoning::Ordered => taken_off::<W, AsOrdered>(raw, out, grid),
+        Reckoning::Floats => taken_off::<W, AsFloats>(raw, out, grid),
+    }
+}
+
+fn values<W: Word>(encoded: &[u8], out: &mut [u8], grid: Grid) {
+    let whole = encoded.len() / W::BYTES * W::BYTES;
+    out[whole..].copy_from_slice(&encoded[whole..]);
+    let (encoded, out) = (&encoded[..whole], &mut out[..whole]);
+    match grid.reckoning {
+        Reckoning::Integers => put_back::<W, AsIntegers>(encoded, out, grid),
+        Reckoning::Ordered => put_back::<W, AsOrdered>(encoded, out, grid),
+        Reckoning::Floats => put_back::<W, AsFloats>(encoded, out, grid),
+    }
+}
+
+fn taken_off<W: Word, A: Arithmetic>(raw: &[u8], out: &mut [u8], grid: Grid) {
+    let words: Vec<W> = raw.chunks_exact(W::BYTES).map(|raw| A::held(W::read(raw))).collect();
     let mut from = 0;
     // Behind the first row and plane every neighbour is there, and no step asks for it.
     for (border, corners) in borders(grid, words.len()) {
@@ -51,33 +142,30 @@ fn residuals<W: Word>(raw: &[u8], out: &mut [u8], grid: Grid) {
             out[from * W::BYTES..border * W::BYTES].chunks_exact_mut(W::BYTES).enumerate()
         {
             let at = from + at;
-            words[at].sub(predicted(&words, at, corners)).fold().put(out);
+            A::left(words[at], A::foretold(|at| words[at], at, corners)).put(out);
         }
         from = border;
     }
 }
 
-fn values<W: Word>(encoded: &[u8], out: &mut [u8], grid: Grid) {
-    let whole = encoded.len() / W::BYTES * W::BYTES;
-    out[whole..].copy_from_slice(&encoded[whole..]);
-    let count = whole / W::BYTES;
-    let mut words = vec![W::default(); count];
+fn put_back<W: Word, A: Arithmetic>(encoded: &[u8], out: &mut [u8], grid: Grid) {
+    let mut words = vec![W::default(); encoded.len() / W::BYTES];
     let mut from = 0;
-    for (border, corners) in borders(grid, count) {
+    for (border, corners) in borders(grid, words.len()) {
         for at in from..border {
-            let residual = W::read(&encoded[at * W::BYTES..(at + 1) * W::BYTES]).unfold();
-            words[at] = residual.add(predicted(&words, at, corners));
+            let left = W::read(&encoded[at * W::BYTES..(at + 1) * W::BYTES]);
+            words[at] = A::value(left, A::foretold(|at| words[at], at, corners));
         }
         from = border;
     }
-    for (word, out) in words.iter().zip(out[..whole].chunks_exact_mut(W::BYTES)) {
-        if grid.float { word.unordered() } else { *word }.put(out);
+    for (word, out) in words.iter().zip(out.chunks_exact_mut(W::BYTES)) {
+        A::written(*word).put(out);
     }
 }
 
 /// How far back the neighbours lie that a value is predicted from.
 #[derive(Clone, Copy)]
-enum Corners {
+pub(super) enum Corners {
     None,
     Line,
     Row(usize),
@@ -85,33 +173,131 @@ enum Corners {
 }
 
 /// Up to where which neighbours are there.
-fn borders(grid: Grid, count: usize) -> impl Iterator<Item = (usize, Corners)> {
+pub(super) fn borders(grid: Grid, count: usize) -> [(usize, Corners); 4] {
     let (row, plane) = (grid.row as usize, grid.plane as usize);
-    let (flat, deep) = (row > 1, row > 1 && plane > row);
-    let first_row = if flat { row + 1 } else { count };
-    let first_plane = if deep { plane + row + 1 } else { count };
+    let first_row = if grid.axes() > 1 { row + 1 } else { count };
+    let first_plane = if grid.axes() > 2 { plane + row + 1 } else { count };
     [
-        (1, Corners::None),
-        (first_row, Corners::Line),
-        (first_plane, Corners::Row(row)),
+        (1.min(count), Corners::None),
+        (first_row.min(count), Corners::Line),
+        (first_plane.min(count), Corners::Row(row)),
         (count, Corners::Plane(row, plane)),
     ]
-    .into_iter()
-    .map(move |(border, corners)| (border.min(count), corners))
 }
 
-#[inline(always)]
-fn predicted<W: Word>(words: &[W], at: usize, corners: Corners) -> W {
-    match corners {
-        Corners::None => W::default(),
-        Corners::Line => words[at - 1],
-        Corners::Row(row) => words[at - 1].add(words[at - row]).sub(words[at - row - 1]),
-        Corners::Plane(row, plane) => words[at - 1]
-            .add(words[at - row])
-            .add(words[at - plane])
-            .add(words[at - plane - row - 1])
-            .sub(words[at - row - 1])
-            .sub(words[at - plane - 1])
-            .sub(words[at - plane - row]),
+/// How values are predicted, and what is left of them.
+pub(super) trait Arithmetic {
+    /// A word of the bytes as it is reckoned with, and back.
+    fn held<W: Word>(word: W) -> W;
+    fn written<W: Word>(word: W) -> W;
+    fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W;
+    /// What a prediction leaves of a held word, and back.
+    fn left<W: Word>(held: W, foretold: W) -> W;
+    fn value<W: Word>(left: W, foretold: W) -> W;
+}
+
+pub(super) struct AsIntegers;
+pub(super) struct AsOrdered;
+pub(super) struct AsFloats;
+
+impl Arithmetic for AsIntegers {
+    #[inline(always)]
+    fn held<W: Word>(word: W) -> W {
+        word
+    }
+
+    #[inline(always)]
+    fn written<W: Word>(word: W) -> W {
+        word
+    }
+
+    #[inline(always)]
+    fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W {
+        match corners {
+            Corners::None => W::default(),
+            Corners::Line => held(at - 1),
+            Corners::Row(row) => held(at - 1).add(held(at - row)).sub(held(at - row - 1)),
+            Corners::Plane(row, plane) => held(at - 1)
+                .add(held(at - row))
+                .add(held(at - plane))
+                .add(held(at - plane - row - 1))
+                .sub(held(at - row - 1))
+                .sub(held(at - plane - 1))
+                .sub(held(at - plane - row)),
+        }
+    }
+
+    #[inline(always)]
+    fn left<W: Word>(held: W, foretold: W) -> W {
+        held.sub(foretold).fold()
+    }
+
+    #[inline(always)]
+    fn value<W: Word>(left: W, foretold: W) -> W {
+        left.unfold().add(foretold)
+    }
+}
+
+impl Arithmetic for AsOrdered {
+    #[inline(always)]
+    fn held<W: Word>(word: W) -> W {
+        word.ordered()
+    }
+
+    #[inline(always)]
+    fn written<W: Word>(word: W) -> W {
+        word.unordered()
+    }
+
+    #[inline(always)]
+    fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W {
+        AsIntegers::foretold(held, at, corners)
+    }
+
+    #[inline(always)]
+    fn left<W: Word>(held: W, foretold: W) -> W {
+        AsIntegers::left(held, foretold)
+    }
+
+    #[inline(always)]
+    fn value<W: Word>(left: W, foretold: W) -> W {
+        AsIntegers::value(left, foretold)
+    }
+}
+
+impl Arithmetic for AsFloats {
+    #[inline(always)]
+    fn held<W: Word>(word: W) -> W {
+        word
+    }
+
+    #[inline(always)]
+    fn written<W: Word>(word: W) -> W {
+        word
+    }
+
+    #[inline(always)]
+    fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W {
+        match corners {
+            Corners::None => W::default(),
+            Corners::Line => held(at - 1),
+            Corners::Row(row) => {
+                W::float_sum(&[held(at - 1), held(at - row)], &[held(at - row - 1)])
+            }
+            Corners::Plane(row, plane) => W::float_sum(
+                &[held(at - 1), held(at - row), held(at - plane), held(at - plane - row - 1)],
+                &[held(at - row - 1), held(at - plane - 1), held(at - plane - row)],
+            ),
+        }
+    }
+
+    #[inline(always)]
+    fn left<W: Word>(held: W, foretold: W) -> W {
+        held.ordered().sub(foretold.ordered()).fold()
+    }
+
+    #[inline(always)]
+    fn value<W: Word>(left: W, foretold: W) -> W {
+        left.unfold().add(foretold.ordered()).unordered()
     }
 }

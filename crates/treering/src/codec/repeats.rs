@@ -7,16 +7,26 @@
 //! others come first, how many repeat, how far back), which zstd codes, and the others stay behind one
 //! another as numbers.
 //!
+//! The others may be predicted from all values before them, those that were taken out included: behind
+//! this step they have lost their neighbours.
+//!
 //! Output: the length of the tokens (4 bytes), their encoded length (4 bytes), the encoded tokens,
-//! zeros up to a whole value, the other values, and what is left over behind the last whole value.
+//! zeros up to a whole value, the other values or what a prediction leaves of them, and what is left
+//! over behind the last whole value.
 
 use super::general;
+use super::lorenzo::{
+    Arithmetic, AsFloats, AsIntegers, AsOrdered, Corners, Grid, Reckoning, borders,
+};
+use super::word::Word;
 use crate::error::{Error, Result};
+use crate::memory::zeroed;
+use std::collections::HashMap;
 
 /// Bytes in front of the tokens.
 const HEAD: usize = 8;
 /// The most places of the table of values seen.
-const TABLE: usize = 1 << 19;
+const TABLE: usize = 1 << 20;
 /// The levels of zstd for tokens: in a hurry, and with time.
 const LEVELS: [i32; 2] = [3, 19];
 /// Sizes with this bit are those of values for which there is time.
@@ -31,14 +41,107 @@ fn least(size: usize) -> usize {
     }
 }
 
-pub(super) fn encode(raw: &[u8], size: u8) -> Result<Vec<u8>> {
+/// What becomes of values that were not there before.
+trait Others<const N: usize> {
+    /// Writes those from one place to another.
+    fn take(&self, values: &[[u8; N]], from: usize, to: usize, out: &mut Vec<u8>);
+    /// Puts some back; all values before them are there.
+    fn put_back(&self, others: &[[u8; N]], values: &mut [[u8; N]], from: usize);
+}
+
+/// They stay as they are.
+struct AsTheyAre;
+
+impl<const N: usize> Others<N> for AsTheyAre {
+    fn take(&self, values: &[[u8; N]], from: usize, to: usize, out: &mut Vec<u8>) {
+        out.extend_from_slice(values[from..to].as_flattened());
+    }
+
+    fn put_back(&self, others: &[[u8; N]], values: &mut [[u8; N]], from: usize) {
+        values[from..from + others.len()].copy_from_slice(others);
+    }
+}
+
+/// They are predicted.
+struct Predicted<W, A> {
+    borders: [(usize, Corners); 4],
+    kind: std::marker::PhantomData<(W, A)>,
+}
+
+impl<W, A> Predicted<W, A> {
+    fn new(grid: Grid, count: usize) -> Self {
+        Predicted { borders: borders(grid, count), kind: std::marker::PhantomData }
+    }
+
+    /// The parts of a range in which the same neighbours are there.
+    fn parts(&self, from: usize, to: usize) -> impl Iterator<Item = (usize, usize, Corners)> {
+        let mut start = from;
+        self.borders.into_iter().filter_map(move |(border, corners)| {
+            let part = (start, to.min(border).max(start), corners);
+            start = part.1;
+            (part.0 < part.1).then_some(part)
+        })
+    }
+}
+
+impl<const N: usize, W: Word, A: Arithmetic> Others<N> for Predicted<W, A> {
+    fn take(&self, values: &[[u8; N]], from: usize, to: usize, out: &mut Vec<u8>) {
+        let held = |at: usize| A::held(W::read(&values[at]));
+        for (from, to, corners) in self.parts(from, to) {
+            for at in from..to {
+                let mut left = [0; N];
+                A::left(held(at), A::foretold(held, at, corners)).put(&mut left);
+                out.extend(left);
+            }
+        }
+    }
+
+    fn put_back(&self, others: &[[u8; N]], values: &mut [[u8; N]], first: usize) {
+        for (from, to, corners) in self.parts(first, first + others.len()) {
+            for at in from..to {
+                let held = |at: usize| A::held(W::read(&values[at]));
+                let left = W::read(&others[at - first]);
+                let value = A::value(left, A::foretold(held, at, corners));
+                A::written(value).put(&mut values[at]);
+            }
+        }
+    }
+}
+
+/// Runs something with the way in which a grid predicts, for values of N bytes.
+macro_rules! with_prediction {
+    ($grid:expr, $word:ty, $count:expr, |$others:ident| $work:expr) => {
+        match $grid.map(|grid: Grid| (grid, grid.reckoning)) {
+            None => {
+                let $others = &AsTheyAre;
+                $work
+            }
+            Some((grid, Reckoning::Integers)) => {
+                let $others = &Predicted::<$word, AsIntegers>::new(grid, $count);
+                $work
+            }
+            Some((grid, Reckoning::Ordered)) => {
+                let $others = &Predicted::<$word, AsOrdered>::new(grid, $count);
+                $work
+            }
+            Some((grid, Reckoning::Floats)) => {
+                let $others = &Predicted::<$word, AsFloats>::new(grid, $count);
+                $work
+            }
+        }
+    };
+}
+
+/// A grid, if there is one, has values of the same size.
+pub(super) fn encode(raw: &[u8], size: u8, grid: Option<Grid>) -> Result<Vec<u8>> {
     let level = LEVELS[usize::from(size & THOROUGH != 0)];
     let size = usize::from(size & !THOROUGH);
+    let count = raw.len() / size;
     let (tokens, others) = match size {
-        2 => find::<2>(raw),
-        4 => find::<4>(raw),
-        _ => find::<8>(raw),
-    };
+        2 => with_prediction!(grid, u16, count, |others| find::<2>(raw, others)),
+        4 => with_prediction!(grid, u32, count, |others| find::<4>(raw, others)),
+        _ => with_prediction!(grid, u64, count, |others| find::<8>(raw, others)),
+    }?;
     let encoded = general::zstd_encode(&tokens, level)?;
     let start = (HEAD + encoded.len()).next_multiple_of(size);
     let left = &raw[raw.len() / size * size..];
@@ -53,49 +156,76 @@ pub(super) fn encode(raw: &[u8], size: u8) -> Result<Vec<u8>> {
 }
 
 /// The tokens, and the values that are none.
-fn find<const N: usize>(raw: &[u8]) -> (Vec<u8>, Vec<u8>) {
+fn find<const N: usize>(raw: &[u8], kind: &impl Others<N>) -> Result<(Vec<u8>, Vec<u8>)> {
     let values = raw.as_chunks::<N>().0;
     let places = values.len().next_power_of_two().clamp(1 << 8, TABLE);
     let shift = 64 - places.trailing_zeros();
-    let mut table = vec![u32::MAX; places];
+    // One more than the place where a value was seen last.
+    let mut table: Vec<u32> = zeroed(places as u64)?;
     let (mut counts, mut ways) = (Vec::new(), Vec::new());
     let mut others = Vec::new();
     let (mut at, mut from, mut last) = (0, 0, 1);
     while at < values.len() {
         let slot = &mut table[place(&values[at], shift)];
-        let seen = *slot as usize;
-        *slot = at as u32;
+        let seen = (*slot as usize).checked_sub(1);
+        *slot = at as u32 + 1;
         let length = |back: usize| {
             let same = values[at..].iter().zip(&values[at - back..]);
             same.take_while(|(a, b)| a == b).count()
         };
         // The way of the token before costs least, and often goes on.
         let again = if last <= at { length(last) } else { 0 };
-        let found = match seen < at && values[seen] == values[at] {
-            true => length(at - seen),
-            false => 0,
+        let found = match seen.filter(|seen| values[*seen] == values[at]) {
+            Some(seen) => (length(at - seen), at - seen),
+            None => (0, 0),
         };
-        let (len, back) = match found > again + 1 {
-            true => (found, at - seen),
+        let (len, back) = match found.0 > again + usize::from(again > 0) {
+            true => found,
             false => (again, last),
         };
         if len < least(N) {
             at += 1;
             continue;
         }
-        others.extend_from_slice(values[from..at].as_flattened());
+        kind.take(values, from, at, &mut others);
         number(&mut counts, at - from);
         number(&mut counts, len - least(N));
         number(&mut ways, if back == last { 0 } else { back });
         for (past, value) in values[at..at + len].iter().enumerate().skip(1) {
-            table[place(value, shift)] = (at + past) as u32;
+            table[place(value, shift)] = (at + past) as u32 + 1;
         }
         (at, last) = (at + len, back);
         from = at;
     }
-    others.extend_from_slice(values[from..].as_flattened());
+    kind.take(values, from, values.len(), &mut others);
     counts.extend(ways);
-    (counts, others)
+    Ok((counts, others))
+}
+
+/// How many of the different values of a part were in another part before it: what looking for repeats
+/// in all parts together may gain over looking in each. One value of sixteen is looked at, chosen by
+/// what it is.
+pub(crate) fn between<'p>(parts: impl Iterator<Item = &'p [u8]>, size: usize) -> f64 {
+    let mut seen: HashMap<u64, usize> = HashMap::new();
+    let (mut repeated, mut all) = (0u64, 0u64);
+    for (number, part) in parts.enumerate() {
+        for value in part.chunks_exact(size) {
+            let mut word = [0; 8];
+            word[..size.min(8)].copy_from_slice(&value[..size.min(8)]);
+            let mixed = u64::from_le_bytes(word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            if mixed >> 60 != 0 {
+                continue;
+            }
+            match seen.insert(mixed, number) {
+                Some(before) if before == number => {}
+                before => {
+                    repeated += u64::from(before.is_some());
+                    all += 1;
+                }
+            }
+        }
+    }
+    repeated as f64 / all.max(1) as f64
 }
 
 /// Where a value stands in the table.
@@ -128,7 +258,7 @@ fn take_number(bytes: &[u8], at: &mut usize) -> Option<usize> {
     None
 }
 
-pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8) -> Result<()> {
+pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8, grid: Option<Grid>) -> Result<()> {
     let size = usize::from(size & !THOROUGH);
     let bad = || Error::damaged("a frame of repeats does not decode");
     let word = |at: usize| {
@@ -144,15 +274,21 @@ pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8) -> Result<()> {
     let packed = encoded.get(HEAD..HEAD + len).ok_or_else(bad)?;
     general::zstd_decode(packed, &mut tokens)?;
     let others = encoded.get((HEAD + len).next_multiple_of(size)..).ok_or_else(bad)?;
+    let (tokens, count) = (&tokens[..], raw.len() / size);
     let filled = match size {
-        2 => put_back::<2>(&tokens, others, raw),
-        4 => put_back::<4>(&tokens, others, raw),
-        _ => put_back::<8>(&tokens, others, raw),
+        2 => with_prediction!(grid, u16, count, |kind| put_back::<2>(tokens, others, raw, kind)),
+        4 => with_prediction!(grid, u32, count, |kind| put_back::<4>(tokens, others, raw, kind)),
+        _ => with_prediction!(grid, u64, count, |kind| put_back::<8>(tokens, others, raw, kind)),
     };
     filled.ok_or_else(bad)
 }
 
-fn put_back<const N: usize>(tokens: &[u8], others: &[u8], raw: &mut [u8]) -> Option<()> {
+fn put_back<const N: usize>(
+    tokens: &[u8],
+    others: &[u8],
+    raw: &mut [u8],
+    kind: &impl Others<N>,
+) -> Option<()> {
     let (others, left) = others.as_chunks::<N>();
     let (values, rest) = raw.as_chunks_mut::<N>();
     if left.len() != rest.len() {
@@ -169,7 +305,10 @@ fn put_back<const N: usize>(tokens: &[u8], others: &[u8], raw: &mut [u8]) -> Opt
             0 => last,
             back => back,
         };
-        values.get_mut(at..at + count)?.copy_from_slice(others.get(taken..taken + count)?);
+        if at + count > values.len() {
+            return None;
+        }
+        kind.put_back(others.get(taken..taken + count)?, values, at);
         (at, taken) = (at + count, taken + count);
         let from = at.checked_sub(last)?;
         if at + len > values.len() {
@@ -181,8 +320,8 @@ fn put_back<const N: usize>(tokens: &[u8], others: &[u8], raw: &mut [u8]) -> Opt
         at += len;
     }
     (way == tokens.len()).then_some(())?;
-    let (end, rest) = (values.get_mut(at..)?, others.get(taken..)?);
-    (end.len() == rest.len()).then(|| end.copy_from_slice(rest))
+    let rest = others.get(taken..)?;
+    (at + rest.len() == values.len()).then(|| kind.put_back(rest, values, at))
 }
 
 /// Every token has two counts and one way, so the ways begin behind two thirds of the numbers.

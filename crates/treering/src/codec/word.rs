@@ -8,15 +8,20 @@ pub(super) trait Word: Copy + Default {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
+    /// How many bits it takes without leading zeros.
+    fn bits(self) -> u32;
     fn fold(self) -> Self;
     fn unfold(self) -> Self;
     /// Such that greater numbers have greater words.
     fn ordered(self) -> Self;
     fn unordered(self) -> Self;
+    /// The sum of floating-point numbers less others, in their order; the first of them if that is
+    /// no number. Words that are none have no such sum.
+    fn float_sum(plus: &[Self], minus: &[Self]) -> Self;
 }
 
 macro_rules! word {
-    ($word:ty, $signed:ty) => {
+    ($word:ty, $signed:ty, $float_sum:expr) => {
         impl Word for $word {
             const BYTES: usize = size_of::<$word>();
             #[inline(always)]
@@ -42,6 +47,10 @@ macro_rules! word {
                 self ^ other
             }
             #[inline(always)]
+            fn bits(self) -> u32 {
+                <$word>::BITS - self.leading_zeros()
+            }
+            #[inline(always)]
             fn fold(self) -> Self {
                 (self << 1) ^ (self as $signed >> (<$word>::BITS - 1)) as $word
             }
@@ -59,11 +68,29 @@ macro_rules! word {
                 let positive = (self as $signed >> (<$word>::BITS - 1)) as $word;
                 self ^ (!positive | 1 << (<$word>::BITS - 1))
             }
+            #[inline(always)]
+            fn float_sum(plus: &[Self], minus: &[Self]) -> Self {
+                $float_sum(plus, minus)
+            }
         }
     };
 }
 
-word!(u8, i8);
-word!(u16, i16);
-word!(u32, i32);
-word!(u64, i64);
+macro_rules! float_sum {
+    ($float:ty) => {
+        |plus: &[_], minus: &[_]| {
+            let (first, rest) = (plus[0], &plus[1..]);
+            let sum = rest
+                .iter()
+                .fold(<$float>::from_bits(first), |sum, word| sum + <$float>::from_bits(*word));
+            let sum = minus.iter().fold(sum, |sum, word| sum - <$float>::from_bits(*word));
+            // What is no number has no bits of its own on every machine.
+            if sum.is_finite() { sum.to_bits() } else { first }
+        }
+    };
+}
+
+word!(u8, i8, |plus: &[u8], _: &[u8]| plus[0]);
+word!(u16, i16, |plus: &[u16], _: &[u16]| plus[0]);
+word!(u32, i32, float_sum!(f32));
+word!(u64, i64, float_sum!(f64));

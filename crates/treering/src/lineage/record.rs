@@ -51,6 +51,12 @@ impl Record {
         }
     }
 
+    /// The place where these bytes are stored already.
+    pub(crate) fn find(&self, digest: &Digest) -> Option<Place> {
+        let shard = &self.shards[(digest.0[1] % SHARDS as u64) as usize];
+        shard.get(digest).map(|place| Place::from_packed(*place))
+    }
+
     /// Forgets everything and gives the memory back.
     pub fn clear(&mut self) {
         self.shards.iter_mut().for_each(|s| *s = HashMap::default());

@@ -4,7 +4,8 @@
 //! out through a function as encoded frames. A pack holds the new bytes of all its variables one
 //! after another, cut into frames that are encoded and checked one by one. A frame holds bytes of one
 //! kind (of variables that are like each other), so that it is encoded as what it is; little of
-//! several kinds shares a frame. Where the state before is at hand and it pays, a frame holds the
+//! several kinds shares a frame. Leaving out the chunks that are stored already takes the others out of
+//! their rows and planes; where values are better predicted from these, a strip stays whole. Where the state before is at hand and it pays, a frame holds the
 //! difference to it instead. What lasts from one checkpoint to the next (the record, the trees,
 //! what was learned) is in [`Keeper`]; what belongs to one pack is in [`Packer`].
 
@@ -28,7 +29,7 @@ const SMALL: u64 = 16 << 10;
 /// Less than this of one kind may share a frame with other kinds.
 const LITTLE: usize = FRAME / 4;
 
-/// Changed chunks of a strip of one variable, copied from the program.
+/// A strip of one variable, copied from the program: its changed chunks, or all of it.
 pub(crate) struct Strip {
     /// The variable's position in the checkpoint.
     pub(crate) variable: usize,
@@ -40,6 +41,40 @@ pub(crate) struct Strip {
     pub(crate) hashed: bool,
     /// Where its bytes begin in the batch.
     pub(crate) offset: usize,
+    /// How many bytes the whole strip has, if all of it is in the batch.
+    pub(crate) whole: Option<usize>,
+}
+
+/// Some chunks of a strip: the first, how many, and where their bytes are in the batch.
+struct Chunks {
+    first: u64,
+    count: u64,
+    bytes: Range<usize>,
+}
+
+impl Strip {
+    /// The bytes that are in the batch.
+    fn bytes<'b>(&self, batch: &'b [u8]) -> &'b [u8] {
+        &batch[self.offset..][..self.whole.unwrap_or(self.changed.bytes)]
+    }
+
+    /// The changed chunks, one by one or, where nothing is looked up, run by run.
+    fn pieces(&self, chunk: usize, one_by_one: bool) -> impl Iterator<Item = Chunks> {
+        let end = self.offset + self.whole.unwrap_or(self.changed.bytes);
+        let mut next = self.offset;
+        let runs = self.changed.runs.iter().flat_map(move |&(start, count)| {
+            let step = if one_by_one { 1 } else { count };
+            (start..start + count).step_by(step as usize).map(move |at| (at, step))
+        });
+        runs.map(move |(at, count)| {
+            let from = match self.whole {
+                Some(_) => self.offset + at as usize * chunk,
+                None => next,
+            };
+            next = end.min(from + count as usize * chunk);
+            Chunks { first: self.first + u64::from(at), count: count.into(), bytes: from..next }
+        })
+    }
 }
 
 /// Rank and name of a variable.

@@ -1,13 +1,14 @@
 //! Building one pack.
 
-use super::{Before, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
+use super::{Before, Chunks, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
 use crate::codec::{Chain, Nature};
 use crate::error::Result;
 use crate::format::{Footer, Frame, HEADER_BYTES, PackName, RAW, Run, Seal, Stats, VariableDelta};
-use crate::lineage::{Changed, ChunkSize, Method, Place, Regions};
+use crate::lineage::{ChunkSize, Method, Place, Regions};
 use crate::merkle::{Digest, Hasher, boughs_of, checksum};
 use rayon::prelude::*;
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::Range;
 
 /// What a pack is made by.
@@ -29,6 +30,8 @@ pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + Send + 'a;
 /// A pack that is being built.
 pub(crate) struct Packer<'a> {
     plan: Plan,
+    /// For each variable, the first of those next to it that are like it.
+    firsts: Vec<usize>,
     hasher: &'a Hasher,
     /// The state before, if frames may be differences to it.
     before: Option<&'a dyn Before>,
@@ -39,8 +42,9 @@ pub(crate) struct Packer<'a> {
     partial: Vec<u8>,
     partial_before: Option<Old>,
     kind: Kind,
-    /// How many new bytes there are so far.
+    /// How many new bytes there are so far, and how many there were when this kind began.
     offset: u64,
+    kind_start: u64,
     /// The size of the file so far.
     position: u64,
     open: Option<OpenVariable>,
@@ -127,6 +131,15 @@ struct OpenVariable {
     looked_up: u64,
 }
 
+impl OpenVariable {
+    /// Takes the boughs of a strip.
+    fn note_boughs(&mut self, strip: &Strip, prepared: &Prepared) {
+        let first = strip.first / crate::merkle::BOUGH as u64;
+        let hashed = strip.changed.boughs.iter().chain(&prepared.boughs);
+        self.boughs.extend(hashed.map(|(at, digest)| (first + u64::from(*at), *digest)));
+    }
+}
+
 /// What is computed of a strip in parallel, before anything is decided.
 #[derive(Default)]
 struct Prepared {
@@ -138,7 +151,14 @@ struct Prepared {
 impl<'a> Packer<'a> {
     /// A pack that begins its epoch has nothing before it.
     pub(crate) fn new(plan: Plan, hasher: &'a Hasher, before: Option<&'a dyn Before>) -> Self {
+        let mut firsts = Vec::with_capacity(plan.variables.len());
+        for (at, this) in plan.variables.iter().enumerate() {
+            let like = |before: &Packed| before.like == this.like && before.nature == this.nature;
+            let goes_on = at > 0 && like(&plan.variables[at - 1]);
+            firsts.push(if goes_on { firsts[at - 1] } else { at });
+        }
         Packer {
+            firsts,
             before: before.filter(|_| plan.ordinal > 0),
             plan,
             hasher,
@@ -149,6 +169,7 @@ impl<'a> Packer<'a> {
             partial_before: None,
             kind: None,
             offset: 0,
+            kind_start: 0,
             position: HEADER_BYTES,
             open: None,
             wanted: None,
@@ -166,6 +187,12 @@ impl<'a> Packer<'a> {
         sink: &mut Sink,
     ) -> Result<()> {
         let mut cuts = Vec::new();
+        for alike in strips.chunk_by(|a, b| self.firsts[a.variable] == self.firsts[b.variable]) {
+            let first = &self.plan.variables[alike[0].variable];
+            let last = &alike[alike.len() - 1];
+            let all = &bytes[alike[0].offset..last.offset + last.bytes(bytes).len()];
+            keeper.chooser.look_far(&first.like, first.nature, all, FRAME);
+        }
         for same in strips.chunk_by(|a, b| a.variable == b.variable) {
             let look = self.switch_to(keeper, same[0].variable);
             let prepared: Vec<Prepared> =
@@ -173,10 +200,13 @@ impl<'a> Packer<'a> {
             // Deciding goes in ascending order, so that the first occurrence is the lowest place.
             let mut fresh = Vec::new();
             for (strip, prepared) in same.iter().zip(prepared) {
-                self.decide(keeper, strip, prepared, &mut fresh);
+                match self.stays_whole(keeper, strip, &prepared, bytes)? {
+                    true => self.keep_whole(keeper, strip, prepared, &mut fresh),
+                    false => self.decide(keeper, strip, prepared, &mut fresh),
+                }
             }
             let old = self.old(same[0].variable, &fresh);
-            self.carve(keeper, same[0].variable, &fresh, bytes, old, &mut cuts)?;
+            self.carve(keeper, same[0].variable, &fresh, bytes, old, &mut cuts);
         }
         self.write(keeper, cuts, sink)
     }
@@ -216,6 +246,8 @@ impl<'a> Packer<'a> {
         if let Some(open) = self.open.as_ref().filter(|open| open.at == at) {
             return open.look;
         }
+        let began = self.open.as_ref().is_some_and(|open| self.firsts[open.at] == self.firsts[at]);
+        self.kind_start = if began { self.kind_start } else { self.offset };
         self.close(keeper);
         let look = self.plan.method.finds_moved()
             && keeper.look(&self.plan.variables[at].key(), self.plan.ordinal == 0);
@@ -258,16 +290,75 @@ impl<'a> Packer<'a> {
     /// Hashes of a strip that are not there yet.
     fn prepare(&self, strip: &Strip, bytes: &[u8], look: bool) -> Prepared {
         let chunk = self.plan.chunk.bytes();
-        let bytes = &bytes[strip.offset..strip.offset + strip.changed.bytes];
         let mut prepared = Prepared::default();
         if look {
-            prepared.digests = bytes.chunks(chunk).map(|c| self.hasher.digest(c)).collect();
+            let pieces = strip.pieces(chunk, true);
+            prepared.digests = pieces.map(|c| self.hasher.digest(&bytes[c.bytes])).collect();
         }
         if !strip.hashed {
-            let digests = boughs_of(bytes, chunk, self.hasher);
+            let digests = boughs_of(strip.bytes(bytes), chunk, self.hasher);
             prepared.boughs = (0..).zip(digests).collect();
         }
         prepared
+    }
+
+    /// Whether a strip that is there as a whole is stored as a whole, what is stored already included.
+    fn stays_whole(
+        &self,
+        keeper: &mut Keeper,
+        strip: &Strip,
+        prepared: &Prepared,
+        bytes: &[u8],
+    ) -> Result<bool> {
+        let kind = self.open.as_ref().and_then(|open| self.kind_of(open.at));
+        let (like, nature) = self.likeness(kind);
+        let there = strip.whole.is_some() || matches!(strip.changed.runs[..], [(0, _)]);
+        if !there || !nature.has_rows() {
+            return Ok(false);
+        }
+        let mut seen = HashSet::new();
+        let (mut left, mut near) = (Vec::new(), 0);
+        for (at, piece) in strip.pieces(self.plan.chunk.bytes(), true).enumerate() {
+            match prepared.digests.get(at).map(|digest| (keeper.record.find(digest), digest)) {
+                // Frames of this kind hold the same bytes already, or will.
+                Some((Some(place), _)) if place.pack == self.plan.ordinal => {
+                    near += if place.offset >= self.kind_start { piece.bytes.len() } else { 0 };
+                }
+                Some((Some(_), _)) => {}
+                Some((None, digest)) if !seen.insert(*digest) => near += piece.bytes.len(),
+                _ => left.push(piece.bytes),
+            }
+        }
+        let lengths = (left.iter().map(|range| range.len()).sum(), near);
+        keeper.chooser.keeps_whole(like, nature, strip.bytes(bytes), lengths, || {
+            left.into_iter().flat_map(|range| &bytes[range]).copied().collect()
+        })
+    }
+
+    /// Makes all of a strip new.
+    fn keep_whole(
+        &mut self,
+        keeper: &mut Keeper,
+        strip: &Strip,
+        prepared: Prepared,
+        fresh: &mut Vec<Fresh>,
+    ) {
+        let Some(open) = &mut self.open else {
+            return;
+        };
+        open.note_boughs(strip, &prepared);
+        let len = strip.whole.unwrap_or(strip.changed.bytes);
+        let size = self.plan.chunk.bytes() as u64;
+        let place = Place { pack: self.plan.ordinal, offset: self.offset };
+        for (piece, digest) in strip.pieces(size as usize, true).zip(&prepared.digests) {
+            let offset = place.offset + (piece.first - strip.first) * size;
+            keeper.record.find_or_enter(*digest, Place { offset, ..place });
+        }
+        open.regions.push(strip.first, (len as u64).div_ceil(size), place, true);
+        let at = strip.first * size;
+        fresh.push(Fresh { bytes: strip.offset..strip.offset + len, at });
+        self.offset += len as u64;
+        self.stats.new_bytes += len as u64;
     }
 
     /// Sorts the changed chunks of a strip into new and moved.
@@ -281,15 +372,14 @@ impl<'a> Packer<'a> {
         let Some(open) = &mut self.open else {
             return;
         };
-        let first_bough = strip.first / crate::merkle::BOUGH as u64;
-        let hashed = strip.changed.boughs.iter().chain(&prepared.boughs);
-        open.boughs.extend(hashed.map(|(at, digest)| (first_bough + u64::from(*at), *digest)));
+        open.note_boughs(strip, &prepared);
         let mut place = Place { pack: self.plan.ordinal, offset: self.offset };
-        let mut from = strip.offset;
         let mut digests = prepared.digests.iter();
         let size = self.plan.chunk.bytes() as u64;
-        for (start, len, count) in pieces(&strip.changed, self.plan.chunk.bytes(), open.look) {
-            let chunk = strip.first + u64::from(start);
+        for Chunks { first: chunk, count, bytes } in
+            strip.pieces(self.plan.chunk.bytes(), open.look)
+        {
+            let (from, len) = (bytes.start, bytes.len());
             let found = match digests.next() {
                 Some(digest) => {
                     open.looked_up += len as u64;
@@ -319,7 +409,6 @@ impl<'a> Packer<'a> {
                     }
                 }
             }
-            from += len;
         }
         self.offset = place.offset;
     }
@@ -362,13 +451,13 @@ impl<'a> Packer<'a> {
     /// Cuts new bytes of a variable into frames; what does not fill one is kept for the next time.
     fn carve<'b>(
         &mut self,
-        keeper: &mut Keeper,
+        keeper: &Keeper,
         variable: usize,
         fresh: &[Fresh],
         bytes: &'b [u8],
         mut old: Option<Old>,
         cuts: &mut Vec<Cut<'b>>,
-    ) -> Result<()> {
+    ) {
         let all: usize = fresh.iter().map(|fresh| fresh.bytes.len()).sum();
         let kind = self.kind_of(variable);
         let differs = self.kind != kind || self.partial_before.is_some() != old.is_some();
@@ -380,16 +469,13 @@ impl<'a> Packer<'a> {
             true => kind,
             false => None,
         };
-        let len = match (self.kind, fresh.first(), fresh.last()) {
-            (Some(_), Some(first), Some(last)) => {
-                let (like, nature) = self.likeness(self.kind);
-                let bytes = match self.plan.variables[variable].far {
-                    true => None,
-                    false => Some(&bytes[first.bytes.start..last.bytes.end]),
-                };
-                keeper.chooser.frame_len(like, nature, bytes, FRAME)?
+        let len = match self.kind {
+            Some(_) => {
+                let ((like, nature), far) =
+                    (self.likeness(kind), self.plan.variables[variable].far);
+                keeper.chooser.frame_len(like, nature, far, FRAME)
             }
-            _ => FRAME,
+            None => FRAME,
         };
         for fresh in fresh {
             let mut rest = &bytes[fresh.bytes.clone()];
@@ -414,19 +500,11 @@ impl<'a> Packer<'a> {
                 }
             }
         }
-        Ok(())
     }
 
     /// The first of those variables next to this one that are like it, unless it is small.
     fn kind_of(&self, variable: usize) -> Kind {
-        let all = &self.plan.variables;
-        let this = &all[variable];
-        if this.bytes < SMALL {
-            return None;
-        }
-        let like = |other: &&Packed| other.like == this.like && other.nature == this.nature;
-        let before = all[..variable].iter().rev().take_while(like).count();
-        Some(variable - before)
+        (self.plan.variables[variable].bytes >= SMALL).then(|| self.firsts[variable])
     }
 
     /// Makes a frame of what there is.
@@ -503,26 +581,6 @@ impl<'a> Packer<'a> {
 /// How many boughs cover so many chunks.
 fn bough_count(chunks: u64) -> usize {
     chunks.div_ceil(crate::merkle::BOUGH as u64) as usize
-}
-
-/// The changed chunks of a strip, one by one or, where nothing is looked up, run by run: the first
-/// chunk, how many bytes, and how many chunks.
-fn pieces(
-    changed: &Changed,
-    chunk: usize,
-    one_by_one: bool,
-) -> impl Iterator<Item = (u32, usize, u64)> {
-    let mut left = changed.bytes;
-    let runs = changed.runs.iter();
-    runs.flat_map(move |&(start, count)| {
-        let step = if one_by_one { 1 } else { count };
-        (start..start + count).step_by(step as usize).map(move |at| (at, step))
-    })
-    .map(move |(at, count)| {
-        let len = left.min(count as usize * chunk);
-        left -= len;
-        (at, len, u64::from(count))
-    })
 }
 
 impl Cut<'_> {

@@ -345,6 +345,7 @@ impl Capture {
                     changed,
                     hashed,
                     offset,
+                    whole: None,
                 });
             }
             offset += slot_len(job);

@@ -557,6 +557,7 @@ fn read(
         let key = (input.rank, input.description.name.clone());
         let mut own = before.remove(&key).unwrap_or_default();
         let known = own.len();
+        let shaped = Nature::of(&input.description).has_rows();
         own.resize(input.len().div_ceil(chunk as u64) as usize, Print::default());
         let strips = own.chunks_mut(strip / chunk).enumerate();
         for (number, of_strip) in strips {
@@ -568,11 +569,18 @@ fn read(
             let known = known.saturating_sub(first);
             let slot = &mut batch.bytes[offset..offset + data.len()];
             let changed = scan(data, chunk, known, of_strip, hasher, slot);
-            batch.filled += changed.bytes;
+            // What is left of a field may have to stay in its rows and planes.
+            let keep = shaped && changed.bytes < data.len() && 2 * changed.bytes >= data.len();
+            if keep {
+                slot.copy_from_slice(data);
+            }
+            let whole = keep.then_some(data.len());
+            batch.filled += whole.unwrap_or(changed.bytes);
             batch.read += data.len() as u64;
             if changed.bytes > 0 {
                 let first = first as u64;
-                batch.strips.push(Strip { variable, first, changed, hashed: true, offset });
+                let strip = Strip { variable, first, changed, hashed: true, offset, whole };
+                batch.strips.push(strip);
             }
             if batch.filled >= BATCH {
                 let next = Batch::new(spare.try_recv().ok(), len)?;

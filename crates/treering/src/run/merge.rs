@@ -5,7 +5,7 @@
 //! the arrays of a rank together, where repeats are found. A sample of one rank tells.
 
 use super::ingest::Input;
-use crate::codec::{Chain, Codec, Step};
+use crate::codec::values_between;
 use crate::error::Result;
 use std::collections::BTreeMap;
 
@@ -25,8 +25,8 @@ pub enum Merge {
 const LARGE: u64 = 64 << 10;
 /// How many bytes of a rank are looked at.
 const SAMPLE: u64 = 1 << 20;
-/// What leaving files whole has to gain.
-const GAIN: f64 = 0.95;
+/// What share of the values of an array have to be in another one, too.
+const GAIN: f64 = 0.08;
 
 /// The order in which variables are packed.
 pub(super) fn sort(inputs: &mut [&Input], merge: Merge) {
@@ -60,21 +60,12 @@ pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
         return Ok(Merge::Meaning);
     }
     let share = SAMPLE / chosen.len() as u64 / 8 * 8;
-    let chain = Chain::new(&[Step::Repeats(size as u8), Step::Shuffle(size as u8), Step::Zstd(1)])?;
-    let read = |input: &Input| {
+    let read = |input: &&Input| {
         let mut bytes = vec![0; input.len().min(share.max(LARGE)) as usize];
         input.bytes.read_at(0, &mut bytes).map(|()| bytes)
     };
     sort(&mut chosen, Merge::Files);
-    let together: Vec<Vec<u8>> = chosen.iter().map(|i| read(i)).collect::<Result<_>>()?;
-    let joint = chain.encode(&together.concat())?.len();
-    let mut alike: BTreeMap<&str, Vec<u8>> = BTreeMap::new();
-    for (input, bytes) in chosen.iter().zip(&together) {
-        alike.entry(&input.like).or_default().extend(bytes);
-    }
-    let mut apart = 0;
-    for bytes in alike.values() {
-        apart += chain.encode(bytes)?.len();
-    }
-    Ok(if (joint as f64) < GAIN * apart as f64 { Merge::Files } else { Merge::Meaning })
+    let parts: Vec<Vec<u8>> = chosen.iter().map(read).collect::<Result<_>>()?;
+    let between = values_between(parts.iter().map(Vec::as_slice), size as usize);
+    Ok(if between > GAIN { Merge::Files } else { Merge::Meaning })
 }

@@ -8,7 +8,7 @@ use super::schemes::Kind;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fmt;
-use treering::codec::{Chain, Codec, Grid, Numbers, Step};
+use treering::codec::{Chain, Codec, Grid, Numbers, Reckoning, Step};
 use treering::{DType, Error, Result};
 
 /// How many bytes are encoded at a time.
@@ -53,7 +53,15 @@ impl Pass {
             _ if !typed || kind.small => vec![],
             DType::F64 | DType::C128 => vec![Step::Fpc(8)],
             DType::F32 | DType::C64 => {
-                vec![Step::Lorenzo(Grid { size: 4, float: true, row: 0, plane: 0 }), CODER]
+                vec![
+                    Step::Lorenzo(Grid {
+                        size: 4,
+                        reckoning: Reckoning::Ordered,
+                        row: 0,
+                        plane: 0,
+                    }),
+                    CODER,
+                ]
             }
             _ => vec![Step::Lz4],
         };
