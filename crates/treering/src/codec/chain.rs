@@ -3,7 +3,8 @@
 use super::difference::{Difference, Way};
 use super::lorenzo::{self, Grid};
 use super::numbers::{self, Numbers};
-use super::{Codec, fpc, general, repeats, shuffle};
+use super::{Codec, fpc, general, multiples, repeats, shuffle};
+use crate::array::Spacing;
 use crate::error::{Error, Result};
 use std::borrow::Cow;
 use std::fmt;
@@ -28,6 +29,8 @@ pub enum Step {
     Fpc(u8),
     /// Values that were not there before, and where the others were, for values of this size.
     Repeats(u8),
+    /// Multiples of a spacing as whole numbers, for floating-point values of this size.
+    Multiples(u8, Spacing),
     /// Bins of numbers, at a level.
     Pco(Numbers, u8),
     /// LZ4.
@@ -62,7 +65,7 @@ impl Step {
             Step::BitShuffle(size) => (1..=16).contains(&size),
             Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
             Step::Lorenzo(grid) => matches!(grid.size, 1 | 2 | 4 | 8),
-            Step::Fpc(size) => matches!(size, 4 | 8),
+            Step::Fpc(size) | Step::Multiples(size, _) => matches!(size, 4 | 8),
             Step::Repeats(size) => matches!(size & !repeats::THOROUGH, 2 | 4 | 8),
             Step::Pco(_, level) => level & !numbers::PREDICTED <= 12,
             Step::Lz4 => true,
@@ -87,6 +90,10 @@ impl Step {
             Step::Zstd(level) => out.extend([8, level]),
             Step::Deflate(level) => out.extend([9, level]),
             Step::Repeats(size) => out.extend([11, size]),
+            Step::Multiples(size, spacing) => {
+                out.extend([12, size]);
+                out.extend(spacing.bits().to_le_bytes());
+            }
             Step::Difference(Difference { way, size, float }) => {
                 out.extend([10, way as u8, size, u8::from(float)]);
             }
@@ -127,6 +134,10 @@ impl Step {
                 Step::Difference(Difference { way, size, float: float == 1 })
             }
             11 => Step::Repeats(take::<1>(bytes)?[0]),
+            12 => {
+                let [size] = take(bytes)?;
+                Step::Multiples(size, Spacing::from_bits(u64::from_le_bytes(take(bytes)?))?)
+            }
             _ => return None,
         };
         Some(step).filter(|step| step.is_valid())
@@ -150,6 +161,7 @@ impl Codec for Step {
             Step::Lorenzo(grid) => in_place(&|out| lorenzo::encode(raw, out, grid)),
             Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
             Step::Repeats(size) => repeats::encode(raw, size),
+            Step::Multiples(size, spacing) => Ok(multiples::encode(raw, size, spacing)),
             Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
             Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
             Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
@@ -171,6 +183,7 @@ impl Codec for Step {
             Step::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
             Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
             Step::Repeats(size) => repeats::decode(encoded, raw, size)?,
+            Step::Multiples(size, spacing) => multiples::decode(encoded, raw, size, spacing)?,
             Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
             Step::Lz4 => general::lz4_decode(encoded, raw)?,
             Step::Zstd(_) => general::zstd_decode(encoded, raw)?,
@@ -332,6 +345,7 @@ impl fmt::Display for Step {
             }
             Step::Fpc(_) => f.write_str("fpc"),
             Step::Repeats(_) => f.write_str("repeats"),
+            Step::Multiples(_, spacing) => write!(f, "multiples of {:e}", spacing.get()),
             Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
             Step::Lz4 => f.write_str("lz4"),
             Step::Zstd(level) => write!(f, "zstd {level}"),

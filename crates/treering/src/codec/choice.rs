@@ -10,7 +10,7 @@ use super::lorenzo::Grid;
 use super::numbers::{Numbers, PREDICTED};
 use super::repeats::THOROUGH;
 use super::{Codec, Encoding};
-use crate::array::{DType, Description};
+use crate::array::{DType, Description, Rounding, Spacing};
 use crate::error::Result;
 use std::collections::HashMap;
 
@@ -37,6 +37,8 @@ pub struct Nature {
     pub row: u32,
     /// Records of a plane, 0 if there are two axes at most.
     pub plane: u32,
+    /// What most values are multiples of, if they were rounded so.
+    pub spacing: Option<Spacing>,
 }
 
 /// A last axis up to this length holds the parts of a record.
@@ -44,7 +46,8 @@ const MAX_RECORD: u64 = 16;
 
 impl Nature {
     /// Bytes of which nothing is known.
-    pub const BYTES: Nature = Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0 };
+    pub const BYTES: Nature =
+        Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0, spacing: None };
 
     /// Values of a type one after another.
     pub fn flat(dtype: DType) -> Nature {
@@ -67,7 +70,13 @@ impl Nature {
             [_, .., a, b] if row > 0 => fits(a.saturating_mul(*b)),
             _ => 0,
         };
-        Nature { dtype: description.dtype, record, row, plane }
+        Nature { dtype: description.dtype, record, row, plane, spacing: None }
+    }
+
+    /// The same for values that were rounded.
+    #[must_use]
+    pub fn rounded(self, rounding: Option<&Rounding>) -> Nature {
+        Nature { spacing: rounding.and_then(Rounding::spacing), ..self }
     }
 
     /// The size of one number; complex ones have two.
@@ -128,6 +137,7 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![Step::Zstd(1)], 0.02),
         ]
         .into_iter()
+        .chain(multiples(nature, aim))
         .chain(repeats(nature, aim))
         .collect();
     }
@@ -156,7 +166,44 @@ fn candidates(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     if nature.is_float() && size >= 4 {
         all.push((vec![Step::Fpc(size), zstd], 0.01));
     }
+    all.extend(multiples(nature, aim));
     all.extend(repeats(nature, aim));
+    all
+}
+
+/// Chains that take rounded values as whole numbers.
+fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+    let size = nature.number();
+    let Some(spacing) = nature.spacing.filter(|_| matches!(size, 4 | 8)) else {
+        return Vec::new();
+    };
+    let first: Vec<Step> =
+        nature.split().into_iter().chain([Step::Multiples(size, spacing)]).collect();
+    let grids = nature.grids().into_iter().map(|grid| Grid { float: false, ..grid });
+    let planes = Step::Shuffle(size);
+    let (zstd, pco) = match aim {
+        Aim::Smallest => (Step::Zstd(19), 12),
+        Aim::Balanced => (Step::Zstd(3), BALANCED_PCO),
+        Aim::Fastest => {
+            let line = Step::Lorenzo(Grid { float: false, ..nature.grids()[0] });
+            return vec![
+                ([&first[..], &[planes, Step::Lz4]].concat(), 0.01),
+                ([&first[..], &[line, Step::Zstd(1)]].concat(), 0.03),
+            ];
+        }
+    };
+    let mut all = vec![([&first[..], &[Step::Pco(Numbers::signed(size), pco)]].concat(), 0.005)];
+    for grid in grids {
+        let numbers = Step::Pco(Numbers::unsigned(size), pco | PREDICTED);
+        all.push(([&first[..], &[Step::Lorenzo(grid), numbers]].concat(), 0.01));
+        // Parts of records are split first, and then there is room for two more steps only.
+        let ends = match first.len() {
+            1 => [Step::Lorenzo(grid), planes, zstd].to_vec(),
+            _ => [Step::Lorenzo(grid), zstd].to_vec(),
+        };
+        all.push(([&first[..], &ends].concat(), 0.01));
+    }
+    all.push(([&first[..], &[planes, zstd]].concat(), 0.0));
     all
 }
 
@@ -352,18 +399,18 @@ impl Chooser {
         let far = frames.iter().any(|(frame, _)| frame.len() > FAR_SAMPLE);
         let mut candidates = match self.chosen.get(&(like.to_string(), nature, false)) {
             Some(plain) if beside => vec![(plain.chain.steps().to_vec(), 0.0)],
-            _ if far => repeats(nature, aim),
+            _ if far => {
+                let numbers = foremost(multiples(nature, aim), nature, frames)?;
+                repeats(nature, aim).into_iter().chain(numbers).collect()
+            }
             _ => candidates(nature, aim),
         };
         if beside {
-            let mut differences = differences(nature, aim);
-            if far {
-                // Repeats that far apart show in a whole frame only, so few chains are tried on it.
-                let ranked = ranked(&differences, &sample(nature, frames, FIRST_SAMPLE))?;
-                differences =
-                    ranked.first().map(|at| differences[*at].clone()).into_iter().collect();
+            let differences = differences(nature, aim);
+            match far {
+                true => candidates.extend(foremost(differences, nature, frames)?),
+                false => candidates.extend(differences),
             }
-            candidates.extend(differences);
         }
         let bytes: usize = frames.iter().map(|(frame, _)| frame.len()).sum();
         let frames = if far && beside { &frames[..1] } else { frames };
@@ -402,6 +449,17 @@ impl Chooser {
             choice.left = choice.left.min(1);
         }
     }
+}
+
+/// The candidate that does best on a small sample: repeats that are far apart show in a whole frame
+/// only, so few chains are tried on it.
+fn foremost(
+    candidates: Vec<(Vec<Step>, f64)>,
+    nature: Nature,
+    frames: &[Beside],
+) -> Result<Option<(Vec<Step>, f64)>> {
+    let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
+    Ok(ranked.first().and_then(|at| candidates.into_iter().nth(*at)))
 }
 
 /// Parts of the first frame and of one in the middle.
