@@ -1,4 +1,4 @@
-//! Giving files back, byte for byte.
+//! Giving files back, byte for byte; where variables were rounded, with the rounded values.
 
 use super::Library;
 use crate::error::{Error, ErrorKind, Result};
@@ -26,6 +26,8 @@ pub struct Exported {
     pub format: String,
     /// Its size.
     pub bytes: u64,
+    /// How many of its arrays hold values within a bound of the original ones.
+    pub rounded: u64,
 }
 
 impl Library {
@@ -123,7 +125,8 @@ fn write(checkpoint: &Checkpoint, rank: u32, record: &FileRecord, to: &Path) -> 
     }
     filled?;
     let (format, bytes) = (record.format.clone(), record.skeleton.size);
-    Ok(Exported { rank, path, format, bytes })
+    let rounded = rounded(checkpoint, rank, record)?;
+    Ok(Exported { rank, path, format, bytes, rounded })
 }
 
 fn fields<'c>(
@@ -132,6 +135,12 @@ fn fields<'c>(
     record: &FileRecord,
 ) -> Result<Vec<&'c VariableEntry>> {
     record.fields.iter().map(|name| checkpoint.manifest().variable(rank, name)).collect()
+}
+
+/// How many arrays of a file were rounded.
+pub(super) fn rounded(checkpoint: &Checkpoint, rank: u32, record: &FileRecord) -> Result<u64> {
+    let fields = fields(checkpoint, rank, record)?;
+    Ok(fields.iter().filter(|field| field.rounded.is_some()).count() as u64)
 }
 
 /// Bytes of a field, out of a window of it that is kept for the next time.

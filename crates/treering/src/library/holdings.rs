@@ -5,7 +5,7 @@
 //! remove an original asks this.
 
 use super::Library;
-use super::export::{rebuild, records};
+use super::export::{rebuild, records, rounded};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, Manifest, check_run_name};
 use crate::restore::{Checkpoint, Log};
@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
 /// The checkpoints of a run that hold files, by step.
 pub struct Holdings {
@@ -95,6 +96,22 @@ impl HeldSet {
     /// Every file's name, size, and when it was written, in nanoseconds since 1970.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.files.iter().map(|(_, file)| (file.name.as_str(), file.skeleton.size, file.modified))
+    }
+
+    /// Whether it was made of the file at `path`: it gives back that file, or, where values of it were
+    /// rounded, one that had its size and was written at the same moment.
+    pub fn took(&self, name: &str, path: &Path) -> Result<bool> {
+        let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
+            return Ok(false);
+        };
+        if rounded(&self.checkpoint, *rank, record)? == 0 {
+            return self.gives(name, path);
+        }
+        let failed = |e| Error::io(format!("cannot look at {}", path.display()), e);
+        let meta = std::fs::metadata(path).map_err(failed)?;
+        let written = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let written = written.map_or(0, |time| time.as_nanos() as u64);
+        Ok(meta.len() == record.skeleton.size && written == record.modified)
     }
 
     /// Whether what is given back under this name is, byte for byte, the file at `path`.
