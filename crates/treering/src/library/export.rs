@@ -125,22 +125,17 @@ fn write(checkpoint: &Checkpoint, rank: u32, record: &FileRecord, to: &Path) -> 
     }
     filled?;
     let (format, bytes) = (record.format.clone(), record.skeleton.size);
-    let rounded = rounded(checkpoint, rank, record)?;
+    let fields = fields(checkpoint, rank, record)?;
+    let rounded = fields.iter().filter(|field| field.rounded.is_some()).count() as u64;
     Ok(Exported { rank, path, format, bytes, rounded })
 }
 
-fn fields<'c>(
+pub(super) fn fields<'c>(
     checkpoint: &'c Checkpoint,
     rank: u32,
     record: &FileRecord,
 ) -> Result<Vec<&'c VariableEntry>> {
     record.fields.iter().map(|name| checkpoint.manifest().variable(rank, name)).collect()
-}
-
-/// How many arrays of a file were rounded.
-pub(super) fn rounded(checkpoint: &Checkpoint, rank: u32, record: &FileRecord) -> Result<u64> {
-    let fields = fields(checkpoint, rank, record)?;
-    Ok(fields.iter().filter(|field| field.rounded.is_some()).count() as u64)
 }
 
 /// Bytes of a field, out of a window of it that is kept for the next time.

@@ -5,16 +5,17 @@
 //! remove an original asks this.
 
 use super::Library;
-use super::export::{rebuild, records, rounded};
+use super::export::{fields, rebuild, records};
+use crate::array::Bound;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, Manifest, check_run_name};
 use crate::restore::{Checkpoint, Log};
+use crate::source::{self, RawLayout};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
-use std::time::UNIX_EPOCH;
 
 /// The checkpoints of a run that hold files, by step.
 pub struct Holdings {
@@ -98,20 +99,27 @@ impl HeldSet {
         self.files.iter().map(|(_, file)| (file.name.as_str(), file.skeleton.size, file.modified))
     }
 
-    /// Whether it was made of the file at `path`: it gives back that file, or, where values of it were
-    /// rounded, one that had its size and was written at the same moment.
-    pub fn took(&self, name: &str, path: &Path) -> Result<bool> {
+    /// Whether the file at `path`, taken in again within the same bounds, would be given back as what is
+    /// given back under this name; without bounds, whether it [`gives`](Self::gives) the file.
+    pub fn took(&self, name: &str, path: &Path, raw: Option<&RawLayout>) -> Result<bool> {
         let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
             return Ok(false);
         };
-        if rounded(&self.checkpoint, *rank, record)? == 0 {
+        let fields = fields(&self.checkpoint, *rank, record)?;
+        let bounds: Vec<Option<Bound>> =
+            fields.iter().map(|field| field.rounded.map(|rounding| rounding.bound())).collect();
+        if bounds.iter().all(Option::is_none) {
             return self.gives(name, path);
         }
-        let failed = |e| Error::io(format!("cannot look at {}", path.display()), e);
-        let meta = std::fs::metadata(path).map_err(failed)?;
-        let written = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let written = written.map_or(0, |time| time.as_nanos() as u64);
-        Ok(meta.len() == record.skeleton.size && written == record.modified)
+        let mut anatomy = source::take_apart(path, raw)?;
+        if anatomy.skeleton.size != record.skeleton.size || anatomy.fields.len() != bounds.len() {
+            return Ok(false);
+        }
+        anatomy.round(&bounds)?;
+        if anatomy.skeleton.digest != record.skeleton.digest {
+            return Ok(false);
+        }
+        rebuild(&self.checkpoint, *rank, record, &mut io::sink()).map(|()| true)
     }
 
     /// Whether what is given back under this name is, byte for byte, the file at `path`.

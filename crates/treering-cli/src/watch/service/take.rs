@@ -55,7 +55,7 @@ impl Service {
             let path = self.folder.join(name);
             let held = match self.settings.within.is_empty() {
                 true => newest.gives(name, &path),
-                false => newest.took(name, &path),
+                false => newest.took(name, &path, self.settings.raw.as_ref()),
             };
             held.unwrap_or(false)
         };
