@@ -345,7 +345,7 @@ impl fmt::Display for Step {
             }
             Step::Fpc(_) => f.write_str("fpc"),
             Step::Repeats(_) => f.write_str("repeats"),
-            Step::Multiples(_, spacing) => write!(f, "multiples of {:e}", spacing.get()),
+            Step::Multiples(..) => f.write_str("multiples"),
             Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
             Step::Lz4 => f.write_str("lz4"),
             Step::Zstd(level) => write!(f, "zstd {level}"),

@@ -207,7 +207,7 @@ fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     all
 }
 
-/// Chains that begin with taking out values that were there before.
+/// Chains that take out values that were there before.
 fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     let size = nature.number();
     if !matches!(size, 2 | 4 | 8) {
@@ -219,7 +219,7 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
     };
     let numbers = Numbers::of(nature.dtype);
     let line = nature.grids()[0];
-    match aim {
+    let mut all = match aim {
         Aim::Smallest => vec![
             (vec![first, Step::Pco(numbers, 12)], 0.0),
             (vec![first, Step::Shuffle(size), Step::Zstd(19)], 0.0),
@@ -234,7 +234,16 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![first, Step::Pco(numbers, 8)], 0.01),
             (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
         ],
+    };
+    let level = match aim {
+        Aim::Smallest => 12,
+        _ => 8,
+    };
+    if let Some(spacing) = nature.spacing.filter(|_| size > 2 && aim != Aim::Fastest) {
+        let whole = Step::Pco(Numbers::signed(size), level);
+        all.push((vec![Step::Multiples(size, spacing), first, whole], 0.01));
     }
+    all
 }
 
 /// Chains that begin with the difference to the step before.
