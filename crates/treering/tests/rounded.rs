@@ -552,11 +552,12 @@ fn a_later_process_goes_on_with_rounded_files() {
     let folder = tempfile::tempdir().unwrap();
     let store = memory();
     let bound = Bound::abs(1e-3);
+    let name = Regex::new("x").unwrap();
     for step in 0..6 {
         let bytes = bytes_as(DType::F64, &field(step, 20_000));
         let path = folder.path().join("x.npy");
         std::fs::write(&path, npy(DType::F64, &[20_000], false, false, &bytes)).unwrap();
-        let within = vec![(Regex::new("x").unwrap(), bound)];
+        let within = vec![(name.clone(), bound)];
         let settings = IngestSettings { within, ..IngestSettings::default() };
         let mut ingest =
             Ingest::open(Options::in_store(store.clone(), "sim").growth(20.0), settings).unwrap();
