@@ -31,6 +31,7 @@ pub mod error;
 pub mod format;
 pub mod library;
 pub mod lineage;
+mod memory;
 pub mod merkle;
 mod pack;
 pub mod report;

@@ -82,6 +82,32 @@ fn in_an_epoch_without_end_key_frames_come_all_the_same() {
     assert_eq!(keys, [0, 8, 16]);
 }
 
+/// Every second block of 8 KiB changes, then all of them, and so on: the runs of a frame alternate
+/// between two packs, and those of the frames below, too. Whoever decodes a frame for each run that
+/// leads to it never ends here.
+#[test]
+fn blocks_that_change_in_turn_come_back_without_decoding_a_frame_again_and_again() {
+    let (store, count, block) = (memory(), 131_072, 1024);
+    let mut run = Run::open(Options::in_store(store.clone(), "sim").growth(1e9)).unwrap();
+    let mut values = field(0, count);
+    let mut states = Vec::new();
+    for step in 0..16u64 {
+        let fresh = field(step, count);
+        for at in (0..count).filter(|at| step % 2 == 0 || at / block % 2 == 0) {
+            values[at] = fresh[at];
+        }
+        run.checkpoint(step, &[Variable::new("field", &values)]).unwrap().durable().unwrap();
+        states.push(values.clone());
+    }
+    run.finish().unwrap();
+    assert!(differences(&store, 1..16).iter().filter(|made| **made).count() > 8);
+    let library = Library::of(store);
+    for (step, state) in (0..).zip(&states) {
+        let checkpoint = library.checkpoint("sim", Some(step)).unwrap();
+        assert!(checkpoint.read::<f64>("field").unwrap() == *state, "step {step}");
+    }
+}
+
 #[test]
 fn a_variable_that_grows_or_shrinks_comes_back() {
     let store = memory();

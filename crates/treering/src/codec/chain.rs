@@ -6,7 +6,7 @@ use super::numbers::{self, Numbers};
 use super::{Codec, fpc, general, multiples, repeats, shuffle};
 use crate::array::Spacing;
 use crate::error::{Error, Result};
-use std::borrow::Cow;
+use crate::memory::Scratch;
 use std::fmt;
 
 /// The most steps a chain has.
@@ -241,7 +241,7 @@ impl Chain {
         if raw.len() != before.len() {
             return Err(Error::damaged("the bytes before a frame have another length"));
         }
-        let mut left = vec![0; raw.len()];
+        let mut left = Scratch::new(raw.len())?;
         self.behind().decode(encoded, &mut left)?;
         difference.put_back(&left, before, raw);
         Ok(())
@@ -321,13 +321,13 @@ impl Codec for Chain {
             let until = (at..self.0.len()).find(|at| !self.0[*at].keeps_length());
             (at..=until.unwrap_or(self.0.len() - 1)).for_each(|at| given[at] = len);
         }
-        let mut bytes = Cow::Borrowed(bytes);
+        let mut between: Option<Scratch> = None;
         for (step, len) in rest.iter().zip(&given[1..]).rev() {
-            let mut out = vec![0; *len];
-            step.decode(&bytes, &mut out)?;
-            bytes = Cow::Owned(out);
+            let mut out = Scratch::new(*len)?;
+            step.decode(between.as_deref().unwrap_or(bytes), &mut out)?;
+            between = Some(out);
         }
-        first.decode(&bytes, raw)
+        first.decode(between.as_deref().unwrap_or(bytes), raw)
     }
 }
 

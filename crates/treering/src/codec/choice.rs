@@ -226,8 +226,8 @@ fn repeats(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
             (vec![first, Step::Lorenzo(line), Step::Shuffle(size), Step::Zstd(19)], 0.0),
         ],
         Aim::Fastest => vec![
-            (vec![first, Step::Shuffle(size), Step::Lz4], 0.0),
-            (vec![first, Step::Shuffle(size), Step::Zstd(1)], 0.02),
+            (vec![first, Step::Shuffle(size), Step::Lz4], 0.05),
+            (vec![first, Step::Shuffle(size), Step::Zstd(1)], 0.07),
         ],
         Aim::Balanced => vec![
             // What is left is half or less, so there is time for a higher level.
@@ -292,8 +292,9 @@ const DIFFERENCE: f64 = 0.02;
 const FIRST_SAMPLE: usize = 16 << 10;
 const SAMPLE: usize = 96 << 10;
 const SAMPLES: usize = 2;
-/// How many of the candidates are tried again.
+/// How many of the candidates are tried again, and how near they have to be to the first.
 const FINALISTS: usize = 4;
+const CLOSE: f64 = 1.1;
 /// Of frames with repeats that are far apart, more is tried, by few candidates.
 const FAR_SAMPLE: usize = 1 << 20;
 /// Large frames have to be smaller by this in all.
@@ -427,12 +428,14 @@ impl Chooser {
             (true, Aim::Smallest) => bytes,
             (true, _) if beside => bytes,
             (true, _) => FAR_SAMPLE,
-            _ => SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
+            _ => SAMPLE.min(bytes / 32 + FIRST_SAMPLE),
         };
         if candidates.len() > FINALISTS {
-            let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
-            candidates =
-                ranked.into_iter().take(FINALISTS).map(|at| candidates[at].clone()).collect();
+            let first = FIRST_SAMPLE.min(bytes / 64 + FIRST_SAMPLE / 4);
+            let ranked = ranked(&candidates, &sample(nature, frames, first))?;
+            let near = ranked.first().map_or(0.0, |(cost, _)| CLOSE * cost);
+            let finalists = ranked.into_iter().take_while(|(cost, _)| *cost <= near);
+            candidates = finalists.take(FINALISTS).map(|(_, at)| candidates[at].clone()).collect();
         }
         let (chain, share) = best(&candidates, &sample(nature, frames, len))?;
         if self.chosen.len() >= MAX_KINDS {
@@ -468,7 +471,7 @@ fn foremost(
     frames: &[Beside],
 ) -> Result<Option<(Vec<Step>, f64)>> {
     let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
-    Ok(ranked.first().and_then(|at| candidates.into_iter().nth(*at)))
+    Ok(ranked.first().and_then(|(_, at)| candidates.into_iter().nth(*at)))
 }
 
 /// Parts of the first frame and of one in the middle.
@@ -495,14 +498,14 @@ fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
     Ok(bytes as f64 / raw.max(1) as f64)
 }
 
-/// The candidates' places, the one with the least bytes first, penalties included.
-fn ranked(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<Vec<usize>> {
+/// What candidates cost, penalties included, and their places; the least first.
+fn ranked(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
     let mut costs = Vec::with_capacity(candidates.len());
     for (at, (steps, penalty)) in candidates.iter().enumerate() {
         costs.push((share(&Chain::new(steps)?, samples)? * (1.0 + penalty), at));
     }
     costs.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Ok(costs.into_iter().map(|(_, at)| at).collect())
+    Ok(costs)
 }
 
 /// The chain with the least bytes, penalties included, and its share of the bytes.

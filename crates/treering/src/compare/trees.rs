@@ -66,7 +66,7 @@ pub(crate) fn build(
     let builder = Builder::new(dtype, recipes).front(front);
     builder.build_from(values.size(), !values.in_order(), |range, work| {
         let len = range.end - range.start;
-        let mut buffer: Vec<u8> = crate::restore::zeroed(len)?;
+        let mut buffer: Vec<u8> = crate::memory::zeroed(len)?;
         values.read_at(range.start, &mut buffer)?;
         work(&buffer);
         told(len);

@@ -362,7 +362,7 @@ fn parse_before(
             let place = Place { pack: reader.u32()?, offset: reader.int()? };
             let run = Run { place, len: reader.int()? };
             let end = place.offset.checked_add(run.len);
-            if place.pack >= ordinal || end.is_none() || run.len > frame.len {
+            if place.pack >= ordinal || end.is_none() || !(1..=frame.len).contains(&run.len) {
                 return Err(wrong());
             }
             len += run.len;

@@ -3,17 +3,32 @@
 use super::Library;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, VariableEntry};
+use crate::memory::{Scratch, TOGETHER, batches};
 use crate::restore::Checkpoint;
 use rayon::prelude::*;
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How many bytes of a field are fetched at a time.
+/// How many bytes of a field are fetched at a time, where a file is too large to be read at once.
 const WINDOW: u64 = 8 << 20;
+
+/// Bytes of a field that were fetched together.
+struct Window {
+    field: usize,
+    from: u64,
+    bytes: Scratch,
+}
+
+impl Window {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
 
 /// A file that was given back.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -32,6 +47,7 @@ pub struct Exported {
 
 impl Library {
     /// Writes the files of a checkpoint to a folder, those of some ranks or all; none is replaced.
+    /// When it returns they are durable.
     pub fn export(
         &self,
         run: &str,
@@ -55,7 +71,40 @@ impl Library {
                     .hint("export to another folder"));
             }
         }
-        records.par_iter().map(|(rank, record)| write(&checkpoint, *rank, record, to)).collect()
+        let files: Vec<Parts> = records
+            .iter()
+            .map(|(rank, record)| Parts::new(&checkpoint, *rank, record))
+            .collect::<Result<_>>()?;
+        let mut exported = Vec::with_capacity(files.len());
+        for files in batches(&files, TOGETHER, |file| file.bytes) {
+            let read = match files {
+                [file] if file.bytes > TOGETHER => None,
+                _ => {
+                    let fields = files.iter().flat_map(|file| &file.fields).copied();
+                    Some(checkpoint.read_together(&fields.collect::<Vec<_>>())?)
+                }
+            };
+            let mut starts = Vec::new();
+            files.iter().fold(0u64, |start, file| {
+                starts.push(start);
+                start.saturating_add(file.bytes)
+            });
+            let read = read.as_deref();
+            let files = files.par_iter().zip(starts);
+            let wrote = files.map(|(file, start)| {
+                write(file, to, &mut |out| match read {
+                    None => file.stream(&checkpoint, out),
+                    Some(all) => file.rebuild(&all[start as usize..][..file.bytes as usize], out),
+                })
+            });
+            exported.extend(wrote.collect::<Result<Vec<_>>>()?);
+        }
+        let folders = exported.iter().filter_map(|file| file.path.parent());
+        for folder in folders.collect::<BTreeSet<_>>() {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(|e| Error::io(format!("cannot write to {}", folder.display()), e))?;
+        }
+        Ok(exported)
     }
 }
 
@@ -68,41 +117,89 @@ pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32
     records.map(|v| Ok((v.rank, record(checkpoint, v)?))).collect()
 }
 
-/// Makes a file again.
-pub(super) fn rebuild(
-    checkpoint: &Checkpoint,
+/// A file as the checkpoint holds it.
+pub(super) struct Parts<'c> {
     rank: u32,
-    record: &FileRecord,
-    out: &mut dyn Write,
-) -> Result<()> {
-    let fields = fields(checkpoint, rank, record)?;
-    let window = RefCell::new((usize::MAX, 0, Vec::new()));
-    let read = |field: usize, offset: u64, out: &mut [u8]| {
-        let entry = fields.get(field).ok_or_else(|| {
-            Error::damaged("the record of a file names a field that is not there")
-        })?;
-        fetch(checkpoint, entry, (field, offset), out, &window)
-    };
-    record.skeleton.rebuild(&read, out)
+    record: &'c FileRecord,
+    pub(super) fields: Vec<&'c VariableEntry>,
+    /// The size of all fields.
+    bytes: u64,
+}
+
+impl<'c> Parts<'c> {
+    pub(super) fn new(
+        checkpoint: &'c Checkpoint,
+        rank: u32,
+        record: &'c FileRecord,
+    ) -> Result<Self> {
+        let field = |name: &String| checkpoint.manifest().variable(rank, name);
+        let fields: Vec<_> = record.fields.iter().map(field).collect::<Result<_>>()?;
+        let bytes = fields.iter().fold(0u64, |all, field| all.saturating_add(size(field)));
+        Ok(Parts { rank, record, fields, bytes })
+    }
+
+    /// Makes the file again, of fields that lie one behind another.
+    fn rebuild(&self, mut all: &[u8], out: &mut dyn Write) -> Result<()> {
+        let mut fields = Vec::with_capacity(self.fields.len());
+        for field in &self.fields {
+            let (head, rest) = all.split_at(size(field) as usize);
+            fields.push(head);
+            all = rest;
+        }
+        let read = |field: usize, offset: u64, out: &mut [u8]| {
+            let bytes = fields.get(field).ok_or_else(no_field)?;
+            let from = bytes.get(offset.min(bytes.len() as u64) as usize..).unwrap_or_default();
+            out.copy_from_slice(from.get(..out.len()).ok_or_else(past_the_end)?);
+            Ok(())
+        };
+        self.record.skeleton.rebuild(&read, out)
+    }
+
+    /// Makes the file again; a part of its fields is in memory at a time.
+    pub(super) fn stream(&self, checkpoint: &Checkpoint, out: &mut dyn Write) -> Result<()> {
+        let window = RefCell::new(None);
+        let read = |field: usize, offset: u64, out: &mut [u8]| {
+            let entry = self.fields.get(field).ok_or_else(no_field)?;
+            fetch(checkpoint, entry, (field, offset), out, &window)
+        };
+        self.record.skeleton.rebuild(&read, out)
+    }
+}
+
+fn no_field() -> Error {
+    Error::damaged("the record of a file names a field that is not there")
+}
+
+fn past_the_end() -> Error {
+    Error::damaged("the record of a file leads past the end of a field")
+}
+
+fn size(field: &VariableEntry) -> u64 {
+    field.description.bytes().unwrap_or(0)
 }
 
 fn record(checkpoint: &Checkpoint, entry: &VariableEntry) -> Result<FileRecord> {
-    let mut bytes = crate::restore::zeroed(entry.description.bytes().unwrap_or(0))?;
+    let mut bytes = crate::memory::zeroed(entry.description.bytes().unwrap_or(0))?;
     checkpoint.read_bytes(entry, 0..bytes.len() as u64, &mut bytes)?;
     FileRecord::parse(&bytes).map_err(|e| e.at(&entry.description.name))
 }
 
 /// Writes one file under another name, and gives it its own when it is whole.
-fn write(checkpoint: &Checkpoint, rank: u32, record: &FileRecord, to: &Path) -> Result<Exported> {
+fn write(
+    file: &Parts,
+    to: &Path,
+    fill: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+) -> Result<Exported> {
+    let (rank, record) = (file.rank, file.record);
     let path = to.join(&record.name);
     let folder = path.parent().unwrap_or(to);
     let failed = |e| Error::io(format!("cannot write {}", path.display()), e);
     std::fs::create_dir_all(folder).map_err(failed)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = folder.join(format!(".{name}.new-{}", std::process::id()));
-    let fill = || -> Result<()> {
-        let mut out = BufWriter::with_capacity(1 << 20, File::create(&temporary).map_err(failed)?);
-        rebuild(checkpoint, rank, record, &mut out).map_err(|e| e.at(path.display()))?;
+    let mut make = || -> Result<()> {
+        let mut out = BufWriter::with_capacity(1 << 16, File::create(&temporary).map_err(failed)?);
+        fill(&mut out).map_err(|e| e.at(path.display()))?;
         let file = out.into_inner().map_err(|e| failed(e.into_error()))?;
         file.set_permissions(std::fs::Permissions::from_mode(record.mode)).map_err(failed)?;
         let modified = UNIX_EPOCH + Duration::from_nanos(record.modified);
@@ -115,27 +212,17 @@ fn write(checkpoint: &Checkpoint, rank: u32, record: &FileRecord, to: &Path) -> 
             &path,
             rustix::fs::RenameFlags::NOREPLACE,
         )
-        .map_err(|e| failed(e.into()))?;
-        File::open(folder).and_then(|folder| folder.sync_all()).map_err(failed)
+        .map_err(|e| failed(e.into()))
     };
-    let filled = fill();
-    if filled.is_err() {
+    let made = make();
+    if made.is_err() {
         // What is left of it is hidden, and nobody refers to it.
         let _ = std::fs::remove_file(&temporary);
     }
-    filled?;
+    made?;
     let (format, bytes) = (record.format.clone(), record.skeleton.size);
-    let fields = fields(checkpoint, rank, record)?;
-    let rounded = fields.iter().filter(|field| field.rounded.is_some()).count() as u64;
+    let rounded = file.fields.iter().filter(|field| field.rounded.is_some()).count() as u64;
     Ok(Exported { rank, path, format, bytes, rounded })
-}
-
-pub(super) fn fields<'c>(
-    checkpoint: &'c Checkpoint,
-    rank: u32,
-    record: &FileRecord,
-) -> Result<Vec<&'c VariableEntry>> {
-    record.fields.iter().map(|name| checkpoint.manifest().variable(rank, name)).collect()
 }
 
 /// Bytes of a field, out of a window of it that is kept for the next time.
@@ -144,24 +231,29 @@ fn fetch(
     entry: &VariableEntry,
     (field, offset): (usize, u64),
     out: &mut [u8],
-    window: &RefCell<(usize, u64, Vec<u8>)>,
+    window: &RefCell<Option<Window>>,
 ) -> Result<()> {
-    let size = entry.description.bytes().unwrap_or(0);
+    let size = size(entry);
     let end = offset.checked_add(out.len() as u64).filter(|end| *end <= size);
-    let end =
-        end.ok_or_else(|| Error::damaged("the record of a file leads past the end of a field"))?;
+    let end = end.ok_or_else(past_the_end)?;
     if out.len() as u64 >= WINDOW {
         return checkpoint.read_bytes(entry, offset..end, out);
     }
     let mut window = window.borrow_mut();
-    let held = window.1..window.1 + window.2.len() as u64;
-    if window.0 != field || offset < held.start || end > held.end {
+    let holds = |window: &&Window| {
+        window.field == field && window.from <= offset && end <= window.from + window.len()
+    };
+    if window.as_ref().filter(holds).is_none() {
+        // Its memory serves the next one.
+        drop(window.take());
         let range = offset..size.min(offset + WINDOW);
-        let mut bytes = crate::restore::zeroed(range.end - range.start)?;
-        checkpoint.read_bytes(entry, range.clone(), &mut bytes)?;
-        *window = (field, range.start, bytes);
+        let mut bytes = Scratch::new((range.end - range.start) as usize)?;
+        checkpoint.read_bytes(entry, range, &mut bytes)?;
+        *window = Some(Window { field, from: offset, bytes });
     }
-    let from = (offset - window.1) as usize;
-    out.copy_from_slice(&window.2[from..from + out.len()]);
+    if let Some(window) = &*window {
+        let from = (offset - window.from) as usize;
+        out.copy_from_slice(&window.bytes[from..from + out.len()]);
+    }
     Ok(())
 }

@@ -5,10 +5,10 @@
 //! remove an original asks this.
 
 use super::Library;
-use super::export::{fields, rebuild, records};
+use super::export::{Parts, records};
 use crate::array::Bound;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, Manifest, check_run_name};
+use crate::format::{FILE_PREFIX, FileRecord, Manifest, VariableEntry, check_run_name};
 use crate::restore::{Checkpoint, Log};
 use crate::source::{self, RawLayout};
 use std::cell::Cell;
@@ -105,9 +105,9 @@ impl HeldSet {
         let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
             return Ok(false);
         };
-        let fields = fields(&self.checkpoint, *rank, record)?;
-        let bounds: Vec<Option<Bound>> =
-            fields.iter().map(|field| field.rounded.map(|rounding| rounding.bound())).collect();
+        let parts = Parts::new(&self.checkpoint, *rank, record)?;
+        let bound = |field: &&VariableEntry| field.rounded.map(|rounding| rounding.bound());
+        let bounds: Vec<Option<Bound>> = parts.fields.iter().map(bound).collect();
         if bounds.iter().all(Option::is_none) {
             return self.gives(name, path);
         }
@@ -119,7 +119,7 @@ impl HeldSet {
         if anatomy.skeleton.digest != record.skeleton.digest {
             return Ok(false);
         }
-        rebuild(&self.checkpoint, *rank, record, &mut io::sink()).map(|()| true)
+        parts.stream(&self.checkpoint, &mut io::sink()).map(|()| true)
     }
 
     /// Whether what is given back under this name is, byte for byte, the file at `path`.
@@ -134,7 +134,9 @@ impl HeldSet {
         }
         let differs = Cell::new(false);
         let mut against = Against { file, differs: &differs, buffer: Vec::new() };
-        match rebuild(&self.checkpoint, *rank, record, &mut against) {
+        match Parts::new(&self.checkpoint, *rank, record)
+            .and_then(|parts| parts.stream(&self.checkpoint, &mut against))
+        {
             Ok(()) => {
                 let more = against.file.read(&mut [0]).map_err(failed)?;
                 Ok(more == 0)

@@ -166,7 +166,7 @@ fn save(keeper: &mut Run, step: u64, made: &[Made]) -> Result<()> {
 fn read_tree(checkpoint: &Checkpoint, name: &str) -> Result<Vec<u8>> {
     let entry = checkpoint.manifest().variable(0, name)?;
     let bytes = entry.description.bytes().unwrap_or(0);
-    let mut out = crate::restore::zeroed(bytes)?;
+    let mut out = crate::memory::zeroed(bytes)?;
     checkpoint.read_bytes(entry, 0..bytes, &mut out)?;
     Ok(out)
 }

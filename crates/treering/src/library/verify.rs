@@ -8,7 +8,8 @@
 use super::{Library, Progress};
 use crate::error::Result;
 use crate::format::{Manifest, Names, PackName};
-use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs, zeroed};
+use crate::memory::zeroed;
+use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -60,6 +60,9 @@ struct Cut<'b> {
     before: Option<Old>,
 }
 
+/// How many frames are encoded side by side before they are written.
+const ROUND: usize = 32;
+
 /// New bytes in pieces shorter than this on average, or such before them, make no differences.
 const SCATTERED: usize = 4 << 10;
 
@@ -323,7 +326,8 @@ impl<'a> Packer<'a> {
 
     /// Whether differences are to be tried for a variable; asked once for those that are alike.
     fn wants_before(&mut self, keeper: &mut Keeper, at: usize) -> bool {
-        if self.before.is_none() {
+        // Arrays that repeat each other share frames, which differences of some would cut.
+        if self.before.is_none() || self.plan.variables[at].far {
             return false;
         }
         match self.kind_of(at) {
@@ -447,33 +451,44 @@ impl<'a> Packer<'a> {
             };
             ways.extend(same.iter().map(|_| way.clone()));
         }
-        let encoded: Vec<(Option<Vec<u8>>, u64)> =
-            cuts.par_iter().zip(&ways).map(|(cut, way)| encode(way, cut)).collect::<Result<_>>()?;
-        let mut offset = self.frames.last().map_or(0, |f| f.offset + f.len);
-        for ((cut, way), (encoded, checksum)) in cuts.into_iter().zip(&ways).zip(&encoded) {
-            let (bytes, codec) = match encoded {
-                Some(encoded) => (&encoded[..], way.1),
-                None => (&*cut.bytes, RAW),
-            };
-            let (like, nature) = self.likeness(cut.kind);
-            let beside = cut.before.is_some();
-            keeper.chooser.came_to(like, nature, beside, cut.bytes.len(), bytes.len());
-            if let Some(old) = cut.before.filter(|_| codec != RAW && way.0.is_difference()) {
-                self.differences.push((self.frames.len() as u32, old.runs));
+        let mut cuts = cuts.into_iter().zip(ways);
+        loop {
+            // What was written makes room for the next few.
+            let few: Vec<(Cut, (Chain, u8))> = cuts.by_ref().take(ROUND).collect();
+            if few.is_empty() {
+                return Ok(());
             }
-            self.frames.push(Frame {
-                offset,
-                len: cut.bytes.len() as u64,
-                position: self.position,
-                encoded: bytes.len() as u64,
-                codec,
-                checksum: *checksum,
-            });
-            offset += cut.bytes.len() as u64;
-            self.position += bytes.len() as u64;
-            sink(bytes)?;
+            let encoded: Vec<(Option<Vec<u8>>, u64)> =
+                few.par_iter().map(|(cut, way)| encode(way, cut)).collect::<Result<_>>()?;
+            for ((cut, way), (encoded, checksum)) in few.into_iter().zip(&encoded) {
+                let (bytes, codec) = match encoded {
+                    Some(encoded) => (&encoded[..], way.1),
+                    None => (&*cut.bytes, RAW),
+                };
+                self.enter(keeper, &cut, bytes.len(), (codec, *checksum));
+                if let Some(old) = cut.before.filter(|_| codec != RAW && way.0.is_difference()) {
+                    self.differences.push((self.frames.len() as u32 - 1, old.runs));
+                }
+                sink(bytes)?;
+            }
         }
-        Ok(())
+    }
+
+    /// Notes a frame that is to be written next.
+    fn enter(
+        &mut self,
+        keeper: &mut Keeper,
+        cut: &Cut,
+        encoded: usize,
+        (codec, checksum): (u8, u64),
+    ) {
+        let (like, nature) = self.likeness(cut.kind);
+        keeper.chooser.came_to(like, nature, cut.before.is_some(), cut.bytes.len(), encoded);
+        let (len, position) = (cut.bytes.len() as u64, self.position);
+        let offset = self.frames.last().map_or(0, |last| last.offset + last.len);
+        let encoded = encoded as u64;
+        self.frames.push(Frame { offset, len, position, encoded, codec, checksum });
+        self.position += encoded;
     }
 
     /// What the bytes of a kind are like.

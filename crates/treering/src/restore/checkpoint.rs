@@ -6,6 +6,7 @@ use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackName, Run, Seal, VariableEntry};
 use crate::lineage::{Layer, covers, resolve, runs};
+use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
@@ -229,6 +230,13 @@ impl Checkpoint {
             target.description.expect(&entry.description)?;
             entries.push(entry);
         }
+        let mut places: Vec<&mut [u8]> = targets.iter_mut().map(|t| &mut *t.bytes).collect();
+        self.fill_places(&entries, &mut places)?;
+        Ok(entries)
+    }
+
+    /// Fills places with whole variables; each frame is decoded once.
+    fn fill_places(&self, entries: &[&VariableEntry], places: &mut [&mut [u8]]) -> Result<()> {
         for group in 0..self.packs.len() as u32 {
             let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
             let wanted: Vec<Wanted> = members
@@ -236,10 +244,48 @@ impl Checkpoint {
                     self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0))
                 })
                 .collect();
-            let mut places: Vec<&mut [u8]> = targets.iter_mut().map(|t| &mut *t.bytes).collect();
-            self.carry_out(group, &wanted, &mut places)?;
+            self.carry_out(group, &wanted, places)?;
         }
-        Ok(entries)
+        Ok(())
+    }
+
+    /// Whole variables one behind another, checked by their roots.
+    pub(crate) fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
+        self.with_all(entries, |entry, bytes| self.check_root(entry, bytes)).map(|(all, _)| all)
+    }
+
+    /// Whole variables one behind another, and what `look` finds in each.
+    fn with_all<T: Send>(
+        &self,
+        entries: &[&VariableEntry],
+        look: impl Fn(&VariableEntry, &[u8]) -> Result<T> + Sync,
+    ) -> Result<(Vec<u8>, Vec<T>)> {
+        let len = |entry: &VariableEntry| entry.description.bytes().unwrap_or(0);
+        let mut bytes: Vec<u8> = zeroed(entries.iter().map(|entry| len(entry)).sum())?;
+        let (mut places, mut rest) = (Vec::with_capacity(entries.len()), &mut bytes[..]);
+        for entry in entries {
+            let (place, behind) = rest.split_at_mut(len(entry) as usize);
+            places.push(place);
+            rest = behind;
+        }
+        self.fill_places(entries, &mut places)?;
+        let filled = entries.par_iter().zip(&places);
+        let found = filled.map(|(entry, place)| look(entry, place)).collect::<Result<_>>()?;
+        Ok((bytes, found))
+    }
+
+    /// What who goes on with the lineage of variables needs; a part of them is in memory at a time.
+    pub(crate) fn retrace_all(&self) -> Result<Vec<Restored>> {
+        let entries: Vec<&VariableEntry> = self.manifest.variables.iter().collect();
+        let size = |entry: &&VariableEntry| entry.description.bytes().unwrap_or(0);
+        let mut all = Vec::with_capacity(entries.len());
+        for batch in batches(&entries, TOGETHER, size) {
+            match batch {
+                [large] if size(large) > TOGETHER => all.push(self.retrace_stored(large)?),
+                _ => all.extend(self.with_all(batch, |e, bytes| self.retrace(e, bytes))?.1),
+            }
+        }
+        Ok(all)
     }
 
     fn wanted(&self, entry: &VariableEntry, target: u32, range: Range<u64>) -> Wanted<'_> {
@@ -362,7 +408,7 @@ impl Checkpoint {
     }
 
     /// The same for a variable that is in the store only; a part of it is in memory at a time.
-    pub(crate) fn retrace_stored(&self, entry: &VariableEntry) -> Result<Restored> {
+    fn retrace_stored(&self, entry: &VariableEntry) -> Result<Restored> {
         let (bytes, chunk) = (entry.description.bytes().unwrap_or(0), entry.chunk.bytes());
         let hasher = Hasher::new(self.manifest.seed);
         let part = PART.next_multiple_of(chunk) as u64;
@@ -440,15 +486,6 @@ fn index(packs: &[Vec<Pack>]) -> Deltas {
         }
     }
     deltas
-}
-
-/// Zeros; a length that does not fit into memory is an error, not the end of the process.
-pub(crate) fn zeroed<T: bytemuck::Zeroable>(len: u64) -> Result<Vec<T>> {
-    let made = usize::try_from(len).ok().map(bytemuck::allocation::try_zeroed_vec);
-    made.and_then(|made| made.ok()).ok_or_else(|| {
-        let bytes = len.saturating_mul(size_of::<T>() as u64);
-        Error::new(ErrorKind::Limit, format!("{bytes} bytes do not fit into memory"))
-    })
 }
 
 fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> Result<Vec<Pack>> {

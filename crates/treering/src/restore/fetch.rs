@@ -1,16 +1,16 @@
 //! Carrying out a plan: read frames, check them, decode them, fill the targets.
 
-use super::checkpoint::zeroed;
 use super::plan::Piece;
 use crate::codec::Codec;
 use crate::error::{Error, Result};
 use crate::format::{
     Footer, Frame, HEADER_BYTES, MAX_DEPTH, RAW, Seal, TRAILER_BYTES, parse_trailer,
 };
+use crate::memory::{Scratch, zeroed};
 use crate::merkle::checksum;
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
-use std::cell::RefCell;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// How many frames of one pack one task reads; the file is opened once for them.
@@ -60,10 +60,6 @@ impl Target {
         // SAFETY: in bounds by the assertion, disjoint by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(to as usize), len) }
     }
-}
-
-thread_local! {
-    static BUFFERS: RefCell<(Vec<u8>, Vec<u8>)> = const { RefCell::new((Vec::new(), Vec::new())) };
 }
 
 /// Decoded frames of which only parts were wanted: the next part is often wanted soon.
@@ -119,13 +115,13 @@ pub(crate) fn fetch(
         for pieces in task {
             let (number, wanted) = (pieces[0].frame as usize, pieces.iter().map(|p| p.len as u64));
             let whole = !few || wanted.sum::<u64>() >= pack.footer.frames[number].len;
-            if whole && pack.footer.before(number).is_none() {
-                fill(pack, &copies, pieces, targets, notes)?;
-                continue;
-            }
             let place = (group, pieces[0].pack, pieces[0].frame);
             let bytes = match kept.get(place) {
                 Some(bytes) => bytes,
+                None if whole && pack.footer.before(number).is_none() => {
+                    fill(pack, &copies, pieces, targets, notes)?;
+                    continue;
+                }
                 None => {
                     let bytes = frame(store, packs, place.1, place.2, notes)?;
                     let bytes = Arc::new(bytes);
@@ -144,7 +140,8 @@ pub(crate) fn fetch(
 /// The bytes of a whole frame.
 ///
 /// A difference leads to an earlier pack always, and packs are finite; yet a chain that is longer
-/// than any writer makes is damage.
+/// than any writer makes is damage. Each frame below is decoded once, however many runs lead to it:
+/// without that, chains whose runs alternate between packs would take time to the power of their length.
 fn frame(
     store: &dyn Store,
     packs: &[Pack],
@@ -152,47 +149,55 @@ fn frame(
     number: u32,
     notes: &Notes,
 ) -> Result<Vec<u8>> {
-    frame_at_depth(store, packs, (pack, number), notes, 0)
+    Below { store, packs, notes, decoded: HashMap::new() }.frame((pack, number), 0)
 }
 
-fn frame_at_depth(
-    store: &dyn Store,
-    packs: &[Pack],
-    (pack, number): (u32, u32),
-    notes: &Notes,
-    depth: u8,
-) -> Result<Vec<u8>> {
-    let lost = || Error::damaged("a difference leads to bytes that are not there");
-    let pack = packs.get(pack as usize).ok_or_else(lost)?;
-    let frame = pack.footer.frames.get(number as usize).ok_or_else(lost)?;
-    if depth > MAX_DEPTH {
-        return Err(Error::damaged("a chain of differences is too long").at(&pack.key));
-    }
-    let mut before = Vec::new();
-    for run in pack.footer.before(number as usize).into_iter().flatten() {
-        let mut at = run.place.offset;
-        let end = at + run.len;
-        while at < end {
-            let older = packs.get(run.place.pack as usize).ok_or_else(lost)?;
-            let older_number = older.footer.frame_at(at).ok_or_else(lost)?;
-            let older_frame = &older.footer.frames[older_number];
-            let place = (run.place.pack, older_number as u32);
-            let bytes = frame_at_depth(store, packs, place, notes, depth + 1)?;
-            let from = (at - older_frame.offset) as usize;
-            let to = (end - older_frame.offset).min(older_frame.len) as usize;
-            before.extend_from_slice(&bytes[from..to]);
-            at += (to - from) as u64;
+/// The frames that one frame is made of.
+struct Below<'a> {
+    store: &'a dyn Store,
+    packs: &'a [Pack],
+    notes: &'a Notes,
+    decoded: HashMap<(u32, u32), Vec<u8>>,
+}
+
+impl Below<'_> {
+    fn frame(&mut self, (pack, number): (u32, u32), depth: u8) -> Result<Vec<u8>> {
+        let lost = || Error::damaged("a difference leads to bytes that are not there");
+        let packs = self.packs;
+        let pack = packs.get(pack as usize).ok_or_else(lost)?;
+        let frame = pack.footer.frames.get(number as usize).ok_or_else(lost)?;
+        if depth > MAX_DEPTH {
+            return Err(Error::damaged("a chain of differences is too long").at(&pack.key));
         }
+        let mut before = Vec::new();
+        for run in pack.footer.before(number as usize).into_iter().flatten() {
+            let mut at = run.place.offset;
+            let end = at + run.len;
+            while at < end {
+                let older = packs.get(run.place.pack as usize).ok_or_else(lost)?;
+                let older_number = older.footer.frame_at(at).ok_or_else(lost)?;
+                let older_frame = &older.footer.frames[older_number];
+                let place = (run.place.pack, older_number as u32);
+                if !self.decoded.contains_key(&place) {
+                    let bytes = self.frame(place, depth + 1)?;
+                    self.decoded.insert(place, bytes);
+                }
+                let from = (at - older_frame.offset) as usize;
+                let to = (end - older_frame.offset).min(older_frame.len) as usize;
+                before.extend_from_slice(&self.decoded[&place][from..to]);
+                at += (to - from) as u64;
+            }
+        }
+        let chain = pack.footer.chain(frame)?;
+        from_copies(pack, &self.store.copies(&pack.key), number as usize, self.notes, |copy| {
+            let mut encoded = Scratch::new(frame.encoded as usize)?;
+            copy.read_at(frame.position, &mut encoded)?;
+            check(&encoded, frame)?;
+            let mut raw = zeroed(frame.len)?;
+            chain.decode_beside(&encoded, &before, &mut raw)?;
+            Ok(raw)
+        })
     }
-    let chain = pack.footer.chain(frame)?;
-    from_copies(pack, &store.copies(&pack.key), number as usize, notes, |copy| {
-        let mut encoded = vec![0; frame.encoded as usize];
-        copy.read_at(frame.position, &mut encoded)?;
-        check(&encoded, frame)?;
-        let mut raw = vec![0; frame.len as usize];
-        chain.decode_beside(&encoded, &before, &mut raw)?;
-        Ok(raw)
-    })
 }
 
 /// The bytes of a whole pack, from the first good copy of each frame.
@@ -277,13 +282,10 @@ fn fill_from(
         copy.read_at(frame.position, slice)?;
         return check(slice, frame);
     }
-    BUFFERS.with_borrow_mut(|(encoded, raw)| {
-        encoded.resize(frame.encoded as usize, 0);
-        copy.read_at(frame.position, encoded)?;
-        let bytes = decoded(encoded, footer, frame, raw)?;
-        copy_pieces(bytes, pieces, targets);
-        Ok(())
-    })
+    let mut encoded = Scratch::new(frame.encoded as usize)?;
+    copy.read_at(frame.position, &mut encoded)?;
+    copy_pieces(&decoded(encoded, footer, frame)?, pieces, targets);
+    Ok(())
 }
 
 /// Copies what pieces want of a frame.
@@ -303,21 +305,16 @@ fn check(encoded: &[u8], frame: &Frame) -> Result<()> {
     }
 }
 
-/// The frame's bytes, checked and decoded into `raw` unless they are raw already; of a difference,
-/// what is left without the bytes before.
-fn decoded<'a>(
-    encoded: &'a [u8],
-    footer: &Footer,
-    frame: &Frame,
-    raw: &'a mut Vec<u8>,
-) -> Result<&'a [u8]> {
-    check(encoded, frame)?;
+/// The frame's bytes, checked and decoded unless they are raw already; of a difference, what is left
+/// without the bytes before.
+fn decoded(encoded: Scratch, footer: &Footer, frame: &Frame) -> Result<Scratch> {
+    check(&encoded, frame)?;
     if frame.codec == RAW && encoded.len() as u64 == frame.len {
         return Ok(encoded);
     }
     let chain = footer.chain(frame)?.behind();
-    raw.resize(frame.len as usize, 0);
-    chain.decode(encoded, raw)?;
+    let mut raw = Scratch::new(frame.len as usize)?;
+    chain.decode(&encoded, &mut raw)?;
     Ok(raw)
 }
 
@@ -343,10 +340,9 @@ pub(crate) fn check_frames(
     done: &(dyn Fn(u64) + Sync),
 ) -> Vec<Error> {
     let failures = footer.frames.par_iter().enumerate().filter_map(|(number, frame)| {
-        let outcome = BUFFERS.with_borrow_mut(|(encoded, raw)| {
-            encoded.resize(frame.encoded as usize, 0);
-            copy.read_at(frame.position, encoded)?;
-            decoded(encoded, footer, frame, raw).map(|_| ())
+        let outcome = Scratch::new(frame.encoded as usize).and_then(|mut encoded| {
+            copy.read_at(frame.position, &mut encoded)?;
+            decoded(encoded, footer, frame)
         });
         done(frame.encoded);
         outcome.err().map(|error| error.at(format!("frame {number}")))

@@ -16,7 +16,7 @@ mod previous;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
-pub(crate) use checkpoint::{Restored, VariableBlob, zeroed};
+pub(crate) use checkpoint::{Restored, VariableBlob};
 pub(crate) use fetch::{Pack, check_frames, read_footer};
 pub(crate) use log::{Log, lineage, named_packs, packs_of, runs, settle_logs};
 pub(crate) use previous::Previous;

@@ -19,6 +19,7 @@ use crate::format::{
     VariableEntry, check_file_name, header,
 };
 use crate::lineage::{MAX_PACKS, scan};
+use crate::memory::zeroed;
 use crate::merkle::{BOUGH, Hasher, Print, Tree};
 use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip};
 use crate::restore::{Checkpoint, Log, Pack, Previous, Restored};
@@ -144,11 +145,20 @@ impl Source {
 }
 
 /// What changed in some strips, and how many bytes were read for it.
-#[derive(Default)]
 struct Batch {
     strips: Vec<Strip>,
     bytes: Vec<u8>,
+    /// How many of the bytes are filled.
+    filled: usize,
     read: u64,
+}
+
+impl Batch {
+    /// With memory of an earlier one, if there is some.
+    fn new(bytes: Option<Vec<u8>>, len: usize) -> Result<Batch> {
+        let bytes = bytes.map_or_else(|| zeroed(len as u64), Ok)?;
+        Ok(Batch { strips: Vec::new(), bytes, filled: 0, read: 0 })
+    }
 }
 
 impl Ingest {
@@ -289,12 +299,10 @@ impl Ingest {
         let Ok(checkpoint) = Checkpoint::load(self.log.store.clone(), newest.clone()) else {
             return;
         };
+        let Ok(restored) = checkpoint.retrace_all() else { return };
         self.hasher = Hasher::new(newest.seed);
         self.begin_epoch(ranks);
-        for entry in &newest.variables {
-            let Ok(Restored { prints, tree, .. }) = checkpoint.retrace_stored(entry) else {
-                return;
-            };
+        for (entry, Restored { prints, tree, .. }) in newest.variables.iter().zip(restored) {
             let state = &mut self.groups[entry.group as usize];
             let key = (entry.rank, entry.description.name.clone());
             state.keeper.trees.insert(key.clone(), tree);
@@ -368,18 +376,24 @@ impl Ingest {
         put.append(&header(Kind::Pack))?;
         let mut packer = Packer::new(plan, &self.hasher, before);
         let (sender, batches) = sync_channel(AHEAD);
+        let (give_back, spare) = sync_channel(AHEAD + 2);
         let chunk = options.chunk.bytes();
         let (keeper, hasher) = (&mut state.keeper, &self.hasher);
         let mut before = std::mem::take(&mut state.prints);
         let (footer, stats) = std::thread::scope(|scope| {
             let before = &mut before;
-            scope.spawn(move || read(inputs, chunk, hasher, before, &sender));
+            scope.spawn(move || {
+                if let Err(error) = read(inputs, chunk, hasher, before, &sender, &spare) {
+                    let _ = sender.send(Err(error));
+                }
+            });
             let batches: Receiver<Result<Batch>> = batches;
             let mut sink = |bytes: &[u8]| put.append(bytes);
             for batch in batches {
                 let batch = batch?;
-                packer.take(keeper, &batch.strips, &batch.bytes, &mut sink)?;
+                packer.take(keeper, &batch.strips, &batch.bytes[..batch.filled], &mut sink)?;
                 told(batch.read);
+                let _ = give_back.try_send(batch.bytes);
             }
             packer.finish(keeper, &mut sink)
         })?;
@@ -606,10 +620,13 @@ fn read(
     hasher: &Hasher,
     prints: &mut Prints,
     sender: &SyncSender<Result<Batch>>,
-) {
+    spare: &Receiver<Vec<u8>>,
+) -> Result<()> {
     let mut before = std::mem::take(prints);
-    let mut batch = Batch::default();
     let strip = STRIP.next_multiple_of(chunk * BOUGH);
+    let all: u64 = inputs.iter().map(|input| input.len()).sum();
+    let len = (BATCH + strip).min(all as usize);
+    let mut batch = Batch::new(None, len)?;
     let mut data = vec![0; strip];
     for (variable, input) in inputs.iter().enumerate() {
         let key = (input.rank, input.description.name.clone());
@@ -619,29 +636,28 @@ fn read(
         let strips = own.chunks_mut(strip / chunk).enumerate();
         for (number, of_strip) in strips {
             let at = (number * strip) as u64;
-            let len = (input.len() - at).min(strip as u64) as usize;
-            let data = &mut data[..len];
-            if let Err(error) = input.bytes.read_at(at, data) {
-                let _ = sender.send(Err(error.at(&input.description.name)));
-                return;
-            }
-            let offset = batch.bytes.len();
-            batch.bytes.resize(offset + len, 0);
+            let data = &mut data[..(input.len() - at).min(strip as u64) as usize];
+            input.bytes.read_at(at, data).map_err(|e| e.at(&input.description.name))?;
+            let offset = batch.filled;
             let first = number * strip / chunk;
             let known = known.saturating_sub(first);
-            let slot = &mut batch.bytes[offset..];
+            let slot = &mut batch.bytes[offset..offset + data.len()];
             let changed = scan(data, chunk, known, of_strip, hasher, slot);
-            batch.bytes.truncate(offset + changed.bytes);
-            batch.read += len as u64;
+            batch.filled += changed.bytes;
+            batch.read += data.len() as u64;
             if changed.bytes > 0 {
                 let first = first as u64;
                 batch.strips.push(Strip { variable, first, changed, hashed: true, offset });
             }
-            if batch.bytes.len() >= BATCH && sender.send(Ok(std::mem::take(&mut batch))).is_err() {
-                return;
+            if batch.filled >= BATCH {
+                let next = Batch::new(spare.try_recv().ok(), len)?;
+                if sender.send(Ok(std::mem::replace(&mut batch, next))).is_err() {
+                    return Ok(());
+                }
             }
         }
         prints.insert(key, own);
     }
     let _ = sender.send(Ok(batch));
+    Ok(())
 }

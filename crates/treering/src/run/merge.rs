@@ -24,7 +24,7 @@ pub enum Merge {
 /// Variables below this size say nothing about the large ones.
 const LARGE: u64 = 64 << 10;
 /// How many bytes of a rank are looked at.
-const SAMPLE: u64 = 3 << 20;
+const SAMPLE: u64 = 1 << 20;
 /// What leaving files whole has to gain.
 const GAIN: f64 = 0.95;
 

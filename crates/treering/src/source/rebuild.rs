@@ -8,13 +8,15 @@ use super::filter;
 use super::grid::Grid;
 use crate::error::{Error, Result};
 use crate::format::{Chunk, Piece, Recipe, Skeleton, Values};
+use crate::memory::Scratch;
 use crate::merkle::Digester;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use rayon::prelude::*;
 use std::io::Write;
 
-/// How many bytes are read or filtered at a time.
-const BLOCK: u64 = 1 << 20;
+/// How many bytes are read at a time, so that they are still near when they are written, and how many
+/// are filtered side by side.
+const BLOCK: u64 = 256 << 10;
 const BATCH: u64 = 32 << 20;
 
 /// Gives the bytes of a field from an offset on.
@@ -122,7 +124,7 @@ impl<'a> Renderer<'a> {
         emit: &mut dyn FnMut(Result<&[u8]>) -> Result<()>,
     ) -> Result<()> {
         let block = BLOCK - BLOCK % u64::from(values.swap.max(1));
-        let mut buffer = vec![0; values.len.min(block) as usize];
+        let mut buffer = Scratch::new(values.len.min(block) as usize)?;
         let mut done = 0;
         while done < values.len {
             let part = &mut buffer[..(values.len - done).min(block) as usize];
@@ -159,7 +161,7 @@ impl<'a> Renderer<'a> {
                     }
                 }
             } else {
-                let mut block = vec![0; (turn * now) as usize];
+                let mut block = Scratch::new((turn * now) as usize)?;
                 if let Err(error) = self.deal(cycle, turn as usize, &mut block, &moved) {
                     return emit(Err(error));
                 }
@@ -185,7 +187,7 @@ impl<'a> Renderer<'a> {
                 continue;
             };
             let (values, len) = (moved(values), values.len as usize);
-            let mut bytes = vec![0; len * turns];
+            let mut bytes = Scratch::new(len * turns)?;
             (self.read)(values.field as usize, values.offset, &mut bytes)?;
             filter::swap(&mut bytes, values.swap);
             for (at, from) in bytes.chunks_exact(len.max(1)).enumerate() {

@@ -5,7 +5,8 @@ use super::grid::Component;
 use super::lanes::Planes;
 use super::{Grid, Image, Layout, Leaf, Recipe};
 use crate::array::{DType, Rounding};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
+use crate::memory::zeroed;
 use crate::merkle::{Digest, digest};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -167,7 +168,9 @@ impl Builder {
     fn blank(&self, bytes: u64) -> Result<Vec<Image>> {
         let blank = |recipe: &Recipe| {
             let layout = Layout::new(self.dtype, bytes, recipe)?;
-            let bytes = large(self.front + layout.len() as usize)?;
+            let len = self.front as u64 + layout.len();
+            let bytes = zeroed(len)
+                .map_err(|e| e.hint("make the tree with larger chunks or fewer planes"))?;
             let root = Digest::default();
             Ok(Image { recipe: *recipe, layout, root, nans: 0, front: self.front, bytes })
         };
@@ -185,40 +188,6 @@ impl Builder {
         };
         self.recipes.iter().map(worker).collect()
     }
-}
-
-/// Zeros, on huge pages if the system has them: a tree is filled once, and small pages would cost as
-/// much time as filling them.
-fn large(len: usize) -> Result<Vec<u8>> {
-    let short = || {
-        Error::new(ErrorKind::Limit, format!("a tree of {len} bytes does not fit into memory"))
-            .hint("make it with larger chunks or fewer planes")
-    };
-    let mut bytes = match (len, std::alloc::Layout::array::<u8>(len)) {
-        (0, _) => Vec::new(),
-        (_, Err(_)) => return Err(short()),
-        (_, Ok(layout)) => {
-            // SAFETY: the layout is that of the vector, which owns the zeros from then on.
-            unsafe {
-                let start = std::alloc::alloc_zeroed(layout);
-                if start.is_null() {
-                    return Err(short());
-                }
-                Vec::from_raw_parts(start, len, len)
-            }
-        }
-    };
-    const HUGE: usize = 2 << 20;
-    let start = bytes.as_ptr() as usize;
-    let inside = start.next_multiple_of(HUGE)..(start + len) / HUGE * HUGE;
-    if inside.len() >= HUGE {
-        let from = bytes.as_mut_ptr().wrapping_add(inside.start - start);
-        // SAFETY: the pages are all within the vector, and the advice changes nothing of them.
-        let _ = unsafe {
-            rustix::mm::madvise(from.cast(), inside.len(), rustix::mm::Advice::LinuxHugepage)
-        };
-    }
-    Ok(bytes)
 }
 
 /// Computes chunks for one recipe.

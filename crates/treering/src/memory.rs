@@ -1,0 +1,143 @@
+//! Memory for bytes on their way: zeros on huge pages, and buffers that a thread keeps.
+//!
+//! A page that is touched for the first time costs as much time as decoding what goes into it.
+//! Therefore what is large is put on huge pages where the system has them, and what is needed again
+//! and again is not given back in between.
+
+use crate::error::{Error, ErrorKind, Result};
+use std::cell::RefCell;
+use std::ops::{Deref, DerefMut};
+
+const HUGE: usize = 2 << 20;
+/// How many buffers a thread keeps, and the largest that it does.
+const KEPT: usize = 4;
+const LARGEST: usize = 16 << 20;
+
+thread_local! {
+    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Zeros, or an error when there are not so many.
+pub(crate) fn zeroed<T: bytemuck::Zeroable>(len: u64) -> Result<Vec<T>> {
+    let made = usize::try_from(len).ok().map(bytemuck::allocation::try_zeroed_vec);
+    let made: Option<Vec<T>> = made.and_then(|made| made.ok());
+    let made = made.ok_or_else(|| {
+        let bytes = len.saturating_mul(size_of::<T>() as u64);
+        Error::new(ErrorKind::Limit, format!("{bytes} bytes do not fit into memory"))
+    })?;
+    let start = made.as_ptr() as usize;
+    let inside = start.next_multiple_of(HUGE)..(start + size_of_val(&made[..])) / HUGE * HUGE;
+    if inside.len() >= HUGE {
+        let from = made.as_ptr().cast::<u8>().wrapping_add(inside.start - start).cast_mut();
+        // SAFETY: the pages are all within the vector, and the advice changes nothing of them.
+        let _ = unsafe {
+            rustix::mm::madvise(from.cast(), inside.len(), rustix::mm::Advice::LinuxHugepage)
+        };
+    }
+    Ok(made)
+}
+
+/// How many bytes are read together, so that what they share is decoded once.
+pub(crate) const TOGETHER: u64 = 64 << 20;
+
+/// Neighbours of up to so many bytes in all, or one that has more.
+pub(crate) fn batches<T>(all: &[T], limit: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
+    let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0u64);
+    for (at, one) in all.iter().enumerate() {
+        let more = bytes.saturating_add(size(one));
+        bytes = match at > start && more > limit {
+            true => {
+                batches.push(&all[start..at]);
+                start = at;
+                size(one)
+            }
+            false => more,
+        };
+    }
+    batches.extend((start < all.len()).then(|| &all[start..]));
+    batches
+}
+
+/// Bytes of which nothing is known, from those that this thread keeps; it gets them back.
+pub(crate) struct Scratch {
+    bytes: Vec<u8>,
+    len: usize,
+}
+
+impl Scratch {
+    pub(crate) fn new(len: usize) -> Result<Scratch> {
+        let kept = BUFFERS.with_borrow_mut(|kept| {
+            let fits = kept.iter().position(|bytes| bytes.len() >= len);
+            fits.map(|at| kept.swap_remove(at))
+        });
+        let bytes = kept.map_or_else(|| zeroed(len as u64), Ok)?;
+        Ok(Scratch { bytes, len })
+    }
+}
+
+impl Deref for Scratch {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+impl DerefMut for Scratch {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[..self.len]
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let bytes = std::mem::take(&mut self.bytes);
+        if bytes.len() > LARGEST {
+            return;
+        }
+        // A thread that ends has nothing to keep them in any more.
+        let _ = BUFFERS.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            kept.push(bytes);
+            if kept.len() > KEPT {
+                let smallest = (0..kept.len()).min_by_key(|at| kept[*at].len());
+                smallest.map(|at| kept.swap_remove(at));
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_are_zeros_and_too_many_are_refused() {
+        for len in [0, 1, 3 << 20, (9 << 20) + 5] {
+            let made: Vec<u64> = zeroed(len).unwrap();
+            assert!(made.len() as u64 == len && made.iter().all(|value| *value == 0));
+        }
+        assert_eq!(zeroed::<u64>(1 << 60).unwrap_err().kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn batches_hold_all_and_no_more_than_they_may() {
+        let sizes = [3, 4, 5, 20, 1, u64::MAX, 2, 8];
+        let found = batches(&sizes, 10, |size| *size);
+        let expected: [&[u64]; 6] = [&[3, 4], &[5], &[20], &[1], &[u64::MAX], &[2, 8]];
+        assert_eq!(found, expected);
+        assert!(batches(&[0u64; 0], 10, |size| *size).is_empty());
+    }
+
+    #[test]
+    fn buffers_have_the_asked_length_and_never_share_bytes() {
+        for len in [0, 5, 100_000, 70, 3 << 20, 5] {
+            let (mut one, mut other) = (Scratch::new(len).unwrap(), Scratch::new(len).unwrap());
+            one.fill(1);
+            other.fill(2);
+            assert!(one.len() == len && other.len() == len);
+            assert!(one.iter().all(|byte| *byte == 1) && other.iter().all(|byte| *byte == 2));
+        }
+        assert!(BUFFERS.with_borrow(|kept| kept.len()) <= KEPT);
+    }
+}
