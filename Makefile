@@ -49,7 +49,7 @@ numpy: needs
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte.
 files: needs
 	$(VENV)/bin/python crates/treering/tests/make_files.py target/files
-	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test --workspace --test source
+	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test --workspace --test source --test rounded
 
 fuzz:
 	bash fuzz/run.sh $(MINUTES)

@@ -161,6 +161,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             output::bytes(v.moved_bytes),
             output::bytes(v.chunk_bytes),
             v.root[..12].to_string(),
+            v.within.map(|bound| bound.to_string()).unwrap_or_default(),
             v.bounds.iter().map(|t| t.bound.to_string()).collect::<Vec<_>>().join(" "),
         ]
     };
@@ -177,9 +178,10 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         "moved",
         "chunk",
         "root",
+        "within",
         "trees for",
     ];
-    output::line(output::table(&header, &[2, 3, 4, 8, 11, 12], variables.iter().map(row)));
+    output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13], variables.iter().map(row)));
     for note in checkpoint.notes() {
         eprintln!("treering: note: {note}");
     }

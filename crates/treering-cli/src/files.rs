@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use treering::format::Manifest;
 use treering::library::Place;
 use treering::{
-    Aim, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
+    Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
 };
 
 #[derive(clap::Args)]
@@ -30,6 +30,12 @@ pub struct IngestArguments {
     /// replacement, as in 'block\d+=block'; may be given several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
+    /// Store variables whose whole name matches rounded within a bound, absolute as in 'temp.*=1e-6' or
+    /// relative as in 'velocity_.=rel:1e-4'; may be given several times, the first that matches counts.
+    /// Files given back then hold values within the bound, not the original bytes. Only floating-point
+    /// and complex variables that lie uncompressed in their files can have one.
+    #[arg(long, value_name = "REGEX=BOUND")]
+    pub within: Vec<String>,
     /// How variables of many ranks are put together.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
     merge: MergeName,
@@ -53,6 +59,7 @@ impl IngestArguments {
             raw: self.raw.raw()?,
             merge: self.merge.merge(),
             like: self.like.iter().map(|text| likeness(text)).collect::<Result<_>>()?,
+            within: self.within.iter().map(|text| limit(text)).collect::<Result<_>>()?,
         })
     }
 }
@@ -96,6 +103,22 @@ fn likeness(text: &str) -> Result<(Regex, String)> {
     Ok((pattern, by.to_string()))
 }
 
+/// A regular expression and the bound of variables whose names it matches.
+fn limit(text: &str) -> Result<(Regex, Bound)> {
+    let bad = |why: &str| {
+        Error::usage(format!("{text:?} gives no variable a bound: {why}")).hint(
+            "write a regular expression, '=', and a bound, as in 'temp.*=1e-6' or 'v_.=rel:1e-4'",
+        )
+    };
+    let (pattern, bound) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
+    let pattern = Regex::new(pattern).map_err(|e| bad(&e.to_string().replace('\n', " ")))?;
+    let bound = match bound.parse() {
+        Ok(number) => Bound::abs(number),
+        Err(_) => Bound::parse(bound)?,
+    };
+    Ok((pattern, bound))
+}
+
 impl AimName {
     fn aim(self) -> Aim {
         match self {
@@ -132,13 +155,17 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     let sizes = files.iter().filter_map(|file| std::fs::metadata(&file.path).ok());
     let size = sizes.map(|meta| meta.len()).sum();
     let taken = Taken { place: &arguments.place, files: &files, size, manifest: &manifest };
-    match json {
-        true => output::json(&taken.json()),
-        false => {
-            output::line(taken.line());
-            Ok(())
-        }
+    if json {
+        return output::json(&taken.json());
     }
+    output::line(taken.line());
+    if taken.rounded() > 0 {
+        output::line(
+            "exported files will hold the rounded values, within the bounds, and not the bytes of \
+             the originals",
+        );
+    }
+    Ok(())
 }
 
 /// A checkpoint that was made of files.
@@ -159,17 +186,27 @@ impl Taken<'_> {
         self.files.iter().map(|file| file.rank).collect()
     }
 
+    /// How many variables are stored rounded.
+    fn rounded(&self) -> u64 {
+        self.manifest.variables.iter().filter(|v| v.rounded.is_some()).count() as u64
+    }
+
     pub fn json(&self) -> serde_json::Value {
         serde_json::json!({
             "place": self.place, "step": self.manifest.step, "files": self.files.len(),
             "ranks": self.ranks(), "bytes": self.size, "stored_bytes": self.stored(),
             "packs": self.manifest.groups.len(), "sequence": self.manifest.sequence,
+            "rounded_variables": self.rounded(),
         })
     }
 
     pub fn line(&self) -> String {
+        let rounded = match self.rounded() {
+            0 => String::new(),
+            count => format!(", {} rounded", output::count(count, "variable")),
+        };
         format!(
-            "{}: {} of {} ({}) in {} of {} ({})",
+            "{}: {} of {} ({}) in {} of {} ({}){rounded}",
             self.place,
             output::count(self.files.len() as u64, "file"),
             output::count(self.ranks().len() as u64, "rank"),
@@ -297,6 +334,14 @@ pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
         output::bytes(bytes),
         arguments.to.display()
     ));
+    let rounded: Vec<u64> = files.iter().map(|f| f.rounded).filter(|count| *count > 0).collect();
+    if !rounded.is_empty() {
+        output::line(format!(
+            "{} with {} rounded within bounds: not the bytes of the originals",
+            output::count(rounded.len() as u64, "file"),
+            output::count(rounded.iter().sum(), "variable"),
+        ));
+    }
     Ok(())
 }
 

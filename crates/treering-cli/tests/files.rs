@@ -70,3 +70,63 @@ fn folders_of_files_are_taken_in_and_given_back() {
         assert!(told.contains(words), "{arguments:?}: {told}");
     }
 }
+
+#[test]
+fn variables_are_rounded_when_asked_and_everybody_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (store, files) = (at("store"), at("in"));
+    write(Path::new(&files), 0.0);
+    let ingest = |step: u64, more: &[&str]| {
+        let place = format!("{store}#sim@{step}");
+        let done = treering(&[&["ingest", &place, &files, "--type", "f32"], more].concat());
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).unwrap()
+    };
+    assert!(!ingest(1, &[]).contains("round"));
+    let told = ingest(2, &["--within", "state.*=1e-3", "--within", "rank.*=rel:0.01"]);
+    assert!(told.contains("3 variables rounded") && told.contains("not the bytes"), "{told}");
+    let told: Value = serde_json::from_str(&ingest(3, &["--within", ".*=1e-3", "--json"])).unwrap();
+    assert_eq!(told["rounded_variables"], 3);
+    let shown = |step: u64| -> Value {
+        let done = treering(&["show", &format!("{store}#sim@{step}"), "--json"]);
+        let shown: Value = serde_json::from_slice(&done.stdout).unwrap();
+        shown["variables"].as_array().unwrap().iter().map(|v| v["within"].clone()).collect()
+    };
+    assert_eq!(shown(1), serde_json::json!([null, null, null]));
+    assert_eq!(shown(2), serde_json::json!(["rel:0.01", "abs:0.001", "abs:0.001"]));
+    let table = treering(&["show", &format!("{store}#sim@2")]).stdout;
+    let table = String::from_utf8(table).unwrap();
+    assert!(table.contains("within") && table.contains("abs:0.001"), "{table}");
+    for (step, told) in [(1, false), (2, true)] {
+        let to = at(&format!("out{step}"));
+        let done = treering(&["export", &format!("{store}#sim@{step}"), "--to", &to]);
+        let text = String::from_utf8(done.stdout).unwrap();
+        assert_eq!(text.contains("3 files with 3 variables rounded"), told, "{text}");
+        let same = |name: &str| {
+            std::fs::read(format!("{files}/{name}")).unwrap()
+                == std::fs::read(format!("{to}/{name}")).unwrap()
+        };
+        assert_eq!(same("state_0.raw"), !told);
+        let bound = ["compare", &to, &files, "--type", "f32", "--abs", "1e-3", "--rel", "0.01"];
+        assert!(treering(&bound).status.success());
+    }
+    let place = format!("{store}#sim@4");
+    let told =
+        |within: &str| sentence(&["ingest", &place, &files, "--type", "f32", "--within", within]);
+    for (within, words) in [
+        ("state", "there is no '='"),
+        ("(=1", "gives no variable a bound"),
+        ("state=1e-3", "the name of no variable is \"state\""),
+        ("state.*=0", "greater than 0"),
+        ("state.*=-1", "greater than 0"),
+        ("state.*=much", "is no bound"),
+        ("state.*=ulp:3", "no distance"),
+        ("state.*=rel:2", "less than 1"),
+    ] {
+        assert!(told(within).contains(words), "{within}: {}", told(within));
+    }
+    let bytes = sentence(&["ingest", &place, &files, "--within", "state.*=1"]);
+    assert!(bytes.contains("type bytes") && bytes.contains("state"), "{bytes}");
+    assert!(treering(&["verify", &store, "--deep"]).status.success());
+}

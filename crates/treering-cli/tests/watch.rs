@@ -264,6 +264,38 @@ fn a_set_is_taken_again_only_if_it_was_rewritten() {
 }
 
 #[test]
+fn rounded_sets_are_taken_once() {
+    let place = Place::new();
+    let within = [&QUICK[..], &["--type", "f32", "--within", ".*=0.01"]].concat();
+    let mut service = place.watch(&within);
+    let set = place.write(1, 0);
+    service.wait_for_steps(&[1]);
+    // The same bytes at another time are nothing new, nor are they for another service.
+    place.write(1, 0);
+    place.write(2, 0);
+    service.wait_for_steps(&[1, 2]);
+    service.kill();
+    let mut service = place.watch(&within);
+    place.write(3, 0);
+    service.wait_for_steps(&[3]);
+    place.write(1, 1);
+    service.wait_for_steps(&[3, 1]);
+    assert_eq!(service.end(), Some(0));
+    assert_eq!(place.kept(), [1, 2, 3, 1]);
+    assert!(place.export(1) != set);
+    // Without bounds, or to remove the originals, they are taken as they are.
+    let mut service = place.watch(&[&QUICK[..], &["--remove"]].concat());
+    wait("all are removed", || fs::read_dir(place.out()).unwrap().count() == 0);
+    assert_eq!(service.end(), Some(0));
+    assert_eq!(place.export(2), originals(2));
+}
+
+/// The files of a step as they were first written.
+fn originals(step: u64) -> BTreeMap<String, Vec<u8>> {
+    (0..2).map(|rank| (name(step, rank), content(step, rank, 0, 3000))).collect()
+}
+
+#[test]
 fn once_takes_what_is_there_and_ends() {
     let place = Place::new();
     let once = |arguments: &[&str]| {
@@ -369,6 +401,7 @@ fn trouble_is_told_in_a_sentence() {
         (vec![&run, "--watch", &out, "--step", "x"], "tells no step"),
         (vec![&run, "--watch", &out, "file"], "files are found, not given"),
         (vec![&run, "file", "--remove"], "--watch"),
+        (vec![&run, "--watch", &out, "--remove", "--within", "x=1"], "are not removed"),
         (vec![&run], "required"),
     ] {
         let text = told(&arguments);

@@ -40,7 +40,7 @@ pub mod run;
 pub mod source;
 pub mod store;
 
-pub use array::{DType, Description, Element, Shape, Variable, VariableMut};
+pub use array::{Bound, DType, Description, Element, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};
 pub use error::{Error, ErrorKind, Result};
 pub use library::Library;

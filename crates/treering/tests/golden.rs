@@ -4,7 +4,8 @@
 //! running this test with TREERING_NEW_GOLDEN set to that folder.
 
 use std::path::Path;
-use treering::{ChunkSize, DType, Encoding, Library, Options, Run, Variable};
+use treering::array::Rounding;
+use treering::{Bound, ChunkSize, DType, Encoding, Library, Options, Run, Variable};
 
 const STEPS: u64 = 6;
 
@@ -59,4 +60,56 @@ fn version_1_reads_as_it_was_written() {
     assert_eq!((branch.step(), branch.read::<f64>("field").unwrap()), (4, field(4)));
     let part = branch.variables().next().unwrap().part.clone().unwrap();
     assert_eq!((part.global.0, part.offset), (vec![60, 30], vec![30, 0]));
+}
+
+/// Bounds, and the values that were rounded within them.
+fn within(step: u64) -> ([Bound; 2], Vec<f64>) {
+    let value = |i: u64| {
+        let t = (i + 5 * step) as f64 / 1000.0;
+        t * (t - 3.0) * (t - 7.0) + (i * i % 13) as f64 * 1e-4
+    };
+    ([Bound::abs(1e-3), Bound::rel(1e-3)], (0..9000).map(value).collect())
+}
+
+/// The same for values within a bound; `golden/v1-rounded` is never written again, either.
+#[test]
+fn rounded_variables_read_as_they_were_written() {
+    let write = |folder: &Path| {
+        let mut run = Run::open(Options::directory(folder, "rounded")).unwrap();
+        for step in 0..3 {
+            let ([abs, rel], values) = within(step);
+            let narrow: Vec<f32> = values.iter().map(|v| *v as f32).collect();
+            let variables = [
+                Variable::new("wide", &values).shaped(&[90, 100]).within(abs),
+                Variable::new("narrow", &narrow).within(abs),
+                Variable::new("relative", &values).within(rel),
+            ];
+            run.checkpoint(step, &variables).unwrap().durable().unwrap();
+        }
+        run.finish().unwrap();
+    };
+    if let Some(folder) = std::env::var_os("TREERING_NEW_GOLDEN") {
+        write(Path::new(&folder));
+    }
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/v1-rounded");
+    let library = Library::open(&golden).unwrap();
+    assert!(library.verify(None, true, &|_, _| {}).unwrap().is_sound());
+    for step in 0..3 {
+        let ([abs, rel], values) = within(step);
+        let checkpoint = library.checkpoint("rounded", Some(step)).unwrap();
+        let shown = library.variables(&checkpoint);
+        let bounds: Vec<Option<Bound>> = shown.iter().map(|v| v.within).collect();
+        assert_eq!(bounds, [Some(abs), Some(abs), Some(rel)]);
+        assert!(shown[0].codecs.iter().any(|codec| codec.contains("multiples")));
+        for (name, bound) in [("wide", abs), ("relative", rel)] {
+            let mut bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            Rounding::new(bound, DType::F64).unwrap().round(&mut bytes);
+            let back = checkpoint.read::<f64>(name).unwrap();
+            assert!(back.iter().flat_map(|v| v.to_le_bytes()).eq(bytes), "{name}");
+        }
+        let mut bytes: Vec<u8> = values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect();
+        Rounding::new(abs, DType::F32).unwrap().round(&mut bytes);
+        let back = checkpoint.read::<f32>("narrow").unwrap();
+        assert!(back.iter().flat_map(|v| v.to_le_bytes()).eq(bytes));
+    }
 }

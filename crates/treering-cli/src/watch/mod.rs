@@ -90,6 +90,12 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
         return Err(Error::usage("with --watch, files are found, not given")
             .hint("leave them out, or leave out --watch"));
     }
+    if own.remove && !arguments.within.is_empty() {
+        return Err(Error::usage(
+            "originals of rounded variables are not removed: the store does not hold them",
+        )
+        .hint("leave out --remove, or --within"));
+    }
     if own.settle.is_zero() && own.count.is_none() {
         return Err(Error::usage("without a settle time, nothing tells when a set is complete")
             .hint("say with --files how many files a set has"));

@@ -4,7 +4,8 @@ use super::difference::{Difference, Way};
 use super::environment::plain;
 use super::lorenzo::{self, Grid, Reckoning};
 use super::numbers::{self, Numbers};
-use super::{Codec, fpc, general, repeats, shuffle};
+use super::{Codec, fpc, general, multiples, repeats, shuffle};
+use crate::array::Spacing;
 use crate::error::{Error, Result};
 use crate::memory::Scratch;
 use std::fmt;
@@ -31,6 +32,8 @@ pub enum Step {
     Repeats(u8),
     /// The same, of the values that were not there what a prediction leaves.
     News(u8, Grid),
+    /// Multiples of a spacing as whole numbers, for floating-point values of this size.
+    Multiples(u8, Spacing),
     /// Bins of numbers, at a level.
     Pco(Numbers, u8),
     /// LZ4.
@@ -65,7 +68,7 @@ impl Step {
             Step::BitShuffle(size) => (1..=16).contains(&size),
             Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
             Step::Lorenzo(grid) => grid.is_valid(),
-            Step::Fpc(size) => matches!(size, 4 | 8),
+            Step::Fpc(size) | Step::Multiples(size, _) => matches!(size, 4 | 8),
             Step::Repeats(size) => matches!(size & !repeats::THOROUGH, 2 | 4 | 8),
             Step::News(size, grid) => {
                 Step::Repeats(size).is_valid()
@@ -94,6 +97,10 @@ impl Step {
             Step::Zstd(level) => out.extend([8, level]),
             Step::Deflate(level) => out.extend([9, level]),
             Step::Repeats(size) => out.extend([11, size]),
+            Step::Multiples(size, spacing) => {
+                out.extend([12, size]);
+                out.extend(spacing.bits().to_le_bytes());
+            }
             Step::News(size, grid) => {
                 out.extend([13, size]);
                 write_grid(grid, out);
@@ -143,6 +150,10 @@ impl Step {
                 Step::Difference(Difference { way, size, float: float == 1 })
             }
             11 => Step::Repeats(take::<1>(bytes)?[0]),
+            12 => {
+                let [size] = take(bytes)?;
+                Step::Multiples(size, Spacing::from_bits(u64::from_le_bytes(take(bytes)?))?)
+            }
             13 => {
                 let [size] = take(bytes)?;
                 Step::News(size, grid(size & !repeats::THOROUGH, bytes)?)
@@ -171,6 +182,7 @@ impl Codec for Step {
             Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
             Step::Repeats(size) => repeats::encode(raw, size, None),
             Step::News(size, grid) => repeats::encode(raw, size, Some(grid)),
+            Step::Multiples(size, spacing) => Ok(multiples::encode(raw, size, spacing)),
             Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
             Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
             Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
@@ -193,6 +205,7 @@ impl Codec for Step {
             Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
             Step::Repeats(size) => repeats::decode(encoded, raw, size, None)?,
             Step::News(size, grid) => repeats::decode(encoded, raw, size, Some(grid))?,
+            Step::Multiples(size, spacing) => multiples::decode(encoded, raw, size, spacing)?,
             Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
             Step::Lz4 => general::lz4_decode(encoded, raw)?,
             Step::Zstd(_) => general::zstd_decode(encoded, raw)?,
@@ -358,6 +371,7 @@ impl fmt::Display for Step {
             Step::Fpc(_) => f.write_str("fpc"),
             Step::Repeats(_) => f.write_str("repeats"),
             Step::News(_, grid) => write!(f, "repeats and predict {}-D", grid.axes()),
+            Step::Multiples(..) => f.write_str("multiples"),
             Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
             Step::Lz4 => f.write_str("lz4"),
             Step::Zstd(level) => write!(f, "zstd {level}"),

@@ -10,7 +10,7 @@ use super::difference::{Difference, Way};
 use super::lorenzo::{self, Grid, Reckoning};
 use super::numbers::{Numbers, PREDICTED};
 use super::repeats::{self, THOROUGH};
-use crate::array::{DType, Description};
+use crate::array::{DType, Description, Rounding, Spacing};
 use crate::error::Result;
 use std::collections::HashMap;
 
@@ -37,6 +37,8 @@ pub struct Nature {
     pub row: u32,
     /// Records of a plane, 0 if there are two axes at most.
     pub plane: u32,
+    /// What most values are multiples of, if they were rounded so.
+    pub spacing: Option<Spacing>,
 }
 
 /// A last axis up to this length holds the parts of a record.
@@ -44,7 +46,8 @@ const MAX_RECORD: u64 = 16;
 
 impl Nature {
     /// Bytes of which nothing is known.
-    pub const BYTES: Nature = Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0 };
+    pub const BYTES: Nature =
+        Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0, spacing: None };
 
     /// Values of a type one after another.
     pub fn flat(dtype: DType) -> Nature {
@@ -67,7 +70,13 @@ impl Nature {
             [_, .., a, b] if row > 0 => fits(a.saturating_mul(*b)),
             _ => 0,
         };
-        Nature { dtype: description.dtype, record, row, plane }
+        Nature { dtype: description.dtype, record, row, plane, spacing: None }
+    }
+
+    /// The same for values that were rounded.
+    #[must_use]
+    pub fn rounded(self, rounding: Option<&Rounding>) -> Nature {
+        Nature { spacing: rounding.and_then(Rounding::spacing), ..self }
     }
 
     /// Whether values are predicted from rows or planes, which have to stay as they are for that.
@@ -157,6 +166,7 @@ fn candidates(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, 
             (vec![Step::Zstd(1)], 0.02),
         ]
         .into_iter()
+        .chain(multiples(nature, aim))
         .chain(with_repeats(nature, aim, found))
         .collect();
     }
@@ -186,11 +196,49 @@ fn candidates(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, 
     if nature.is_float() && size >= 4 {
         all.push((vec![Step::Fpc(size), zstd], 0.01));
     }
+    all.extend(multiples(nature, aim));
     all.extend(with_repeats(nature, aim, found));
     all
 }
 
-/// Chains that begin with taking out values that were there before.
+/// Chains that take rounded values as whole numbers.
+fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+    let size = nature.number();
+    let Some(spacing) = nature.spacing.filter(|_| matches!(size, 4 | 8)) else {
+        return Vec::new();
+    };
+    let first: Vec<Step> =
+        nature.split().into_iter().chain([Step::Multiples(size, spacing)]).collect();
+    let grids =
+        nature.grids().into_iter().map(|grid| Grid { reckoning: Reckoning::Integers, ..grid });
+    let planes = Step::Shuffle(size);
+    let (zstd, pco) = match aim {
+        Aim::Smallest => (Step::Zstd(19), 12),
+        Aim::Balanced => (Step::Zstd(3), BALANCED_PCO),
+        Aim::Fastest => {
+            let line = Step::Lorenzo(Grid { reckoning: Reckoning::Integers, ..nature.grids()[0] });
+            return vec![
+                ([&first[..], &[planes, Step::Lz4]].concat(), 0.01),
+                ([&first[..], &[line, Step::Zstd(1)]].concat(), 0.03),
+            ];
+        }
+    };
+    let mut all = vec![([&first[..], &[Step::Pco(Numbers::signed(size), pco)]].concat(), 0.005)];
+    for grid in grids {
+        let numbers = Step::Pco(Numbers::unsigned(size), pco | PREDICTED);
+        all.push(([&first[..], &[Step::Lorenzo(grid), numbers]].concat(), 0.01));
+        // Parts of records are split first, and then there is room for two more steps only.
+        let ends = match first.len() {
+            1 => [Step::Lorenzo(grid), planes, zstd].to_vec(),
+            _ => [Step::Lorenzo(grid), zstd].to_vec(),
+        };
+        all.push(([&first[..], &ends].concat(), 0.01));
+    }
+    all.push(([&first[..], &[planes, zstd]].concat(), 0.0));
+    all
+}
+
+/// Chains that take out values that were there before.
 fn with_repeats(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, f64)> {
     let size = nature.number();
     if !matches!(size, 2 | 4 | 8) {
@@ -205,7 +253,7 @@ fn with_repeats(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>
     let news = |level: u8, penalty: f64| {
         grids.iter().map(move |grid| (vec![Step::News(effort, *grid), left(level)], penalty))
     };
-    let plain = match aim {
+    let mut all = match aim {
         Aim::Smallest => vec![
             (vec![first, Step::Pco(numbers, 12)], 0.0),
             (vec![first, Step::Shuffle(size), Step::Zstd(19)], 0.0),
@@ -221,12 +269,21 @@ fn with_repeats(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>
             (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
         ],
     };
-    let predicted = match aim {
-        Aim::Smallest => news(12, 0.0).collect(),
-        Aim::Balanced => news(8, 0.01).collect(),
-        Aim::Fastest => Vec::new(),
+    let (level, penalty) = match aim {
+        Aim::Smallest => (12, 0.0),
+        Aim::Balanced => (8, 0.01),
+        Aim::Fastest => return all,
     };
-    plain.into_iter().chain(predicted).collect()
+    all.extend(news(level, penalty));
+    if let Some(spacing) = nature.spacing.filter(|_| size > 2) {
+        let whole = Step::Multiples(size, spacing);
+        all.push((vec![whole, first, Step::Pco(Numbers::signed(size), level)], penalty));
+        all.extend(grids.iter().map(|grid| {
+            let grid = Grid { reckoning: Reckoning::Integers, ..*grid };
+            (vec![whole, Step::News(effort, grid), left(level)], penalty)
+        }));
+    }
+    all
 }
 
 /// Chains that begin with the difference to the step before.
@@ -425,18 +482,21 @@ impl Chooser {
             || frames.iter().any(|(frame, _)| frame.len() > FAR_SAMPLE);
         let mut candidates = match self.chosen.get(&(like.to_string(), nature, false)) {
             Some(plain) if beside => vec![(plain.chain.steps().to_vec(), 0.0)],
-            _ if far => with_repeats(nature, aim, found(nature, aim, frames)),
+            _ if far => {
+                let numbers = foremost(multiples(nature, aim), nature, frames)?;
+                with_repeats(nature, aim, found(nature, aim, frames))
+                    .into_iter()
+                    .chain(numbers)
+                    .collect()
+            }
             _ => candidates(nature, aim, found(nature, aim, frames)),
         };
         if beside {
-            let mut differences = differences(nature, aim);
-            if far {
-                // Repeats that far apart show in a whole frame only, so few chains are tried on it.
-                let ranked = ranked(&differences, &sample(nature, frames, FIRST_SAMPLE))?;
-                differences =
-                    ranked.first().map(|(_, at)| differences[*at].clone()).into_iter().collect();
+            let differences = differences(nature, aim);
+            match far {
+                true => candidates.extend(foremost(differences, nature, frames)?),
+                false => candidates.extend(differences),
             }
-            candidates.extend(differences);
         }
         let bytes: usize = frames.iter().map(|(frame, _)| frame.len()).sum();
         let frames = if far && beside { &frames[..1] } else { frames };
@@ -508,6 +568,17 @@ fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
         least = least.min(share(&Chain::new(&[steps, behind].concat())?, &sample)?);
     }
     Ok(least)
+}
+
+/// The candidate that does best on a small sample: repeats that are far apart show in a whole frame
+/// only, so few chains are tried on it.
+fn foremost(
+    candidates: Vec<(Vec<Step>, f64)>,
+    nature: Nature,
+    frames: &[Beside],
+) -> Result<Option<(Vec<Step>, f64)>> {
+    let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
+    Ok(ranked.first().and_then(|(_, at)| candidates.into_iter().nth(*at)))
 }
 
 /// Parts of the first frame and of one in the middle.

@@ -16,6 +16,7 @@ mod environment;
 mod fpc;
 mod general;
 mod lorenzo;
+mod multiples;
 mod numbers;
 mod repeats;
 mod shuffle;
@@ -71,7 +72,7 @@ impl Encoding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::{DType, Description, Shape};
+    use crate::array::{Bound, DType, Description, Rounding, Shape, Spacing};
     use proptest::prelude::*;
 
     fn steps() -> Vec<Step> {
@@ -83,6 +84,12 @@ mod tests {
         }
         all.extend([Step::BitShuffle(1), Step::Fpc(4), Step::Fpc(8)]);
         all.extend([Step::Repeats(2), Step::Repeats(4), Step::Repeats(8 | repeats::THOROUGH)]);
+        for size in [4, 8] {
+            for spacing in [0.01f64, 1e-300, 1e300, 3.0] {
+                let spacing = Spacing::from_bits(spacing.to_bits()).unwrap();
+                all.push(Step::Multiples(size, spacing));
+            }
+        }
         for size in [1, 2, 4, 8] {
             for (row, plane) in [(0, 0), (1, 0), (7, 0), (7, 35), (5, 5)] {
                 for reckoning in Reckoning::ALL {
@@ -106,12 +113,17 @@ mod tests {
         let mut all: Vec<Chain> = steps().iter().map(|s| Chain::new(&[*s]).unwrap()).collect();
         all.push(Chain::default());
         let grid = Grid { size: 4, reckoning: Reckoning::Ordered, row: 16, plane: 64 };
+        let whole = Grid { reckoning: Reckoning::Integers, ..grid };
+        let hundredths = Spacing::from_bits(0.01f64.to_bits()).unwrap();
+        let multiples = |size| Step::Multiples(size, hundredths);
         for chain in [
             &[Step::Fpc(8), Step::Zstd(3)][..],
             &[Step::Fpc(4), Step::Shuffle(4), Step::Lz4, Step::Zstd(3)],
             &[Step::Pco(Numbers::F32, 8), Step::Zstd(3)],
             &[Step::Split(4, 3), Step::Lorenzo(grid), Step::Pco(Numbers::U32, 0x88)],
             &[Step::Zstd(1), Step::Fpc(4), Step::BitShuffle(2), Step::Deflate(9)],
+            &[Step::Split(4, 2), multiples(4), Step::Lorenzo(whole), Step::Pco(Numbers::U32, 0x88)],
+            &[multiples(8), Step::Pco(Numbers::I64, 8)],
         ] {
             all.push(Chain::new(chain).unwrap());
         }
@@ -142,7 +154,13 @@ mod tests {
         prop_oneof![
             proptest::collection::vec(any::<u8>(), 0..3000),
             proptest::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..3000),
-            smooth,
+            smooth.clone(),
+            smooth.prop_map(|mut bytes: Vec<u8>| {
+                // Multiples, with an exception here and there.
+                Rounding::new(Bound::abs(0.005), DType::F64).unwrap().round(&mut bytes);
+                bytes.iter_mut().step_by(271).for_each(|byte| *byte ^= 1);
+                bytes
+            }),
             special.prop_map(|values| values.iter().flat_map(|v| v.to_le_bytes()).collect()),
         ]
     }
@@ -282,5 +300,32 @@ mod tests {
         let chain = chooser.chain("other", bits, &[(&noise, Some(&other))]).unwrap();
         assert_eq!(chain, Chain::default());
         assert!(chooser.wants_before("noise", bits) && !chooser.wants_before("other", bits));
+    }
+
+    #[test]
+    fn rounded_fields_are_predicted_as_whole_numbers() {
+        let noise = |i: usize| (i as f64 * 12.9898).sin() * 43758.5453 % 1.0;
+        let value = |i: usize| (i as f64 * 0.003).sin() * 40.0 + (i / 512) as f64 + 1e-3 * noise(i);
+        for (dtype, exact) in [
+            (DType::F64, (0..65_536).flat_map(|i| value(i).to_le_bytes()).collect::<Vec<u8>>()),
+            (DType::F32, (0..65_536).flat_map(|i| (value(i) as f32).to_le_bytes()).collect()),
+        ] {
+            let rounding = Rounding::new(Bound::abs(1e-3), dtype).unwrap();
+            let mut rounded = exact.clone();
+            rounding.round(&mut rounded);
+            let plain = nature(dtype, &[128, 512]);
+            for aim in [Aim::Smallest, Aim::Balanced, Aim::Fastest] {
+                let mut chooser = Chooser::new(Encoding::Best(aim));
+                let mut size = |nature, bytes: &[u8]| {
+                    let chain = chooser.chain("x", nature, &[(bytes, None)]).unwrap();
+                    (chain.encode(bytes).unwrap().len(), chain)
+                };
+                let (exact, _) = size(plain, &exact);
+                let (unknown, _) = size(plain, &rounded);
+                let (known, chain) = size(plain.rounded(Some(&rounding)), &rounded);
+                assert!(chain.to_string().contains("multiples"), "{chain}");
+                assert!(known < unknown && known * 2 < exact, "{known} {unknown} {exact}");
+            }
+        }
     }
 }

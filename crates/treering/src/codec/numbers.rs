@@ -53,6 +53,16 @@ impl Numbers {
         }
     }
 
+    /// Numbers with a sign of so many bytes.
+    pub(super) fn signed(size: u8) -> Numbers {
+        match size {
+            1 => Numbers::I8,
+            2 => Numbers::I16,
+            4 => Numbers::I32,
+            _ => Numbers::I64,
+        }
+    }
+
     /// Numbers without sign of so many bytes.
     pub(super) fn unsigned(size: u8) -> Numbers {
         match size {

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, TreeFile, TreeOrigin};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, Log, VariableBlob, lineage};
-use crate::source::{self, Extent, RawLayout, name_of};
+use crate::source::{self, Extent, RawLayout, Rounded, name_of};
 use crate::store::{Blob, Store};
 use std::collections::HashMap;
 use std::fs::File;
@@ -436,16 +436,22 @@ pub struct MemorySide<'a> {
 }
 
 impl<'a> MemorySide<'a> {
-    /// The arrays of a program at a step, and the bytes of tree files.
+    /// The arrays of a program at a step, as they would be stored, and the bytes of tree files.
     pub fn new(step: u64, variables: &[Variable<'a>], trees: &[&'a [u8]]) -> Result<Self> {
-        let entry = |variable: &Variable<'a>| Entry {
-            rank: 0,
-            description: variable.description.clone(),
-            fortran: false,
-            values: Some(Arc::new(Lent(variable.bytes)) as Arc<dyn Blob + 'a>),
-            trees: Vec::new(),
+        let entry = |variable: &Variable<'a>| {
+            let mut values: Arc<dyn Blob + 'a> = Arc::new(Lent(variable.bytes));
+            if let Some(rounding) = variable.rounding()? {
+                values = Arc::new(Rounded { inner: values, rounding });
+            }
+            Ok(Entry {
+                rank: 0,
+                description: variable.description.clone(),
+                fortran: false,
+                values: Some(values),
+                trees: Vec::new(),
+            })
         };
-        let mut entries: Vec<Entry> = variables.iter().map(entry).collect();
+        let mut entries: Vec<Entry> = variables.iter().map(entry).collect::<Result<_>>()?;
         for bytes in trees {
             let (_, views) = read_trees(Arc::new(Lent(bytes)) as Arc<dyn Blob + 'a>)?;
             views.into_iter().for_each(|view| attach(&mut entries, view));

@@ -3,7 +3,7 @@
 use super::bytes::{Reader, Writer};
 use super::names::{PackName, check_run_name};
 use super::pack::Seal;
-use crate::array::{DType, Description, Part, Shape};
+use crate::array::{Bound, DType, Description, Part, Rounding, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::{ChunkSize, MAX_PACKS};
 use crate::merkle::Digest;
@@ -170,6 +170,8 @@ pub struct VariableEntry {
     pub chunk: ChunkSize,
     /// The root of its tree.
     pub root: Digest,
+    /// How the program's values were rounded before anything else; nothing if they are exact.
+    pub rounded: Option<Rounding>,
     /// Trees for comparison.
     pub trees: Vec<TreeRef>,
 }
@@ -369,7 +371,7 @@ fn write_variable(out: &mut Writer, variable: &VariableEntry) {
     write_description(out, &variable.description);
     out.int(variable.chunk.bytes() as u64);
     out.digest(variable.root);
-    out.int(0);
+    write_rounding(out, variable.rounded);
     out.int(variable.trees.len() as u64);
     for tree in &variable.trees {
         out.byte(tree.kind);
@@ -415,13 +417,7 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
     let chunk = ChunkSize::new(reader.int()?)
         .map_err(|_| Error::damaged("a variable has an impossible chunk size"))?;
     let root = reader.digest()?;
-    if reader.int()? != 0 {
-        return Err(Error::new(
-            ErrorKind::Mismatch,
-            "a variable is stored in a way of later releases",
-        )
-        .hint("use a newer release of treering"));
-    }
+    let rounded = parse_rounding(reader, description.dtype)?;
     let count = reader.count()?;
     let mut trees = Vec::with_capacity(count);
     for _ in 0..count {
@@ -433,7 +429,39 @@ fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
             len: reader.int()?,
         });
     }
-    Ok(VariableEntry { rank, group, description, chunk, root, trees })
+    Ok(VariableEntry { rank, group, description, chunk, root, rounded, trees })
+}
+
+/// Numbers of the ways in which values are kept.
+const EXACT: u64 = 0;
+const ABSOLUTE: u64 = 1;
+const RELATIVE: u64 = 2;
+
+fn write_rounding(out: &mut Writer, rounded: Option<Rounding>) {
+    let (way, bound) = match rounded.map(|rounding| rounding.bound()) {
+        Some(Bound::Within { abs: 0.0, rel }) => (RELATIVE, rel),
+        Some(Bound::Within { abs, .. }) => (ABSOLUTE, abs),
+        _ => return out.int(EXACT),
+    };
+    out.int(way);
+    out.u64(bound.to_bits());
+}
+
+fn parse_rounding(reader: &mut Reader, dtype: DType) -> Result<Option<Rounding>> {
+    let bound = match reader.int()? {
+        EXACT => return Ok(None),
+        ABSOLUTE => Bound::abs(f64::from_bits(reader.u64()?)),
+        RELATIVE => Bound::rel(f64::from_bits(reader.u64()?)),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                "a variable is stored in a way of later releases",
+            )
+            .hint("use a newer release of treering"));
+        }
+    };
+    let wrong = |e| Error::damaged(format!("the bound of a variable makes no sense: {e}"));
+    Rounding::new(bound, dtype).map(Some).map_err(wrong)
 }
 
 #[cfg(test)]
@@ -471,6 +499,7 @@ mod tests {
                 },
                 chunk: ChunkSize::default(),
                 root: Digest([1, 2]),
+                rounded: None,
                 trees: vec![TreeRef {
                     kind: 1,
                     parameters: vec![1, 2],
@@ -485,11 +514,19 @@ mod tests {
 
     #[test]
     fn manifests_return_and_every_flipped_byte_is_seen() {
-        let manifest = sample();
+        returns(&sample());
+        for bound in [Bound::abs(1e-6), Bound::rel(1e-4)] {
+            let mut manifest = sample();
+            manifest.variables[0].rounded = Some(Rounding::new(bound, DType::F64).unwrap());
+            returns(&manifest);
+        }
+    }
+
+    fn returns(manifest: &Manifest) {
         assert_eq!(manifest.groups[0].packs.len(), 3);
         assert_eq!(manifest.groups[0].names(0).count(), 4);
         let bytes = manifest.write();
-        assert_eq!(Manifest::parse(&bytes).unwrap(), manifest);
+        assert_eq!(Manifest::parse(&bytes).unwrap(), *manifest);
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
@@ -498,6 +535,25 @@ mod tests {
             }
             assert!(LogEntry::parse(&bytes[..at]).is_err());
         }
+    }
+
+    #[test]
+    fn bounds_that_make_no_sense_are_refused() {
+        let with = |way: u64, bits: u64, dtype: DType| {
+            let mut out = Writer(Vec::new());
+            out.int(way);
+            out.u64(bits);
+            parse_rounding(&mut Reader::new(&out.0), dtype)
+        };
+        assert!(with(1, 1e-6f64.to_bits(), DType::C64).unwrap().is_some());
+        assert!(with(2, 1e-6f64.to_bits(), DType::F32).unwrap().is_some());
+        let bad = [(1, 0.0, DType::F64), (1, f64::NAN, DType::F64), (1, 1e-6, DType::I32)];
+        for (way, bound, dtype) in bad.into_iter().chain([(2, 1.0, DType::F64)]) {
+            let error = with(way, bound.to_bits(), dtype).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged);
+        }
+        assert_eq!(with(3, 0, DType::F64).unwrap_err().kind(), ErrorKind::Mismatch);
+        assert!(parse_rounding(&mut Reader::new(&[1, 0, 0]), DType::F64).is_err());
     }
 
     #[test]
@@ -510,8 +566,12 @@ mod tests {
     proptest! {
         /// Behind a valid digest any bytes may stand; parsing them must not panic or allocate much.
         #[test]
-        fn sealed_junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..300), cut in 0usize..200) {
-            let mut body = sample().write();
+        fn sealed_junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..300), cut in 0usize..200, rounded in any::<bool>()) {
+            let mut manifest = sample();
+            if rounded {
+                manifest.variables[0].rounded = Rounding::new(Bound::abs(0.5), DType::F64).ok();
+            }
+            let mut body = manifest.write();
             body.truncate(body.len() - 16 - cut.min(body.len() - 40));
             body.extend_from_slice(&junk);
             let sealed = Writer(body).sealed();

@@ -1,4 +1,4 @@
-//! Giving files back, byte for byte.
+//! Giving files back, byte for byte; where variables were rounded, with the rounded values.
 
 use super::Library;
 use crate::error::{Error, ErrorKind, Result};
@@ -41,6 +41,8 @@ pub struct Exported {
     pub format: String,
     /// Its size.
     pub bytes: u64,
+    /// How many of its arrays hold values within a bound of the original ones.
+    pub rounded: u64,
 }
 
 impl Library {
@@ -119,7 +121,7 @@ pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32
 pub(super) struct Parts<'c> {
     rank: u32,
     record: &'c FileRecord,
-    fields: Vec<&'c VariableEntry>,
+    pub(super) fields: Vec<&'c VariableEntry>,
     /// The size of all fields.
     bytes: u64,
 }
@@ -219,7 +221,8 @@ fn write(
     }
     made?;
     let (format, bytes) = (record.format.clone(), record.skeleton.size);
-    Ok(Exported { rank, path, format, bytes })
+    let rounded = file.fields.iter().filter(|field| field.rounded.is_some()).count() as u64;
+    Ok(Exported { rank, path, format, bytes, rounded })
 }
 
 /// Bytes of a field, out of a window of it that is kept for the next time.

@@ -6,9 +6,11 @@
 
 use super::Library;
 use super::export::{Parts, records};
+use crate::array::Bound;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, Manifest, check_run_name};
+use crate::format::{FILE_PREFIX, FileRecord, Manifest, VariableEntry, check_run_name};
 use crate::restore::{Checkpoint, Log};
+use crate::source::{self, RawLayout};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -95,6 +97,29 @@ impl HeldSet {
     /// Every file's name, size, and when it was written, in nanoseconds since 1970.
     pub fn files(&self) -> impl Iterator<Item = (&str, u64, u64)> {
         self.files.iter().map(|(_, file)| (file.name.as_str(), file.skeleton.size, file.modified))
+    }
+
+    /// Whether the file at `path`, taken in again within the same bounds, would be given back as what is
+    /// given back under this name; without bounds, whether it [`gives`](Self::gives) the file.
+    pub fn took(&self, name: &str, path: &Path, raw: Option<&RawLayout>) -> Result<bool> {
+        let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
+            return Ok(false);
+        };
+        let parts = Parts::new(&self.checkpoint, *rank, record)?;
+        let bound = |field: &&VariableEntry| field.rounded.map(|rounding| rounding.bound());
+        let bounds: Vec<Option<Bound>> = parts.fields.iter().map(bound).collect();
+        if bounds.iter().all(Option::is_none) {
+            return self.gives(name, path);
+        }
+        let mut anatomy = source::take_apart(path, raw)?;
+        if anatomy.skeleton.size != record.skeleton.size || anatomy.fields.len() != bounds.len() {
+            return Ok(false);
+        }
+        anatomy.round(&bounds)?;
+        if anatomy.skeleton.digest != record.skeleton.digest {
+            return Ok(false);
+        }
+        parts.stream(&self.checkpoint, &mut io::sink()).map(|()| true)
     }
 
     /// Whether what is given back under this name is, byte for byte, the file at `path`.

@@ -82,6 +82,9 @@ pub struct VariableInfo {
     pub chunk_bytes: u64,
     /// The root of its tree.
     pub root: String,
+    /// The bound within which the program's values were rounded; nothing if they are exact, or if only
+    /// trees were kept.
+    pub within: Option<Bound>,
     /// The bounds for which it has trees, and what these take.
     pub bounds: Vec<TreeInfo>,
 }
@@ -186,6 +189,7 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
             moved_bytes: of_kind(false),
             chunk_bytes: chunk,
             root: entry.root.to_string(),
+            within: entry.rounded.map(|rounding| rounding.bound()),
             bounds: Vec::new(),
         }
     };
@@ -216,6 +220,7 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
                 moved_bytes: 0,
                 chunk_bytes: 0,
                 root: tree.root.to_string(),
+                within: None,
                 bounds: vec![trees],
             }),
         }

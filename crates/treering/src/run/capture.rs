@@ -3,14 +3,15 @@
 //! All variables are cut into strips, strips are grouped into batches, and the strips of a batch
 //! are scanned in parallel: each copies what changed to the front of its own slot of a buffer. A
 //! batch in which most changed is handed to the worker as it is; of any other, the changed bytes
-//! are copied together, which costs little because they are few.
+//! are copied together, which costs little because they are few. A strip of a variable with a bound is
+//! rounded into a buffer of its thread first, and nothing behind it sees the program's own values.
 
 use super::options::Options;
 use super::save::{Progress, Save};
 use super::staging::{Staged, Staging, Turn};
 use super::trees::{Dirty, Trees};
-use super::worker::{Begin, Message, Worker};
-use crate::array::{Description, Variable};
+use super::worker::{Begin, Declared, Message, Worker};
+use crate::array::{Description, Rounding, Variable};
 use crate::error::{Error, Result};
 use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
 use crate::merkle::{BOUGH, Hasher, Print};
@@ -117,19 +118,36 @@ struct Job<'a> {
     /// Empty when the strip is only copied.
     prints: &'a mut [Print],
     known: usize,
+    rounding: Option<Rounding>,
 }
 
 impl Job<'_> {
-    fn run(&mut self, chunk: usize, hasher: &Hasher, slot: &mut [u8]) -> Changed {
+    /// `rounded` is memory for values that are to be rounded.
+    fn run(
+        &mut self,
+        chunk: usize,
+        hasher: &Hasher,
+        slot: &mut [u8],
+        rounded: &mut Vec<u8>,
+    ) -> Changed {
+        let data = match self.rounding {
+            None => self.data,
+            Some(rounding) => {
+                rounded.clear();
+                rounded.extend_from_slice(self.data);
+                rounding.round(rounded);
+                rounded
+            }
+        };
         if self.prints.is_empty() {
-            copy_streaming(&mut slot[..self.data.len()], self.data);
+            copy_streaming(&mut slot[..data.len()], data);
             return Changed {
-                runs: vec![(0, self.data.len().div_ceil(chunk) as u32)],
+                runs: vec![(0, data.len().div_ceil(chunk) as u32)],
                 boughs: Vec::new(),
-                bytes: self.data.len(),
+                bytes: data.len(),
             };
         }
-        scan(self.data, chunk, self.known, self.prints, hasher, slot)
+        scan(data, chunk, self.known, self.prints, hasher, slot)
     }
 }
 
@@ -201,7 +219,7 @@ impl Capture {
         let start = Instant::now();
         let trees = self.trees.prepare(variables)?;
         let data = if self.trees_only { &[] } else { variables };
-        let mut begun = self.begin(step, data, trees, worker);
+        let mut begun = self.begin(step, data, trees, worker)?;
         let mut changed = self.scan_all(data, &mut begun, worker);
         if !self.trees.is_empty() {
             let mut dirty = std::mem::take(&mut begun.dirty);
@@ -223,7 +241,7 @@ impl Capture {
         worker: &mut Worker,
     ) -> Result<Save> {
         let start = Instant::now();
-        let mut begun = self.begin(step, variables, Vec::new(), worker);
+        let mut begun = self.begin(step, variables, Vec::new(), worker)?;
         let changed = self.scan_all(variables, &mut begun, worker);
         Ok(self.end(begun, changed, start, worker))
     }
@@ -235,26 +253,29 @@ impl Capture {
         variables: &[Variable],
         later: Vec<Description>,
         worker: &mut Worker,
-    ) -> Begun {
+    ) -> Result<Begun> {
+        let declared = |v: &Variable| {
+            Ok(Declared { description: v.description.clone(), rounded: v.rounding()? })
+        };
+        let mut declared: Vec<Declared> = variables.iter().map(declared).collect::<Result<_>>()?;
+        declared.extend(later.into_iter().map(|d| Declared { description: d, rounded: None }));
         let turn = self.staging.begin_save();
-        let mut descriptions: Vec<Description> =
-            variables.iter().map(|v| v.description.clone()).collect();
-        descriptions.extend(later);
-        let total: u64 = descriptions.iter().filter_map(Description::bytes).sum();
+        let total: u64 = declared.iter().filter_map(|d| d.description.bytes()).sum();
         let whole = !self.attached
             || self.method == Method::Full
             || worker.epoch_is_over(total, self.last_changed.min(total), self.growth);
+        let roundings = declared.iter().map(|d| d.rounded).collect();
         let progress = Progress::new();
         worker.begin(Begin {
             step,
             whole,
             hasher: self.hasher.clone(),
-            variables: descriptions,
+            variables: declared,
             progress: progress.clone(),
         });
         // Trackers of variables that are not handed over any more are dropped with the old map.
         let old = std::mem::take(&mut self.trackers);
-        Begun { step, whole, progress, turn, old, scanned: 0, dirty: Vec::new() }
+        Ok(Begun { step, whole, progress, turn, old, roundings, scanned: 0, dirty: Vec::new() })
     }
 
     fn end(&mut self, begun: Begun, changed: u64, start: Instant, worker: &mut Worker) -> Save {
@@ -285,7 +306,9 @@ impl Capture {
             let known = |tracker: &Tracker| (tracker.known > 0).then(Vec::new);
             begun.dirty = trackers.iter().map(known).collect();
         }
-        let mut jobs = jobs(variables, &mut trackers, self.chunk).into_iter().peekable();
+        let roundings = &begun.roundings[first..];
+        let jobs = jobs(variables, roundings, &mut trackers, self.chunk);
+        let mut jobs = jobs.into_iter().peekable();
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
             let mut room = BATCH.min(self.staging.limit() as usize);
@@ -329,10 +352,15 @@ impl Capture {
             rest = tail;
         }
         let chunk = self.chunk.bytes();
-        let one = |(job, slot): (&mut Job, &mut [u8])| job.run(chunk, &self.hasher, slot);
+        let one = |rounded: &mut Vec<u8>, (job, slot): (&mut Job, &mut [u8])| {
+            job.run(chunk, &self.hasher, slot, rounded)
+        };
         let found: Vec<Changed> = match len > STRIP {
-            true => batch.par_iter_mut().zip(slots).map(one).collect(),
-            false => batch.iter_mut().zip(slots).map(one).collect(),
+            true => batch.par_iter_mut().zip(slots).map_init(Vec::new, one).collect(),
+            false => {
+                let mut rounded = Vec::new();
+                batch.iter_mut().zip(slots).map(|job| one(&mut rounded, job)).collect()
+            }
         };
         let mut strips = Vec::new();
         let mut offset = 0;
@@ -379,6 +407,8 @@ struct Begun {
     turn: Turn,
     /// What is known of variables that were not scanned yet.
     old: HashMap<String, Tracker>,
+    /// How each variable is rounded.
+    roundings: Vec<Option<Rounding>>,
     /// How many variables were scanned.
     scanned: usize,
     /// What changed in each, if somebody wants to know.
@@ -396,13 +426,15 @@ fn dirty_ranges(strip: &Strip, chunk: u64, bytes: u64) -> impl Iterator<Item = R
 /// All strips of all variables, in order.
 fn jobs<'a>(
     variables: &[Variable<'a>],
+    roundings: &[Option<Rounding>],
     trackers: &'a mut [Tracker],
     chunk: ChunkSize,
 ) -> Vec<Job<'a>> {
     let bytes = chunk.bytes();
     let chunks = (STRIP / bytes).next_multiple_of(BOUGH);
     let mut jobs = Vec::new();
-    for (at, (variable, tracker)) in variables.iter().zip(trackers).enumerate() {
+    let each = variables.iter().zip(roundings).zip(trackers);
+    for (at, ((variable, rounding), tracker)) in each.enumerate() {
         let known = tracker.known as usize;
         let mut prints = tracker.prints.chunks_mut(chunks);
         for (number, data) in variable.bytes.chunks(chunks * bytes).enumerate() {
@@ -412,6 +444,7 @@ fn jobs<'a>(
                 data,
                 prints: prints.next().unwrap_or_default(),
                 known: known.saturating_sub(number * chunks),
+                rounding: *rounding,
             });
         }
     }

@@ -11,7 +11,7 @@ use super::commit::LogWriter;
 use super::merge::{self, Merge};
 use super::open;
 use super::options::Options;
-use crate::array::{DType, Description, Shape};
+use crate::array::{Bound, DType, Description, Rounding, Shape};
 use crate::codec::{Encoding, Nature};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -27,7 +27,7 @@ use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Blob, Lock};
 use rayon::prelude::*;
 use regex::Regex;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -40,6 +40,8 @@ const STRIP: usize = 1 << 20;
 const AHEAD: usize = 2;
 /// How much memory the record of stored chunks may take for all groups.
 const RECORD: u64 = 256 << 20;
+/// How many names a message lists.
+const MOST_NAMES: usize = 20;
 
 /// A file of a checkpoint.
 #[derive(Clone, Debug)]
@@ -66,11 +68,20 @@ pub struct IngestSettings {
     /// Variables are like each other when their names agree after these replacements, as
     /// [`Regex::replace_all`] makes them, and their types do.
     pub like: Vec<(Regex, String)>,
+    /// Variables whose whole name matches are rounded within the bound, absolute or relative; the
+    /// first that matches counts. A file given back then holds the rounded values.
+    pub within: Vec<(Regex, Bound)>,
 }
 
 impl Default for IngestSettings {
     fn default() -> Self {
-        IngestSettings { ranks_per_pack: 32, raw: None, merge: Merge::Auto, like: Vec::new() }
+        IngestSettings {
+            ranks_per_pack: 32,
+            raw: None,
+            merge: Merge::Auto,
+            like: Vec::new(),
+            within: Vec::new(),
+        }
     }
 }
 
@@ -78,6 +89,7 @@ impl Default for IngestSettings {
 pub struct Ingest {
     options: Options,
     settings: IngestSettings,
+    within: Vec<Limit>,
     log: LogWriter,
     hasher: Hasher,
     /// The groups of the open epoch, and its ranks.
@@ -112,6 +124,7 @@ pub(super) struct Input {
     /// Its name, as far as those of variables that are like it agree.
     pub(super) like: String,
     pub(super) bytes: Source,
+    pub(super) rounded: Option<Rounding>,
 }
 
 pub(super) enum Source {
@@ -154,6 +167,7 @@ impl Ingest {
         if settings.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));
         }
+        let within = settings.within.iter().map(Limit::new).collect::<Result<_>>()?;
         let opened = open::open(&options)?;
         let log = Log::read(opened.store.clone(), &options.run)?;
         let newest = log.manifests().0.pop();
@@ -162,6 +176,7 @@ impl Ingest {
             hasher: Hasher::new(opened.seed),
             options,
             settings,
+            within,
             groups: Vec::new(),
             ranks: Vec::new(),
             epoch: None,
@@ -211,11 +226,13 @@ impl Ingest {
         // What a save that failed left behind keeps its name.
         self.attempt += 1;
         let raw = self.settings.raw.as_ref();
-        let anatomies: Vec<Anatomy> = files
+        let mut anatomies: Vec<Anatomy> = files
             .par_iter()
             .map(|file| source::take_apart(&file.path, raw))
             .collect::<Result<_>>()?;
-        let inputs = inputs(files, &anatomies, &self.settings.like)?;
+        let names = names(files, &anatomies);
+        round(&mut anatomies, &names, &self.within)?;
+        let inputs = inputs(files, &anatomies, names, &self.settings.like)?;
         let ranks: Vec<u32> = inputs.keys().copied().collect();
         if std::mem::take(&mut self.inherited) {
             self.go_on(&ranks);
@@ -410,6 +427,7 @@ impl Ingest {
                     chunk: self.options.chunk,
                     root: tree
                         .map_or_else(|| Tree::default().root(input.len()), |t| t.root(input.len())),
+                    rounded: input.rounded,
                     trees: Vec::new(),
                 }
             }));
@@ -440,6 +458,7 @@ impl Input {
             Merge::Files => (String::new(), Nature::flat(self.description.dtype)),
             _ => (self.like.clone(), Nature::of(&self.description)),
         };
+        let nature = nature.rounded(self.rounded.as_ref());
         let name = self.description.name.clone();
         let far = merge == Merge::Files;
         Packed { rank: self.rank, name, like, bytes: self.len(), nature, far }
@@ -463,28 +482,81 @@ fn check(files: &[RankFile]) -> Result<()> {
     Ok(())
 }
 
+/// The bound of variables whose whole name matches.
+struct Limit {
+    /// The pattern as it was given, for messages.
+    given: String,
+    name: Regex,
+    bound: Bound,
+}
+
+impl Limit {
+    fn new((pattern, bound): &(Regex, Bound)) -> Result<Limit> {
+        Rounding::new(*bound, DType::F64)?;
+        let given = pattern.to_string();
+        let name = Regex::new(&format!("^(?:{given})$")).map_err(|e| {
+            let why = e.to_string().replace('\n', " ");
+            Error::usage(format!("{given:?} is no pattern of whole names: {why}"))
+        })?;
+        Ok(Limit { given, name, bound: *bound })
+    }
+}
+
+/// The names of the variables of each file.
+fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
+    let mut of_rank: HashMap<u32, usize> = HashMap::new();
+    files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
+    let alone = of_rank.values().all(|count| *count == 1);
+    let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
+        let own = alone && anatomy.format != "bytes" && anatomy.format != "raw";
+        let named = |name: &String| match name.is_empty() || anatomy.fields.len() == 1 {
+            _ if own => name.clone(),
+            true => file.like.clone(),
+            false => format!("{}/{name}", file.like),
+        };
+        anatomy.fields.iter().map(|field| named(&field.description.name)).collect()
+    };
+    files.iter().zip(anatomies).map(of_file).collect()
+}
+
+/// Rounds variables that have a bound. A pattern that no name matches is a mistake that nobody would
+/// notice otherwise.
+fn round(anatomies: &mut [Anatomy], names: &[Vec<String>], within: &[Limit]) -> Result<()> {
+    for Limit { given, name, .. } in within {
+        if !names.iter().flatten().any(|own| name.is_match(own)) {
+            let there: BTreeSet<&str> = names.iter().flatten().map(String::as_str).collect();
+            let more = if there.len() > MOST_NAMES { ", …" } else { "" };
+            let there: Vec<&str> = there.into_iter().take(MOST_NAMES).collect();
+            return Err(Error::usage(format!("the name of no variable is {given:?}")).hint(
+                format!("bounds are for whole names; there are {}{more}", there.join(", ")),
+            ));
+        }
+    }
+    let bound = |name: &String| {
+        let first = within.iter().find(|limit| limit.name.is_match(name));
+        first.map(|limit| limit.bound)
+    };
+    let files = anatomies.par_iter_mut().zip(names);
+    files.try_for_each(|(anatomy, names)| {
+        let bounds: Vec<Option<Bound>> = names.iter().map(bound).collect();
+        anatomy.round(&bounds)
+    })
+}
+
 /// The variables of all files, by rank: fields, and the records of the files.
 fn inputs(
     files: &[RankFile],
     anatomies: &[Anatomy],
+    names: Vec<Vec<String>>,
     likeness: &[(Regex, String)],
 ) -> Result<BTreeMap<u32, Vec<Input>>> {
-    let mut of_rank: HashMap<u32, usize> = HashMap::new();
-    files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
-    let alone = of_rank.values().all(|count| *count == 1);
     let mut inputs: BTreeMap<u32, Vec<Input>> = BTreeMap::new();
     let mut taken = HashSet::new();
-    for (file, anatomy) in files.iter().zip(anatomies) {
+    for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
         let own = inputs.entry(file.rank).or_default();
         let mut fields = Vec::new();
-        for field in &anatomy.fields {
-            let mut description = field.description.clone();
-            if !alone || anatomy.format == "bytes" || anatomy.format == "raw" {
-                description.name = match description.name.is_empty() || anatomy.fields.len() == 1 {
-                    true => file.like.clone(),
-                    false => format!("{}/{}", file.like, description.name),
-                };
-            }
+        for (field, name) in anatomy.fields.iter().zip(names) {
+            let mut description = Description { name, ..field.description.clone() };
             if field.fortran {
                 // The order of memory, with the slowest axis first.
                 description.shape = Shape(description.shape.0.into_iter().rev().collect());
@@ -500,10 +572,12 @@ fn inputs(
             }
             fields.push(description.name.clone());
             let bytes = Source::Blob(field.bytes.clone());
-            let like = likeness.iter().fold(description.name.clone(), |name, (pattern, text)| {
+            let same = |name: String, (pattern, text): &(Regex, String)| {
                 pattern.replace_all(&name, text).into_owned()
-            });
-            own.push(Input { rank: file.rank, description, like, bytes });
+            };
+            let like = likeness.iter().fold(description.name.clone(), same);
+            let rounded = field.rounded;
+            own.push(Input { rank: file.rank, description, like, bytes, rounded });
         }
         let record = record(file, anatomy, fields)?.write();
         let name = format!("{FILE_PREFIX}{}", file.like);
@@ -518,7 +592,8 @@ fn inputs(
             .hint("say how the rank stands in the name"));
         }
         let like = description.name.clone();
-        own.push(Input { rank: file.rank, description, like, bytes: Source::Held(record) });
+        let bytes = Source::Held(record);
+        own.push(Input { rank: file.rank, description, like, bytes, rounded: None });
     }
     Ok(inputs)
 }

@@ -4,7 +4,7 @@
 //! pruned like everything else. Chunks in which the scan found no change keep their leaves: a tree
 //! costs the program time only for what changed.
 
-use crate::array::{DType, Description, Shape, Variable};
+use crate::array::{DType, Description, Rounding, Shape, Variable};
 use crate::compare::{TREE_PREFIX, TreeSettings, matches, put_head};
 use crate::error::Result;
 use crate::format::TREE_FRONT;
@@ -26,6 +26,7 @@ pub(super) struct Trees {
 /// The trees of one variable.
 struct Kept {
     description: Description,
+    rounding: Option<Rounding>,
     builder: Builder,
     images: Vec<Image>,
     names: Vec<String>,
@@ -56,10 +57,11 @@ impl Trees {
             if bounds.is_empty() {
                 continue;
             }
-            let old = self.kept.remove(name).filter(|k| k.description == variable.description);
-            let keep = match old {
+            let rounding = variable.rounding()?;
+            let same = |k: &Kept| k.description == variable.description && k.rounding == rounding;
+            let keep = match self.kept.remove(name).filter(same) {
                 Some(old) => old,
-                None => Kept::new(&variable.description, &bounds, &self.settings)?,
+                None => Kept::new(&variable.description, rounding, &bounds, &self.settings)?,
             };
             descriptions.extend(keep.descriptions()?);
             kept.insert(name.clone(), keep);
@@ -93,7 +95,12 @@ impl Trees {
 }
 
 impl Kept {
-    fn new(description: &Description, bounds: &[Bound], settings: &TreeSettings) -> Result<Kept> {
+    fn new(
+        description: &Description,
+        rounding: Option<Rounding>,
+        bounds: &[Bound],
+        settings: &TreeSettings,
+    ) -> Result<Kept> {
         let settings = TreeSettings { bounds: bounds.to_vec(), ..settings.clone() };
         let recipes = settings.recipes(description.dtype)?;
         let name = |recipe: &crate::merkle::bounded::Recipe| {
@@ -102,7 +109,8 @@ impl Kept {
         };
         Ok(Kept {
             description: description.clone(),
-            builder: Builder::new(description.dtype, &recipes).front(TREE_FRONT),
+            rounding,
+            builder: Builder::new(description.dtype, &recipes).front(TREE_FRONT).rounded(rounding),
             images: Vec::new(),
             names: recipes.iter().map(name).collect(),
         })

@@ -6,7 +6,7 @@ use super::open::Opened;
 use super::options::Options;
 use super::save::{Failures, Progress};
 use super::staging::{Staged, Staging};
-use crate::array::Description;
+use crate::array::{Description, Rounding};
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -30,8 +30,14 @@ pub(super) struct Begin {
     pub(super) step: u64,
     pub(super) whole: bool,
     pub(super) hasher: Arc<Hasher>,
-    pub(super) variables: Vec<Description>,
+    pub(super) variables: Vec<Declared>,
     pub(super) progress: Progress,
+}
+
+/// A variable whose bytes will come, and how they were rounded.
+pub(super) struct Declared {
+    pub(super) description: Description,
+    pub(super) rounded: Option<Rounding>,
 }
 
 /// What the worker is told, in order.
@@ -325,12 +331,12 @@ impl Saver {
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
-        let variables = begin.variables.iter().map(|d| Packed {
+        let variables = begin.variables.iter().map(|Declared { description: d, rounded }| Packed {
             rank: 0,
             name: d.name.clone(),
             like: d.name.clone(),
             bytes: d.bytes().unwrap_or(0),
-            nature: Nature::of(d),
+            nature: Nature::of(d).rounded(rounded.as_ref()),
             far: false,
         });
         Ok(Plan {
@@ -386,7 +392,8 @@ impl Saver {
         seal: Seal,
         stats: Stats,
     ) -> Manifest {
-        let described: HashSet<&str> = begin.variables.iter().map(|d| d.name.as_str()).collect();
+        let described: HashSet<&str> =
+            begin.variables.iter().map(|d| d.description.name.as_str()).collect();
         self.keeper.retain(|(_, name)| described.contains(name.as_str()));
         let sequence = self.log.sequence + 1;
         let (mut group, epoch) = match base {
@@ -394,14 +401,16 @@ impl Saver {
             None => (Group { packs: Vec::new(), seal }, Origin { run: None, sequence }),
         };
         group.push(&self.log.run, name, seal);
-        let variables = begin.variables.iter().map(|description| VariableEntry {
-            rank: 0,
-            group: 0,
-            description: description.clone(),
-            chunk: self.chunk,
-            root: self.root(description),
-            trees: Vec::new(),
-        });
+        let variables =
+            begin.variables.iter().map(|Declared { description, rounded }| VariableEntry {
+                rank: 0,
+                group: 0,
+                description: description.clone(),
+                chunk: self.chunk,
+                root: self.root(description),
+                rounded: *rounded,
+                trees: Vec::new(),
+            });
         let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Manifest {
             run: self.log.run.clone(),

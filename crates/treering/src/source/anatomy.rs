@@ -9,13 +9,14 @@
 
 use super::found::{Found, Place};
 use super::plan::Plan;
-use super::{Extent, Field, OpenFile, RawLayout};
-use crate::array::DType;
+use super::{Extent, Field, OpenFile, RawLayout, Rounded};
+use crate::array::{Bound, DType, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Skeleton;
 use crate::merkle::{Digest, Digester};
 use crate::store::Blob;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 /// A file taken apart.
@@ -34,6 +35,45 @@ impl Anatomy {
     /// Refuses a file that has changed since it was taken apart; to be asked when all is read.
     pub fn unchanged(&self) -> Result<()> {
         self.stamp.check(&self.path)
+    }
+
+    /// Rounds the values of fields that have a bound: the file that is given back holds the rounded
+    /// ones, and everything else of it is the same.
+    pub(crate) fn round(&mut self, bounds: &[Option<Bound>]) -> Result<()> {
+        for (field, bound) in self.fields.iter_mut().zip(bounds) {
+            let Some(bound) = *bound else { continue };
+            let place = format!("variable {:?} of {}", field.description.name, self.path.display());
+            if let Some(why) = field.fixed {
+                return Err(Error::usage(format!(
+                    "values cannot be rounded where they are: {why}"
+                ))
+                .at(place)
+                .hint(
+                    "leave this variable out of the bounds, or have its program write it plain",
+                ));
+            }
+            let rounding =
+                Rounding::new(bound, field.description.dtype).map_err(|e| e.at(place))?;
+            field.bytes = Arc::new(Rounded { inner: field.bytes.clone(), rounding });
+            field.rounded = Some(rounding);
+        }
+        if self.fields.iter().any(|field| field.rounded.is_some()) {
+            self.skeleton.digest = self.digest_rendered()?;
+        }
+        Ok(())
+    }
+
+    /// The digest of the file as it is given back.
+    fn digest_rendered(&self) -> Result<Digest> {
+        let mut digester = Digester::new();
+        let read = |field: usize, offset: u64, buffer: &mut [u8]| {
+            self.fields[field].bytes.read_at(offset, buffer)
+        };
+        self.skeleton.render(&read, &mut |_, bytes| {
+            digester.update(bytes?);
+            Ok(())
+        })?;
+        Ok(digester.finish())
     }
 }
 

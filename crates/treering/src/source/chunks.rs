@@ -73,6 +73,11 @@ impl Chunks {
         })
     }
 
+    /// Whether its chunks pass filters on their way into the file.
+    pub(super) fn is_filtered(&self) -> bool {
+        !self.codings.is_empty()
+    }
+
     fn stored_bytes(&self, chunk: &Stored) -> Result<Vec<u8>> {
         let mut bytes = vec![0; chunk.len as usize];
         self.whole.read_at(chunk.at, &mut bytes)?;

@@ -26,6 +26,8 @@ pub(super) struct Found {
     pub(super) place: Place,
     /// The part of the file that they lie in, and its CRC-32, if the file tells one.
     pub(super) checksum: Option<(Extent, u32)>,
+    /// Whether they lie within a record of the file that may have a checksum of its own.
+    pub(super) in_record: bool,
 }
 
 /// Where the values of an array lie.
@@ -71,7 +73,7 @@ impl Found {
             _ => dtype.size(),
         };
         let swap = if swapped && component > 1 { component as u8 } else { 0 };
-        Ok(Found { description, fortran: false, swap, place, checksum: None })
+        Ok(Found { description, fortran: false, swap, place, checksum: None, in_record: false })
     }
 
     /// The size of its values.
@@ -114,7 +116,22 @@ impl Found {
         };
         let description = self.description.clone();
         let fortran = self.fortran && description.shape.0.len() > 1;
-        Ok(Field { description, fortran, bytes })
+        Ok(Field { description, fortran, bytes, fixed: self.fixed(), rounded: None })
+    }
+
+    /// Why its values cannot take other bits in the file: something else in it depends on them.
+    fn fixed(&self) -> Option<&'static str> {
+        match &self.place {
+            Place::Member(_) => Some("they are deflated"),
+            _ if self.checksum.is_some() => Some("the archive has a checksum of them"),
+            _ if self.in_record => Some("they lie in a header that may have a checksum of them"),
+            Place::Chunks(chunks) if chunks.is_filtered() => {
+                Some("they are compressed or filtered")
+            }
+            Place::Filled(_) => Some("they were never written"),
+            Place::Unreadable(_) => Some("they cannot be read"),
+            Place::Plain { .. } | Place::Runs(_) | Place::Chunks(_) => None,
+        }
     }
 }
 

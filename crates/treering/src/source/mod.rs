@@ -23,6 +23,7 @@ mod plan;
 mod proof;
 mod raw;
 mod rebuild;
+mod rounded;
 mod safetensors;
 mod scaled;
 mod spread;
@@ -32,9 +33,10 @@ pub use anatomy::{Anatomy, take_apart};
 pub use extent::Extent;
 pub use raw::RawLayout;
 pub use rebuild::ReadField;
+pub(crate) use rounded::Rounded;
 
 use self::found::Found;
-use crate::array::Description;
+use crate::array::{Description, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
@@ -52,6 +54,10 @@ pub struct Field {
     pub fortran: bool,
     /// Its bytes, little-endian.
     pub bytes: Arc<dyn Blob>,
+    /// Why its values cannot take other bits in the file; nothing if they can.
+    pub(crate) fixed: Option<&'static str>,
+    /// How they are rounded, if they are.
+    pub(crate) rounded: Option<Rounding>,
 }
 
 /// Opens a file; `raw` says what it is if it does not say so itself.

@@ -219,7 +219,7 @@ impl<'a> Plan<'a> {
             let description =
                 Description { name, dtype: DType::Bytes, shape: Shape(vec![len]), part: None };
             let bytes = Arc::new(Spread::new(self.whole, runs));
-            fields.push(Field { description, fortran: false, bytes });
+            fields.push(Field { description, fortran: false, bytes, fixed: None, rounded: None });
         }
         let skeleton = Skeleton {
             size: self.whole.size(),

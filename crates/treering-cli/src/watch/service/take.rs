@@ -42,7 +42,7 @@ impl Service {
         Ok(())
     }
 
-    /// Whether the newest checkpoint of the step gives back just these files.
+    /// Whether the newest checkpoint of the step gives back just these files, or was made of them.
     fn is_held(&self, set: &Set) -> bool {
         let held = self.held(set.step);
         let Some(newest) = held.first() else {
@@ -51,7 +51,14 @@ impl Service {
         let mut names: Vec<&str> = newest.files().map(|(name, ..)| name).collect();
         names.sort_unstable();
         // What cannot be read back is taken again.
-        let same = |name: &str| newest.gives(name, &self.folder.join(name)).unwrap_or(false);
+        let same = |name: &str| {
+            let path = self.folder.join(name);
+            let held = match self.settings.within.is_empty() {
+                true => newest.gives(name, &path),
+                false => newest.took(name, &path, self.settings.raw.as_ref()),
+            };
+            held.unwrap_or(false)
+        };
         names.iter().copied().eq(set.files.keys()) && names.into_iter().all(same)
     }
 

@@ -4,7 +4,7 @@ use super::cells::Loops;
 use super::grid::Component;
 use super::lanes::Planes;
 use super::{Grid, Image, Layout, Leaf, Recipe};
-use crate::array::DType;
+use crate::array::{DType, Rounding};
 use crate::error::Result;
 use crate::memory::zeroed;
 use crate::merkle::{Digest, digest};
@@ -20,7 +20,11 @@ pub struct Builder {
     recipes: Vec<Recipe>,
     vectors: bool,
     front: usize,
+    rounding: Option<Rounding>,
 }
+
+/// Hands over a range of the data.
+type Lend<'a> = dyn Fn(Range<u64>, &mut dyn FnMut(&[u8])) + Sync + 'a;
 
 /// What is computed for one strip of data and one recipe.
 struct Out<'a> {
@@ -33,7 +37,7 @@ impl Builder {
     /// For arrays of a type; all recipes have the same chunk size.
     pub fn new(dtype: DType, recipes: &[Recipe]) -> Self {
         debug_assert!(recipes.windows(2).all(|r| r[0].chunk == r[1].chunk));
-        Builder { dtype, recipes: recipes.to_vec(), vectors: true, front: 0 }
+        Builder { dtype, recipes: recipes.to_vec(), vectors: true, front: 0, rounding: None }
     }
 
     /// Does without vector instructions that not every processor has; the same bits come out.
@@ -50,12 +54,32 @@ impl Builder {
         self
     }
 
+    /// Makes the trees of values in memory as they are when they are rounded.
+    #[must_use]
+    pub(crate) fn rounded(mut self, rounding: Option<Rounding>) -> Self {
+        self.rounding = rounding;
+        self
+    }
+
     /// The trees over `data`, one for each recipe, in one pass over it.
     pub fn build(&self, data: &[u8]) -> Result<Vec<Image>> {
         self.build_from(data.len() as u64, true, |range, work| {
-            work(&data[range.start as usize..range.end as usize]);
+            self.lend(data, range, work);
             Ok(())
         })
+    }
+
+    /// Hands over a range of values in memory, rounded if they are to be.
+    fn lend(&self, data: &[u8], range: Range<u64>, work: &mut dyn FnMut(&[u8])) {
+        let data = &data[range.start as usize..range.end as usize];
+        match self.rounding {
+            None => work(data),
+            Some(rounding) => {
+                let mut rounded = data.to_vec();
+                rounding.round(&mut rounded);
+                work(&rounded);
+            }
+        }
     }
 
     /// The same for data that is not in memory: `lend` is asked for ranges of it, each once, in order
@@ -74,7 +98,7 @@ impl Builder {
     /// Makes the trees of other data of the same length in the memory of these.
     pub fn rebuild(&self, images: &mut [Image], data: &[u8]) -> Result<()> {
         self.fill(images, data.len() as u64, true, |range, work| {
-            work(&data[range.start as usize..range.end as usize]);
+            self.lend(data, range, work);
             Ok(())
         })
     }
@@ -128,8 +152,9 @@ impl Builder {
             .collect();
         chunks.dedup();
         let workers = self.workers();
+        let lend = |range: Range<u64>, work: &mut dyn FnMut(&[u8])| self.lend(data, range, work);
         for (worker, image) in workers.iter().zip(images) {
-            image.renew(worker, data, &chunks);
+            image.renew(worker, &lend, &chunks);
         }
     }
 
@@ -245,7 +270,7 @@ impl<'a> Parts<'a> {
 
 impl Image {
     /// Computes the given chunks again, in parallel, and what stands above them.
-    fn renew(&mut self, worker: &Worker, data: &[u8], chunks: &[u64]) {
+    fn renew(&mut self, worker: &Worker, lend: &Lend, chunks: &[u64]) {
         let layout = self.layout.clone();
         let stride = layout.stride as usize;
         let one = |chunk: &u64| {
@@ -254,7 +279,7 @@ impl Image {
             let mut nans = [0; 4];
             let mut planes = vec![0; stride * layout.plane_count as usize];
             let mut out = Out { leaves: &mut leaf, nans: &mut nans, planes: &mut planes };
-            worker.chunk(&data[range.start as usize..range.end as usize], 0, 1, &mut out);
+            lend(range, &mut |data| worker.chunk(data, 0, 1, &mut out));
             (*chunk, leaf, nans, planes)
         };
         for batch in chunks.chunks(NODE as usize) {

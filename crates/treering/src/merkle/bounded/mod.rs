@@ -45,7 +45,6 @@
 //! Cells and keys after the paper's grid hash (Tan et al., Middleware 2024), which hashes the cells
 //! and knows neither sums nor planes.
 
-mod bound;
 mod build;
 mod cells;
 mod grid;
@@ -54,7 +53,7 @@ mod keys;
 mod lanes;
 mod sketch;
 
-pub use bound::Bound;
+pub use crate::array::Bound;
 pub(crate) use build::root as tree_root;
 pub use build::{Builder, NODE};
 pub(crate) use cells::widen_f16;

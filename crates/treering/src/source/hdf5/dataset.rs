@@ -200,6 +200,7 @@ impl Dataset<'_> {
                 let dims: Vec<u64> = (0..axes).map(|_| rest.uint(4)).collect::<Result<_>>()?;
                 match class {
                     0 => {
+                        self.found.in_record = true;
                         let len = u64::from(rest.u32()?);
                         let used = layout.bytes.len() - rest.rest.len();
                         return self.plain(Some(layout.place + used as u64), len);
@@ -214,6 +215,7 @@ impl Dataset<'_> {
         };
         match (class, version) {
             (0, _) => {
+                self.found.in_record = true;
                 let len = u64::from(rest.u16()?);
                 let used = layout.bytes.len() - rest.rest.len();
                 self.plain(Some(layout.place + used as u64), len)

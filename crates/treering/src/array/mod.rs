@@ -1,9 +1,16 @@
 //! Named typed arrays as they are handed over by a program: the type, the shape, the bytes, and
 //! where a rank's part lies in a global array.
 //!
-//! Nothing here copies or interprets values; a variable is a description and a view of bytes in
-//! the machine's (little-endian) order. Everything is checked once, by [`Description::check`],
-//! before any other module sees it.
+//! A variable is a description and a view of bytes in the machine's (little-endian) order; nothing here
+//! copies them. Everything is checked once, by [`Description::check`], before any other module sees it.
+//! Values that are to be kept within a bound are rounded by [`Rounding`] on their way.
+
+mod bound;
+mod rounding;
+
+pub use bound::Bound;
+pub(crate) use rounding::whole;
+pub use rounding::{Rounding, Spacing};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::Serialize;
@@ -181,6 +188,7 @@ impl Description {
 pub struct Variable<'a> {
     pub(crate) description: Description,
     pub(crate) bytes: &'a [u8],
+    within: Option<Bound>,
 }
 
 impl<'a> Variable<'a> {
@@ -195,6 +203,7 @@ impl<'a> Variable<'a> {
         Variable {
             description: flat(name, T::DTYPE, data.len()),
             bytes: bytemuck::cast_slice(data),
+            within: None,
         }
     }
 
@@ -202,7 +211,7 @@ impl<'a> Variable<'a> {
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
-        Variable { description, bytes }
+        Variable { description, bytes, within: None }
     }
 
     /// The same data with another shape.
@@ -219,13 +228,36 @@ impl<'a> Variable<'a> {
         self
     }
 
+    /// Stores values that differ from these by an absolute or a relative bound at most, and take
+    /// fewer bytes; without it, what is stored is what was handed over, bit for bit. The array itself
+    /// is not touched. Only f32, f64 and complex variables can have a bound.
+    ///
+    /// ```
+    /// use treering::{Bound, Variable};
+    /// let pressure = vec![101_325.25f64; 12];
+    /// let variable = Variable::new("pressure", &pressure).within(Bound::abs(0.01));
+    /// ```
+    #[must_use]
+    pub fn within(mut self, bound: Bound) -> Self {
+        self.within = Some(bound);
+        self
+    }
+
     /// Type, shape and name.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
+    /// How its values are rounded, if they are.
+    pub(crate) fn rounding(&self) -> Result<Option<Rounding>> {
+        let rounding = |bound| Rounding::new(bound, self.description.dtype);
+        let named = |e: Error| e.at(format!("variable {:?}", self.description.name));
+        self.within.map(rounding).transpose().map_err(named)
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
-        check_length(&self.description, self.bytes.len())
+        check_length(&self.description, self.bytes.len())?;
+        self.rounding().map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bounds as people give them.
 
-use crate::array::DType;
+use super::DType;
 use crate::error::{Error, Result};
 use std::fmt;
 

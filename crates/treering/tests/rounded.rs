@@ -1,0 +1,571 @@
+//! Variables within a bound: what is stored, compared and given back are the rounded values, and no
+//! value is further from the program's own than the bound says. Nothing is rounded without one.
+
+mod laws;
+
+use laws::files::{npy, npz};
+use laws::oracle;
+use proptest::prelude::*;
+use regex::Regex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use treering::array::Rounding;
+use treering::compare::{Answer, Settings, StoredSide, TREE_PREFIX, compare};
+use treering::source::{Field, open};
+use treering::store::{MemoryStore, Store};
+use treering::{
+    Aim, Bound, ChunkSize, DType, Encoding, Ingest, IngestSettings, Library, Method, Options,
+    RankFile, Run, Variable, VariableMut,
+};
+
+const ROUNDED: [DType; 4] = [DType::F32, DType::F64, DType::C64, DType::C128];
+
+fn rounded(bound: Bound, dtype: DType, bytes: &[u8]) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    Rounding::new(bound, dtype).unwrap().round(&mut bytes);
+    bytes
+}
+
+/// Bounds of all sizes, and such as people give.
+fn bounds() -> Vec<Bound> {
+    let abs = [5e-324, 1e-310, 1e-300, 1e-45, 1e-20, 1e-6, 0.001, 0.5, 3.0, 1e9, 1e38, 1e300];
+    let rel = [5e-324, 1e-300, 1e-20, 2e-16, 1e-7, 1e-4, 0.001, 0.25, 0.5, 0.99];
+    let all = abs.into_iter().map(Bound::abs).chain(rel.into_iter().map(Bound::rel));
+    all.chain([Bound::abs(f64::MAX), Bound::rel(1.0 - f64::EPSILON)]).collect()
+}
+
+fn bound() -> impl Strategy<Value = Bound> {
+    prop_oneof![
+        proptest::sample::select(bounds()),
+        any::<f64>().prop_filter_map("a bound", |x| {
+            (x.is_finite() && x != 0.0).then(|| Bound::abs(x.abs()))
+        }),
+        (1e-9f64..1.0).prop_map(Bound::abs),
+        (-60f64..0.0).prop_map(|e| Bound::rel(e.exp2().min(0.999))),
+    ]
+}
+
+/// Any bits, small whole numbers, and numbers next to the middle between two multiples.
+fn number(bound: Bound) -> impl Strategy<Value = f64> {
+    let spacing = Rounding::new(bound, DType::F64).unwrap().spacing().map_or(0.25, |s| s.get());
+    let near = (0u32..52).prop_flat_map(|bits| 0u64..1 << bits);
+    prop_oneof![
+        any::<u64>().prop_map(f64::from_bits),
+        (-5i32..5).prop_map(f64::from),
+        (near, any::<bool>(), -3i64..=3).prop_map(move |(k, negative, ulps)| {
+            let middle = (k as f64 + 0.5) * spacing;
+            let value = f64::from_bits(middle.to_bits().wrapping_add_signed(ulps));
+            if negative { -value } else { value }
+        }),
+    ]
+}
+
+/// The laws, for one element.
+fn holds(bound: Bound, dtype: DType, element: &[u8]) {
+    let there = rounded(bound, dtype, element);
+    let shown = || format!("{dtype} {bound}: {element:?} became {there:?}");
+    assert!(!oracle::differ(dtype, bound, true, &there, element), "{}", shown());
+    assert_eq!(rounded(bound, dtype, &there), there, "{}", shown());
+    let part = if matches!(dtype, DType::F32 | DType::C64) { 4 } else { 8 };
+    for (new, old) in there.chunks(part).zip(element.chunks(part)) {
+        let read = |bytes: &[u8]| match part {
+            4 => f64::from(f32::from_le_bytes(bytes.try_into().unwrap())),
+            _ => f64::from_le_bytes(bytes.try_into().unwrap()),
+        };
+        let (new_value, old_value) = (read(new), read(old));
+        if old_value.is_finite() {
+            assert!(new_value.is_finite(), "{}", shown());
+            assert!(new_value == 0.0 || new_value.signum() == old_value.signum(), "{}", shown());
+        } else {
+            assert_eq!(new, old, "{}", shown());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #[test]
+    fn rounding_keeps_its_laws((bound, a, b) in bound().prop_flat_map(|b| (Just(b), number(b), number(b)))) {
+        holds(bound, DType::F64, &a.to_le_bytes());
+        holds(bound, DType::F32, &(a as f32).to_le_bytes());
+        holds(bound, DType::F32, &(a.to_bits() as u32).to_le_bytes());
+        holds(bound, DType::C128, &[a.to_le_bytes(), b.to_le_bytes()].concat());
+        holds(bound, DType::C64, &[(a as f32).to_le_bytes(), (b as f32).to_le_bytes()].concat());
+    }
+}
+
+#[test]
+fn rounding_keeps_its_laws_over_all_bit_patterns() {
+    for bound in bounds() {
+        for bits in (0..=u32::MAX).step_by(2_000_003) {
+            holds(bound, DType::F32, &bits.to_le_bytes());
+            let wide = u64::from(bits) << 32 | u64::from(bits.reverse_bits());
+            holds(bound, DType::F64, &wide.to_le_bytes());
+        }
+    }
+}
+
+/// A field that moves a little each step, with values that stay as they are.
+fn field(step: u64, count: usize) -> Vec<f64> {
+    let mut values: Vec<f64> = (0..count)
+        .map(|i| {
+            let moving = if i < count / 3 { step as f64 * 0.01 } else { 0.0 };
+            (i as f64 * 0.01 + moving).sin() * 30.0 + (i as f64 * 7.7).sin() * 1e-5
+        })
+        .collect();
+    for (at, special) in [f64::NAN, f64::INFINITY, -0.0, 1e300, 5e-324].into_iter().enumerate() {
+        values[at * 17] = special;
+    }
+    values
+}
+
+fn bytes_as(dtype: DType, values: &[f64]) -> Vec<u8> {
+    match dtype {
+        DType::F32 | DType::C64 => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
+        _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+    }
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+fn variable<'a>(dtype: DType, bytes: &'a [u8]) -> Variable<'a> {
+    let shape = [bytes.len() as u64 / dtype.size()];
+    Variable::from_bytes("x", dtype, &shape, bytes)
+}
+
+/// The bytes of a variable of a stored step.
+fn stored(store: &Arc<dyn Store>, run: &str, step: u64, dtype: DType, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    let checkpoint = Library::of(store.clone()).checkpoint(run, Some(step)).unwrap();
+    let shape = [len as u64 / dtype.size()];
+    let mut target = [VariableMut::from_bytes("x", dtype, &shape, &mut bytes)];
+    checkpoint.read_into(&mut target).unwrap();
+    bytes
+}
+
+fn bound_of(store: &Arc<dyn Store>, run: &str, step: u64) -> Option<Bound> {
+    let library = Library::of(store.clone());
+    let checkpoint = library.checkpoint(run, Some(step)).unwrap();
+    let shown = library.variables(&checkpoint);
+    let entry = checkpoint.manifest().variable(0, "x").unwrap();
+    assert_eq!(shown[0].within, entry.rounded.map(|rounding| rounding.bound()));
+    shown[0].within
+}
+
+fn sound(store: &Arc<dyn Store>) {
+    assert!(Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap().is_sound());
+}
+
+#[test]
+fn runs_store_values_within_their_bounds() {
+    const STEPS: u64 = 12;
+    for dtype in ROUNDED {
+        for bound in [Bound::abs(1e-3), Bound::rel(1e-4)] {
+            for method in [Method::Tree, Method::Full] {
+                let store = memory();
+                let options = |run: &str| {
+                    let options = Options::in_store(store.clone(), run);
+                    options.method(method).chunk(ChunkSize::new(128).unwrap())
+                };
+                let mut within = Run::open(options("within")).unwrap();
+                let mut exact = Run::open(options("exact")).unwrap();
+                for step in 0..STEPS {
+                    let bytes = bytes_as(dtype, &field(step, 40_000));
+                    let before = bytes.clone();
+                    let handed = variable(dtype, &bytes).within(bound);
+                    within.checkpoint(step, &[handed]).unwrap();
+                    // The program's own values are not touched.
+                    assert!(bytes == before);
+                    exact.checkpoint(step, &[variable(dtype, &bytes)]).unwrap();
+                }
+                within.finish().unwrap();
+                exact.finish().unwrap();
+                sound(&store);
+                for step in 0..STEPS {
+                    let bytes = bytes_as(dtype, &field(step, 40_000));
+                    let back = stored(&store, "within", step, dtype, bytes.len());
+                    assert!(back == rounded(bound, dtype, &bytes) && back != bytes);
+                    assert!(stored(&store, "exact", step, dtype, bytes.len()) == bytes);
+                    assert_eq!(bound_of(&store, "within", step), Some(bound));
+                    assert_eq!(bound_of(&store, "exact", step), None);
+                }
+                let side = |run| StoredSide::open(store.clone(), run, None).unwrap();
+                let equal_within = |bound| {
+                    let settings = Settings { bound: Some(bound), ..Settings::default() };
+                    compare(&side("within"), &side("exact"), &settings, None, &|_, _| {}).unwrap()
+                };
+                assert!(equal_within(bound).equal);
+                assert!(!equal_within(Bound::Bits).equal);
+                let library = Library::of(store.clone());
+                let size = |run: &str| library.runs().unwrap().into_iter().find(|r| r.name == run);
+                let (small, large) = (size("within").unwrap(), size("exact").unwrap());
+                assert!(small.stored_bytes * 4 < large.stored_bytes * 3, "{dtype} {bound}");
+            }
+        }
+    }
+}
+
+#[test]
+fn changes_below_the_bound_are_no_changes_and_restored_states_go_on() {
+    let store = memory();
+    let options = || Options::in_store(store.clone(), "r");
+    let mut values: Vec<f64> = (0..50_000).map(|i| (i as f64 * 0.01).sin()).collect();
+    let mut run = Run::open(options()).unwrap();
+    let save = |run: &mut Run, step, values: &[f64]| {
+        let x = Variable::new("x", values).within(Bound::abs(0.25));
+        run.checkpoint(step, &[x]).unwrap().durable().unwrap();
+    };
+    save(&mut run, 0, &values);
+    // Towards the multiple that each was rounded to.
+    let there = stored(&store, "r", 0, DType::F64, 400_000);
+    let there: Vec<f64> = bytemuck::pod_collect_to_vec(&there);
+    values.iter_mut().zip(&there).for_each(|(v, to)| *v += 0.5 * (to - *v));
+    save(&mut run, 1, &values);
+    drop(run);
+    let mut run = Run::open(options()).unwrap();
+    let mut back = vec![0.0f64; 50_000];
+    run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+    assert!(back == there);
+    save(&mut run, 2, &back);
+    drop(run);
+    let library = Library::of(store.clone());
+    let (checkpoints, _) = library.checkpoints("r").unwrap();
+    let new: Vec<u64> = checkpoints.iter().map(|c| c.stats.new_bytes).collect();
+    assert!(new[0] > 0 && new[1..] == [0, 0], "{new:?}");
+    sound(&store);
+}
+
+/// The bound of a checkpoint is that of all its values, whatever the ones before it had: what is
+/// found to be unchanged is so in its rounded form.
+#[test]
+fn bounds_may_change_from_checkpoint_to_checkpoint() {
+    let bounds = [
+        None,
+        Some(Bound::abs(0.25)),
+        Some(Bound::abs(1e-6)),
+        Some(Bound::rel(1e-3)),
+        Some(Bound::abs(0.25)),
+        None,
+        Some(Bound::abs(0.5)),
+        Some(Bound::rel(0.5)),
+    ];
+    for moves in [false, true] {
+        let store = memory();
+        let trees =
+            |name: &str| Options::in_store(store.clone(), name).bound("x", Bound::abs(1e-4));
+        let mut run = Run::open(trees("r")).unwrap();
+        let mut plain = Run::open(trees("plain")).unwrap();
+        let state = |step: usize| field(if moves { step as u64 } else { 0 }, 30_000);
+        let expected = |step: usize| {
+            let bytes = bytes_as(DType::F64, &state(step));
+            bounds[step].map_or(bytes.clone(), |bound| rounded(bound, DType::F64, &bytes))
+        };
+        for (step, bound) in bounds.iter().enumerate() {
+            let values = state(step);
+            let mut x = Variable::new("x", &values);
+            if let Some(bound) = bound {
+                x = x.within(*bound);
+            }
+            run.checkpoint(step as u64, &[x]).unwrap();
+            // The same values, rounded by the program itself.
+            let own = expected(step);
+            plain.checkpoint(step as u64, &[variable(DType::F64, &own)]).unwrap();
+        }
+        run.finish().unwrap();
+        plain.finish().unwrap();
+        sound(&store);
+        let library = Library::of(store.clone());
+        for (step, bound) in bounds.iter().enumerate() {
+            let back = stored(&store, "r", step as u64, DType::F64, 240_000);
+            assert!(back == expected(step), "step {step}");
+            assert_eq!(bound_of(&store, "r", step as u64), *bound);
+            // Trees are those of the values that are stored.
+            let trees = |run: &str| -> Vec<Vec<u8>> {
+                let checkpoint = library.checkpoint(run, Some(step as u64)).unwrap();
+                let all = checkpoint.variables().filter(|v| v.name.starts_with(TREE_PREFIX));
+                let read = |tree: &treering::Description| {
+                    let (shape, mut bytes) =
+                        (&tree.shape.0, vec![0; tree.bytes().unwrap() as usize]);
+                    let target = VariableMut::from_bytes(&tree.name, tree.dtype, shape, &mut bytes);
+                    checkpoint.read_into(&mut [target]).unwrap();
+                    bytes
+                };
+                all.map(read).collect()
+            };
+            assert!(trees("r").len() == 1 && trees("r") == trees("plain"), "step {step}");
+        }
+    }
+}
+
+#[test]
+fn trees_and_references_see_the_rounded_values() {
+    let store = memory();
+    let bound = Bound::abs(0.01);
+    let bits = Settings { bound: Some(Bound::Bits), ..Settings::default() };
+    let same = Settings { bound: Some(Bound::abs(1e-9)), ..Settings::default() };
+    let mut first =
+        Run::open(Options::in_store(store.clone(), "first").bound("*", Bound::abs(1e-9))).unwrap();
+    for step in 0..4 {
+        let values = field(step, 20_000);
+        first.checkpoint(step, &[Variable::new("x", &values).within(bound)]).unwrap();
+    }
+    first.finish().unwrap();
+    for (run, settings) in [("bits", bits), ("same", same)] {
+        let options = Options::in_store(store.clone(), run).bound("*", Bound::abs(1e-9)).reference(
+            store.clone(),
+            "first",
+            settings,
+        );
+        let mut second = Run::open(options).unwrap();
+        for step in 0..4 {
+            let values = field(step, 20_000);
+            second.checkpoint(step, &[Variable::new("x", &values).within(bound)]).unwrap();
+            assert!(second.divergence().is_none(), "step {step}");
+        }
+        // Without the bound, it parts.
+        let values = field(3, 20_000);
+        second.checkpoint(3, &[Variable::new("x", &values)]).unwrap();
+        assert!(second.divergence().is_some());
+        second.finish().unwrap();
+    }
+    let side = |run| StoredSide::open(store.clone(), run, Some(2)).unwrap();
+    for trees in [true, false] {
+        let settings = Settings { trees, bound: Some(Bound::abs(1e-9)), ..Settings::default() };
+        let outcome = compare(&side("first"), &side("same"), &settings, None, &|_, _| {}).unwrap();
+        assert_eq!(outcome.verdict, Answer::Equal);
+    }
+}
+
+#[test]
+fn bounds_that_make_no_sense_are_refused_before_anything_is_touched() {
+    let store = memory();
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let (whole, real) = ([1i32; 100], [1.0f32; 100]);
+    let cases = [
+        (Variable::new("n", &whole).within(Bound::abs(1.0)), "type i32 cannot be rounded"),
+        (Variable::new("x", &real).within(Bound::abs(0.0)), "greater than 0"),
+        (Variable::new("x", &real).within(Bound::abs(f64::NAN)), "finite"),
+        (Variable::new("x", &real).within(Bound::rel(1.0)), "less than 1"),
+        (Variable::new("x", &real).within(Bound::Ulp(3)), "no distance"),
+        (Variable::new("x", &real).within(Bound::Within { abs: 1.0, rel: 0.1 }), "there are two"),
+    ];
+    for (variable, sentence) in cases {
+        let error = run.checkpoint(0, &[variable]).err().unwrap().to_string();
+        assert!(error.contains(sentence) && error.contains("variable"), "{error}");
+    }
+    let x = Variable::new("x", &real).within(Bound::abs(0.1));
+    run.checkpoint(0, &[x, Variable::new("n", &whole)]).unwrap().durable().unwrap();
+    run.finish().unwrap();
+    sound(&store);
+}
+
+fn file(path: &Path) -> RankFile {
+    let name = path.file_name().unwrap().to_str().unwrap().to_string();
+    RankFile { rank: 0, path: path.into(), like: name.clone(), name }
+}
+
+/// Takes a file in with bounds, and gives it back.
+fn through(path: &Path, within: &[(&str, Bound)]) -> Result<PathBuf, String> {
+    let store = memory();
+    let within = within.iter().map(|(name, bound)| (Regex::new(name).unwrap(), *bound)).collect();
+    let settings = IngestSettings { within, ..IngestSettings::default() };
+    let options = Options::in_store(store.clone(), "sim").encoding(Encoding::Best(Aim::Balanced));
+    let mut ingest = Ingest::open(options, settings).map_err(|e| e.to_string())?;
+    let manifest = ingest.take(0, &[file(path)], &|_, _| {}).map_err(|e| e.to_string())?;
+    drop(ingest);
+    sound(&store);
+    let to = path.with_extension(format!(
+        "out-{}",
+        std::fs::read_dir(path.parent().unwrap()).unwrap().count()
+    ));
+    let library = Library::of(store);
+    let written = library.export("sim", None, &[], &to).unwrap();
+    let count = manifest.variables.iter().filter(|v| v.rounded.is_some()).count() as u64;
+    assert_eq!(written[0].rounded, count);
+    Ok(to.join(path.file_name().unwrap()))
+}
+
+fn bytes_of(field: &Field) -> treering::Result<Vec<u8>> {
+    let mut bytes = vec![0; field.bytes.size() as usize];
+    field.bytes.read_at(0, &mut bytes).map(|()| bytes)
+}
+
+/// What came back is the file with the values of one field rounded, and nothing else changed.
+fn only_values_changed(path: &Path, back: &Path, name: &str, bound: Bound) {
+    let (old, new) = (open(path, None).unwrap(), open(back, None).unwrap());
+    let apart = |a: &[u8], b: &[u8]| a.iter().zip(b).filter(|(a, b)| a != b).count();
+    let mut changes = 0;
+    for (a, b) in old.iter().zip(&new) {
+        assert_eq!(a.description, b.description);
+        // Values that lie elsewhere cannot be read.
+        let Ok(own) = bytes_of(a) else { continue };
+        let expected = match a.description.name == name {
+            true => rounded(bound, a.description.dtype, &own),
+            false => own.clone(),
+        };
+        assert!(bytes_of(b).unwrap() == expected, "{name} in {}", path.display());
+        changes += apart(&expected, &own);
+    }
+    let (old, new) = (std::fs::read(path).unwrap(), std::fs::read(back).unwrap());
+    assert_eq!(old.len(), new.len());
+    assert_eq!(apart(&old, &new), changes, "{name} in {}", path.display());
+    // Taken in again, nothing is left to be rounded.
+    let again = through(back, &[(&regex::escape(name), bound)]).unwrap();
+    assert!(std::fs::read(again).unwrap() == new);
+}
+
+#[test]
+fn arrays_in_files_are_rounded_where_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = field(1, 6000);
+    for dtype in ROUNDED {
+        for (big, fortran) in [(false, false), (true, false), (false, true)] {
+            for bound in [Bound::abs(1e-3), Bound::rel(1e-4)] {
+                let bytes = bytes_as(dtype, &values);
+                let shape = [10, bytes.len() as u64 / dtype.size() / 10];
+                let path = folder.path().join(format!("{dtype}-{big}-{fortran}-{bound}.npy"));
+                std::fs::write(&path, npy(dtype, &shape, fortran, big, &bytes)).unwrap();
+                let exact = through(&path, &[]).unwrap();
+                assert!(std::fs::read(exact).unwrap() == std::fs::read(&path).unwrap());
+                let back = through(&path, &[(".*", bound)]).unwrap();
+                let name = open(&path, None).unwrap()[0].description.name.clone();
+                only_values_changed(&path, &back, &name, bound);
+            }
+        }
+    }
+}
+
+/// A safetensors file of two arrays.
+fn safetensors(values: &[f64]) -> Vec<u8> {
+    let bytes = bytes_as(DType::F32, values);
+    let (len, end) = (bytes.len(), bytes.len() + 8);
+    let head = format!(
+        r#"{{"w":{{"dtype":"F32","shape":[{}],"data_offsets":[0,{len}]}},"n":{{"dtype":"I32","shape":[2],"data_offsets":[{len},{end}]}}}}"#,
+        values.len()
+    );
+    let mut out = (head.len() as u64).to_le_bytes().to_vec();
+    out.extend(head.as_bytes());
+    out.extend(bytes);
+    out.extend([1, 0, 0, 0, 2, 0, 0, 0]);
+    out
+}
+
+#[test]
+fn what_cannot_be_rounded_in_a_file_is_refused_with_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = field(1, 1000);
+    let array = npy(DType::F64, &[1000], false, false, &bytes_as(DType::F64, &values));
+    let refused = |path: &Path, within: &[(&str, Bound)], sentences: &[&str]| {
+        let error = through(path, within).unwrap_err();
+        assert!(sentences.iter().all(|s| error.contains(s)), "{error}");
+    };
+    for (deflated, why) in [(false, "checksum"), (true, "deflated")] {
+        let path = folder.path().join(format!("{why}.npz"));
+        npz(&path, deflated, &[("p", array.clone())]);
+        refused(&path, &[("p", Bound::abs(1e-3))], &[why, "\"p\"", &path.display().to_string()]);
+        through(&path, &[]).unwrap();
+    }
+    let path = folder.path().join("x.safetensors");
+    std::fs::write(&path, safetensors(&values)).unwrap();
+    let bound = Bound::abs(1e-3);
+    // Names are matched as a whole, types are checked, and the first that matches counts.
+    refused(&path, &[("ww", bound)], &["no variable", "\"ww\"", "n, w"]);
+    refused(&path, &[("", bound)], &["no variable"]);
+    refused(&path, &[("w", bound), ("x.*", bound)], &["no variable", "x.*"]);
+    refused(&path, &[(".*", bound)], &["type i32", "\"n\"", "x.safetensors"]);
+    refused(&path, &[("w", Bound::Ulp(2))], &["no distance"]);
+    refused(&path, &[("w", Bound::abs(0.0))], &["greater than 0"]);
+    let back = through(&path, &[("w|x", bound), (".", Bound::rel(0.5))]);
+    assert!(back.unwrap_err().contains("i32"));
+    let back = through(&path, &[("w", bound), ("[w]", Bound::rel(0.5))]).unwrap();
+    only_values_changed(&path, &back, "w", bound);
+    // What is not understood has no values.
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "no numbers").unwrap();
+    refused(&path, &[(".*", bound)], &["type bytes"]);
+}
+
+/// Rounds every array of a file that can be; tells how many were, and how many were refused.
+fn each_array(path: &Path) -> (usize, usize) {
+    let (mut taken, mut refused) = (0, 0);
+    let bound = Bound::rel(0.01);
+    for field in open(path, None).unwrap() {
+        let name = field.description.name.clone();
+        if !ROUNDED.contains(&field.description.dtype) {
+            continue;
+        }
+        match through(path, &[(&regex::escape(&name), bound)]) {
+            Ok(back) => {
+                only_values_changed(path, &back, &name, bound);
+                taken += 1;
+            }
+            Err(error) => {
+                assert!(error.contains(&format!("{name:?}")), "{error}");
+                refused += 1;
+            }
+        }
+    }
+    (taken, refused)
+}
+
+/// Files of HDF5 that are kept for the fuzzers: plain arrays are rounded, packed ones refused.
+#[test]
+fn hdf5_is_rounded_where_nothing_depends_on_the_values() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/anatomy");
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::copy(kept.join(name), &path).unwrap();
+        each_array(&path)
+    };
+    for age in ["earliest", "latest"] {
+        let (plain, chunks) = (of(&format!("hdf5-{age}-plain")), of(&format!("hdf5-{age}-chunks")));
+        assert!(plain.0 > 0 && chunks.1 > 0, "{age}: {plain:?} {chunks:?}");
+    }
+}
+
+/// The same for the files of real libraries, as in `source.rs`.
+#[test]
+fn files_of_real_libraries() {
+    let Ok(folder) = std::env::var("TREERING_FILES") else {
+        eprintln!("no TREERING_FILES: `make files` makes them and runs this");
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let (mut taken, mut refused) = (0, 0);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let listed = entry.unwrap().path();
+        if listed.extension().is_some_and(|e| e == "json") {
+            let path = scratch.path().join(listed.file_stem().unwrap());
+            std::fs::copy(listed.with_extension(""), &path).unwrap();
+            let found = each_array(&path);
+            (taken, refused) = (taken + found.0, refused + found.1);
+        }
+    }
+    assert!(taken > 20 && refused > 20, "{taken} {refused}");
+}
+
+#[test]
+fn a_later_process_goes_on_with_rounded_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = memory();
+    let bound = Bound::abs(1e-3);
+    let name = Regex::new("x").unwrap();
+    for step in 0..6 {
+        let bytes = bytes_as(DType::F64, &field(step, 20_000));
+        let path = folder.path().join("x.npy");
+        std::fs::write(&path, npy(DType::F64, &[20_000], false, false, &bytes)).unwrap();
+        let within = vec![(name.clone(), bound)];
+        let settings = IngestSettings { within, ..IngestSettings::default() };
+        let mut ingest =
+            Ingest::open(Options::in_store(store.clone(), "sim").growth(20.0), settings).unwrap();
+        let manifest = ingest.take(step, &[file(&path)], &|_, _| {}).unwrap();
+        assert!(step == 0 || manifest.stats.same_bytes > manifest.stats.new_bytes);
+        drop(ingest);
+        let back = stored(&store, "sim", step, DType::F64, 160_000);
+        assert!(back == rounded(bound, DType::F64, &bytes));
+    }
+    sound(&store);
+}
