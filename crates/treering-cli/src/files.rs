@@ -39,6 +39,9 @@ pub struct IngestArguments {
     /// How variables of many ranks are put together.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
     merge: MergeName,
+    /// Let ranks take turns in blocks of this size, as in 64KiB, instead of one after another.
+    #[arg(long, value_name = "SIZE", value_parser = crate::output::parse_bytes)]
+    block: Option<u64>,
     /// What encoding is to be good at.
     #[arg(long, value_enum, default_value_t = AimName::Balanced)]
     aim: AimName,
@@ -58,6 +61,7 @@ impl IngestArguments {
             ranks_per_pack: self.ranks_per_pack,
             raw: self.raw.raw()?,
             merge: self.merge.merge(),
+            block: self.block,
             like: self.like.iter().map(|text| likeness(text)).collect::<Result<_>>()?,
             within: self.within.iter().map(|text| limit(text)).collect::<Result<_>>()?,
         })
@@ -78,6 +82,8 @@ enum MergeName {
     /// Like variables of all ranks side by side.
     Meaning,
     /// All variables of a rank side by side, as its files hold them.
+    Ranks,
+    /// Whole files, of which nothing is understood.
     Files,
 }
 
@@ -86,6 +92,7 @@ impl MergeName {
         match self {
             MergeName::Auto => Merge::Auto,
             MergeName::Meaning => Merge::Meaning,
+            MergeName::Ranks => Merge::Ranks,
             MergeName::Files => Merge::Files,
         }
     }

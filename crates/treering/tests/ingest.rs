@@ -228,7 +228,7 @@ fn arrays_of_a_rank_stay_together_where_that_pays() {
         same(&files, &to.path().join("out"));
         manifest.groups[0].seal.size
     };
-    let (meaning, together) = (stored(Merge::Meaning, &[]), stored(Merge::Files, &[]));
+    let (meaning, together) = (stored(Merge::Meaning, &[]), stored(Merge::Ranks, &[]));
     assert!(together * 10 < meaning * 7, "{together} {meaning}");
     assert_eq!(stored(Merge::Auto, &[]), together);
     // Names that a pattern maps together are like each other.
@@ -274,4 +274,62 @@ fn a_thousand_damaged_and_random_files_come_back() {
     let to = folder.path().join("out");
     Library::of(store).export("sim", None, &[], &to).unwrap();
     same(&files, &to);
+}
+
+/// A field of each rank, with one rank that is larger, and a scalar.
+fn uneven(folder: &Path, ranks: u32, step: u64) -> Vec<RankFile> {
+    let all = 0..ranks;
+    all.map(|rank| {
+        let count = 30_000 + if rank == 1 { 9_001 } else { 0 };
+        let value =
+            |i: usize| ((i as u64 * 31 + u64::from(rank)) / 7 + step * (i as u64 % 3)) as f64;
+        let bytes: Vec<u8> = (0..count).flat_map(|i| value(i).to_le_bytes()).collect();
+        let name = format!("state-{rank:03}.raw");
+        let path = folder.join(&name);
+        std::fs::write(&path, bytes).unwrap();
+        RankFile { rank, path, name, like: "state.raw".into() }
+    })
+    .collect()
+}
+
+#[test]
+fn every_scheme_gives_back_the_same_files_over_a_lineage() {
+    let folder = tempfile::tempdir().unwrap();
+    let raw = Some(RawLayout::values(DType::F64, None));
+    for merge in [Merge::Meaning, Merge::Ranks, Merge::Files] {
+        for block in [None, Some(1), Some(4096), Some(100_000), Some(1 << 40)] {
+            let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+            let options = || Options::in_store(store.clone(), "sim");
+            let settings =
+                || IngestSettings { raw: raw.clone(), merge, block, ..IngestSettings::default() };
+            let mut ingest = Ingest::open(options(), settings()).unwrap();
+            let mut kept = Vec::new();
+            for step in 0..4u64 {
+                if step == 2 {
+                    drop(ingest);
+                    ingest = Ingest::open(options(), settings()).unwrap();
+                }
+                let place = folder.path().join(format!("{step}"));
+                std::fs::create_dir_all(&place).unwrap();
+                let files = uneven(&place, 3, step);
+                let manifest = ingest.take(step, &files, &quiet).unwrap();
+                assert_eq!(manifest.groups.len(), 1);
+                kept.push(files);
+            }
+            drop(ingest);
+            let library = Library::of(store);
+            assert!(library.verify(None, true, &|_, _| ()).unwrap().is_sound());
+            for (step, files) in (0..).zip(&kept) {
+                let to = tempfile::tempdir().unwrap();
+                library.export("sim", Some(step), &[], to.path()).unwrap();
+                same(files, to.path());
+                let checkpoint = library.checkpoint("sim", Some(step)).unwrap();
+                let variables = library.variables(&checkpoint);
+                let told: u64 = variables.iter().map(|v| v.new_bytes).sum();
+                let stats = checkpoint.manifest().stats;
+                assert!(told > 0 && told <= stats.new_bytes, "{merge:?} {block:?} {step}");
+                assert!(variables.iter().all(|v| v.encoded_bytes <= v.new_bytes));
+            }
+        }
+    }
 }

@@ -1,7 +1,8 @@
 //! The regions of a delta, as compact as they get without an entropy coder.
 //!
-//! A region is the gap to the one before it, a head (its count and what follows), and for a moved
-//! region the way from the end of the moved region before it. Counts and gaps are in chunks; the
+//! A region is the gap to the one before it, a head (its count and what follows), for a new region
+//! whose bytes do not lie behind those of the new one before it how many bytes lie between, and for a
+//! moved region the way from the end of the moved region before it. Counts and gaps are in chunks; the
 //! way is in chunks too where it can be. Most regions take four to six bytes. The Basic method's
 //! bitmap is the second form.
 
@@ -30,13 +31,18 @@ pub(super) struct Frame {
 
 pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: Frame) {
     out.int(regions.len() as u64);
-    let mut end = 0;
+    let (mut end, mut fresh) = (0, frame.base);
     let mut source = Place { pack: frame.ordinal, offset: frame.base };
     for region in regions {
         out.int(region.start - end);
         end = region.end();
         if region.fresh {
-            out.int(region.count << HEAD_BITS);
+            let between = region.place.offset - fresh;
+            out.int(region.count << HEAD_BITS | if between > 0 { IN_BYTES } else { 0 });
+            if between > 0 {
+                out.int(between);
+            }
+            fresh = after(region, frame.chunk).offset;
             continue;
         }
         let way = region.place.offset.wrapping_sub(source.offset) as i64;
@@ -80,8 +86,11 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
             fresh: head & MOVED == 0,
         };
         if region.fresh {
+            if head & IN_BYTES != 0 {
+                region.place.offset = fresh.checked_add(input.int()?).ok_or_else(wrong)?;
+            }
             let bytes = count.checked_mul(frame.chunk).ok_or_else(wrong)?;
-            fresh = fresh.checked_add(bytes).ok_or_else(wrong)?;
+            fresh = region.place.offset.checked_add(bytes).ok_or_else(wrong)?;
         } else {
             if head & PERIODIC != 0 {
                 region.period = input.int()?;
@@ -105,7 +114,7 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
     Ok(regions)
 }
 
-/// The place behind a moved region's bytes.
+/// The place behind a region's bytes.
 fn after(region: &Region, chunk: u64) -> Place {
     let distinct = if region.period > 0 { region.period } else { region.count };
     Place { pack: region.place.pack, offset: region.place.offset + distinct * chunk }
@@ -166,6 +175,7 @@ mod tests {
                         fresh,
                     };
                     if fresh {
+                        offset += if source % 3 == 0 { source % 1000 } else { 0 };
                         region.place = Place { pack: 3, offset };
                         region.period = 0;
                         offset += count * 64;

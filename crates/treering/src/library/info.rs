@@ -169,10 +169,22 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
                 })
                 .sum()
         };
-        let new_bytes = of_kind(true);
+        let new_bytes: u64 = of_kind(true);
         let (encoded_bytes, codecs) = match (newest, delta) {
             (Some(pack), Some(delta)) => {
-                encoded(&pack.footer, delta.base..delta.base.saturating_add(new_bytes))
+                let regions = delta.regions.iter().filter(|region| region.fresh);
+                let places = regions.map(|region| {
+                    let len = region.count.saturating_mul(chunk);
+                    region.place.offset..region.place.offset.saturating_add(len)
+                });
+                // Of all chunks only the last one may be short.
+                let mut left = new_bytes;
+                let places = places.map(|place| {
+                    let len = left.min(place.end - place.start);
+                    left -= len;
+                    place.start..place.start + len
+                });
+                encoded(&pack.footer, &places.collect::<Vec<_>>())
             }
             _ => Default::default(),
         };
@@ -229,11 +241,20 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
 }
 
 /// What some bytes of a pack take there, and how they are encoded.
-fn encoded(footer: &Footer, bytes: Range<u64>) -> (u64, Vec<String>) {
+fn encoded(footer: &Footer, places: &[Range<u64>]) -> (u64, Vec<String>) {
     let (mut all, mut codecs) = (0u64, Vec::new());
+    let mut first = 0;
     for frame in &footer.frames {
-        let end = bytes.end.min(frame.offset + frame.len);
-        let inside = end.saturating_sub(bytes.start.max(frame.offset));
+        // Places and frames are in the same order.
+        let ended = places[first..].iter().take_while(|place| place.end <= frame.offset);
+        first += ended.count();
+        let here = places[first..].iter().take_while(|p| p.start < frame.offset + frame.len);
+        let inside: u64 = here
+            .map(|place| {
+                let end = place.end.min(frame.offset + frame.len);
+                end.saturating_sub(place.start.max(frame.offset))
+            })
+            .sum();
         if inside == 0 {
             continue;
         }

@@ -13,7 +13,7 @@ mod keeper;
 mod packer;
 
 pub(crate) use keeper::Keeper;
-pub(crate) use packer::{Packer, Plan};
+pub(crate) use packer::{Packer, Plan, firsts};
 
 use crate::codec::Nature;
 use crate::format::Run;

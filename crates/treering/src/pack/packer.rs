@@ -8,7 +8,7 @@ use crate::lineage::{ChunkSize, Method, Place, Regions};
 use crate::merkle::{Digest, Hasher, boughs_of, checksum};
 use rayon::prelude::*;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 /// What a pack is made by.
@@ -22,6 +22,19 @@ pub(crate) struct Plan {
     pub(crate) chunk: ChunkSize,
     pub(crate) method: Method,
     pub(crate) variables: Vec<Packed>,
+    /// Whether variables that are like each other take turns in blocks.
+    pub(crate) turns: bool,
+}
+
+/// For each variable, the first of those next to it that are like it.
+pub(crate) fn firsts(variables: &[Packed]) -> Vec<usize> {
+    let mut firsts: Vec<usize> = Vec::with_capacity(variables.len());
+    for (at, this) in variables.iter().enumerate() {
+        let like = |before: &Packed| before.like == this.like && before.nature == this.nature;
+        let goes_on = at > 0 && like(&variables[at - 1]);
+        firsts.push(if goes_on { firsts[at - 1] } else { at });
+    }
+    firsts
 }
 
 /// Takes an encoded frame on its way to the store.
@@ -48,6 +61,8 @@ pub(crate) struct Packer<'a> {
     /// The size of the file so far.
     position: u64,
     open: Option<OpenVariable>,
+    /// Those like it that wait for their next turn.
+    waiting: BTreeMap<usize, OpenVariable>,
     /// Whether differences are tried for a kind, for the kind of the newest variable.
     wanted: Option<(usize, bool)>,
     deltas: Vec<VariableDelta>,
@@ -151,14 +166,8 @@ struct Prepared {
 impl<'a> Packer<'a> {
     /// A pack that begins its epoch has nothing before it.
     pub(crate) fn new(plan: Plan, hasher: &'a Hasher, before: Option<&'a dyn Before>) -> Self {
-        let mut firsts = Vec::with_capacity(plan.variables.len());
-        for (at, this) in plan.variables.iter().enumerate() {
-            let like = |before: &Packed| before.like == this.like && before.nature == this.nature;
-            let goes_on = at > 0 && like(&plan.variables[at - 1]);
-            firsts.push(if goes_on { firsts[at - 1] } else { at });
-        }
         Packer {
-            firsts,
+            firsts: firsts(&plan.variables),
             before: before.filter(|_| plan.ordinal > 0),
             plan,
             hasher,
@@ -172,6 +181,7 @@ impl<'a> Packer<'a> {
             kind_start: 0,
             position: HEADER_BYTES,
             open: None,
+            waiting: BTreeMap::new(),
             wanted: None,
             deltas: Vec::new(),
             stats: Stats::default(),
@@ -217,7 +227,7 @@ impl<'a> Packer<'a> {
         keeper: &mut Keeper,
         sink: &mut Sink,
     ) -> Result<(Footer, Stats)> {
-        self.close(keeper);
+        self.close_all(keeper);
         let mut cuts = Vec::new();
         self.flush(&mut cuts);
         self.write(keeper, cuts, sink)?;
@@ -248,7 +258,13 @@ impl<'a> Packer<'a> {
         }
         let began = self.open.as_ref().is_some_and(|open| self.firsts[open.at] == self.firsts[at]);
         self.kind_start = if began { self.kind_start } else { self.offset };
-        self.close(keeper);
+        match self.plan.turns && began {
+            true => self.waiting.extend(self.open.take().map(|open| (open.at, open))),
+            false => self.close_all(keeper),
+        }
+        if let Some(open) = self.waiting.remove(&at) {
+            return self.open.insert(open).look;
+        }
         let look = self.plan.method.finds_moved()
             && keeper.look(&self.plan.variables[at].key(), self.plan.ordinal == 0);
         let beside = self.wants_before(keeper, at);
@@ -265,10 +281,13 @@ impl<'a> Packer<'a> {
         look
     }
 
-    fn close(&mut self, keeper: &mut Keeper) {
-        let Some(open) = self.open.take() else {
-            return;
-        };
+    fn close_all(&mut self, keeper: &mut Keeper) {
+        let mut waiting = std::mem::take(&mut self.waiting);
+        waiting.extend(self.open.take().map(|open| (open.at, open)));
+        waiting.into_values().for_each(|open| self.close(keeper, open));
+    }
+
+    fn close(&mut self, keeper: &mut Keeper, open: OpenVariable) {
         let variable = &self.plan.variables[open.at];
         let chunks = self.plan.chunk.count(variable.bytes);
         let tree = keeper.trees.entry(variable.key()).or_default();
@@ -282,7 +301,8 @@ impl<'a> Packer<'a> {
             chunk: self.plan.chunk,
             bytes: variable.bytes,
             base: open.base,
-            bitmap: self.plan.method == Method::Basic,
+            // A bitmap tells no places.
+            bitmap: self.plan.method == Method::Basic && !self.plan.turns,
             regions: open.regions.into_vec(),
         });
     }

@@ -21,13 +21,14 @@ use crate::format::{
 use crate::lineage::{MAX_PACKS, scan};
 use crate::memory::zeroed;
 use crate::merkle::{BOUGH, Hasher, Print, Tree};
-use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip};
+use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip, firsts};
 use crate::restore::{Checkpoint, Log, Pack, Previous, Restored};
 use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Blob, Lock};
 use rayon::prelude::*;
 use regex::Regex;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -65,6 +66,9 @@ pub struct IngestSettings {
     pub raw: Option<RawLayout>,
     /// How variables of many ranks are put together.
     pub merge: Merge,
+    /// How many bytes a rank gives before the next one has its turn, rounded up to whole boughs of
+    /// chunks; one rank after another if there are none.
+    pub block: Option<u64>,
     /// Variables are like each other when their names agree after these replacements, as
     /// [`Regex::replace_all`] makes them, and their types do.
     pub like: Vec<(Regex, String)>,
@@ -79,6 +83,7 @@ impl Default for IngestSettings {
             ranks_per_pack: 32,
             raw: None,
             merge: Merge::Auto,
+            block: None,
             like: Vec::new(),
             within: Vec::new(),
         }
@@ -228,7 +233,10 @@ impl Ingest {
         let raw = self.settings.raw.as_ref();
         let mut anatomies: Vec<Anatomy> = files
             .par_iter()
-            .map(|file| source::take_apart(&file.path, raw))
+            .map(|file| match self.settings.merge {
+                Merge::Files => source::take_whole(&file.path),
+                _ => source::take_apart(&file.path, raw),
+            })
             .collect::<Result<_>>()?;
         let names = names(files, &anatomies);
         round(&mut anatomies, &names, &self.within)?;
@@ -362,7 +370,11 @@ impl Ingest {
         let (log, options) = (&self.log, &self.options);
         let state = &mut self.groups[number];
         let name = PackName { writer: log.writer, attempt: self.attempt, group: number as u32 };
-        let merge = state.merge;
+        let (merge, block) = (state.merge, self.settings.block);
+        let variables: Vec<Packed> = inputs.iter().map(|i| i.packed(merge, block)).collect();
+        let bough = (options.chunk.bytes() * BOUGH) as u64;
+        let block = block.map(|block| block.max(1).next_multiple_of(bough));
+        let turns = merge::turns(inputs, &firsts(&variables), block);
         let plan = Plan {
             run: log.run.clone(),
             name,
@@ -370,7 +382,8 @@ impl Ingest {
             parent: state.packs.as_ref().map(|group| group.seal),
             chunk: options.chunk,
             method: options.method,
-            variables: inputs.iter().map(|input| input.packed(merge)).collect(),
+            variables,
+            turns: block.is_some(),
         };
         let mut put = log.first.put(&Names::new(&log.run).pack(name))?;
         put.append(&header(Kind::Pack))?;
@@ -383,7 +396,7 @@ impl Ingest {
         let (footer, stats) = std::thread::scope(|scope| {
             let before = &mut before;
             scope.spawn(move || {
-                if let Err(error) = read(inputs, chunk, hasher, before, &sender, &spare) {
+                if let Err(error) = read(inputs, &turns, chunk, hasher, before, &sender, &spare) {
                     let _ = sender.send(Err(error));
                 }
             });
@@ -453,14 +466,22 @@ impl Input {
         self.description.bytes().unwrap_or(0)
     }
 
-    fn packed(&self, merge: Merge) -> Packed {
+    /// Whether it tells how a file comes back.
+    pub(super) fn is_record(&self) -> bool {
+        self.description.name.starts_with(FILE_PREFIX)
+    }
+
+    fn packed(&self, merge: Merge, block: Option<u64>) -> Packed {
+        let flat = Nature::flat(self.description.dtype);
         let (like, nature) = match merge {
-            Merge::Files => (String::new(), Nature::flat(self.description.dtype)),
+            Merge::Ranks | Merge::Files => (String::new(), flat),
+            // Blocks have no rows.
+            _ if block.is_some() => (self.like.clone(), flat),
             _ => (self.like.clone(), Nature::of(&self.description)),
         };
         let nature = nature.rounded(self.rounded.as_ref());
         let name = self.description.name.clone();
-        let far = merge == Merge::Files;
+        let far = merge == Merge::Ranks;
         Packed { rank: self.rank, name, like, bytes: self.len(), nature, far }
     }
 }
@@ -612,10 +633,11 @@ fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<Fil
     })
 }
 
-/// Reads all variables, in batches of what changed; ends early if nobody takes them. The prints become
-/// those of this step, and those of variables that are gone are forgotten.
+/// Reads all variables in their turns, in batches of what changed; ends early if nobody takes them. The
+/// prints become those of this step, and those of variables that are gone are forgotten.
 fn read(
     inputs: &[&Input],
+    turns: &[(usize, Range<u64>)],
     chunk: usize,
     hasher: &Hasher,
     prints: &mut Prints,
@@ -628,22 +650,26 @@ fn read(
     let len = (BATCH + strip).min(all as usize);
     let mut batch = Batch::new(None, len)?;
     let mut data = vec![0; strip];
-    for (variable, input) in inputs.iter().enumerate() {
-        let key = (input.rank, input.description.name.clone());
-        let mut own = before.remove(&key).unwrap_or_default();
-        let known = own.len();
-        let shaped = Nature::of(&input.description).has_rows();
-        own.resize(input.len().div_ceil(chunk as u64) as usize, Print::default());
-        let strips = own.chunks_mut(strip / chunk).enumerate();
-        for (number, of_strip) in strips {
-            let at = (number * strip) as u64;
-            let data = &mut data[..(input.len() - at).min(strip as u64) as usize];
+    // The prints of variables whose turns have begun, and how many are known.
+    let mut begun: HashMap<usize, (Vec<Print>, usize)> = HashMap::new();
+    let in_blocks = turns.len() > inputs.len();
+    for (variable, range) in turns {
+        let input = inputs[*variable];
+        let key = || (input.rank, input.description.name.clone());
+        let (own, known) = begun.entry(*variable).or_insert_with(|| {
+            let mut own = before.remove(&key()).unwrap_or_default();
+            let known = own.len();
+            own.resize(input.len().div_ceil(chunk as u64) as usize, Print::default());
+            (own, known)
+        });
+        let shaped = !in_blocks && Nature::of(&input.description).has_rows();
+        for at in range.clone().step_by(strip) {
+            let data = &mut data[..(range.end - at).min(strip as u64) as usize];
             input.bytes.read_at(at, data).map_err(|e| e.at(&input.description.name))?;
-            let offset = batch.filled;
-            let first = number * strip / chunk;
-            let known = known.saturating_sub(first);
+            let (offset, first) = (batch.filled, at as usize / chunk);
+            let of_strip = &mut own[first..first + data.len().div_ceil(chunk)];
             let slot = &mut batch.bytes[offset..offset + data.len()];
-            let changed = scan(data, chunk, known, of_strip, hasher, slot);
+            let changed = scan(data, chunk, known.saturating_sub(first), of_strip, hasher, slot);
             // What is left of a field may have to stay in its rows and planes.
             let keep = shaped && changed.bytes < data.len() && 2 * changed.bytes >= data.len();
             if keep {
@@ -653,7 +679,7 @@ fn read(
             batch.filled += whole.unwrap_or(changed.bytes);
             batch.read += data.len() as u64;
             if changed.bytes > 0 {
-                let first = first as u64;
+                let (variable, first) = (*variable, first as u64);
                 let strip = Strip { variable, first, changed, hashed: true, offset, whole };
                 batch.strips.push(strip);
             }
@@ -664,7 +690,11 @@ fn read(
                 }
             }
         }
-        prints.insert(key, own);
+        if range.end == input.len()
+            && let Some((own, _)) = begun.remove(variable)
+        {
+            prints.insert(key(), own);
+        }
     }
     let _ = sender.send(Ok(batch));
     Ok(())

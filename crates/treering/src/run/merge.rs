@@ -2,12 +2,14 @@
 //!
 //! By meaning, like variables of all ranks lie side by side, as in mcrEngine: what is alike is coded
 //! alike. Some programs keep the same values in several arrays of a rank; then it is better to leave
-//! the arrays of a rank together, where repeats are found. A sample of one rank tells.
+//! the arrays of a rank together, where repeats are found. A sample of one rank tells. The other schemes
+//! of mcrEngine are there for who wants them: whole files, and ranks that take turns in blocks.
 
 use super::ingest::Input;
 use crate::codec::values_between;
 use crate::error::Result;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 
 /// How variables of many ranks are put together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,7 +20,41 @@ pub enum Merge {
     /// Like variables of all ranks side by side.
     Meaning,
     /// All variables of a rank side by side, as its files hold them.
+    Ranks,
+    /// Whole files, of which nothing is understood.
     Files,
+}
+
+/// In which order the bytes of variables are packed: one variable after another or, with blocks, those
+/// that are like each other in turns, a block of every rank.
+pub(super) fn turns(
+    inputs: &[&Input],
+    firsts: &[usize],
+    block: Option<u64>,
+) -> Vec<(usize, Range<u64>)> {
+    let Some(block) = block else {
+        return inputs.iter().enumerate().map(|(at, input)| (at, 0..input.len())).collect();
+    };
+    let mut turns = Vec::new();
+    let all: Vec<usize> = (0..inputs.len()).collect();
+    for alike in all.chunk_by(|a, b| firsts[*a] == firsts[*b]) {
+        let mut strands: Vec<VecDeque<(usize, Range<u64>)>> = alike
+            .chunk_by(|a, b| inputs[*a].rank == inputs[*b].rank)
+            .map(|rank| rank.iter().map(|at| (*at, 0..inputs[*at].len())).collect())
+            .collect();
+        while !strands.is_empty() {
+            for strand in &mut strands {
+                let Some((at, rest)) = strand.pop_front() else { continue };
+                let end = rest.end.min(rest.start + block);
+                turns.push((at, rest.start..end));
+                if end < rest.end {
+                    strand.push_front((at, end..rest.end));
+                }
+            }
+            strands.retain(|strand| !strand.is_empty());
+        }
+    }
+    turns
 }
 
 /// Variables below this size say nothing about the large ones.
@@ -36,9 +72,11 @@ pub(super) fn sort(inputs: &mut [&Input], merge: Merge) {
             inputs.sort_by_cached_key(|i| (i.like.clone(), i.description.dtype.name(), i.rank));
         }
         // What is small would cut the frames of what is large.
-        Merge::Files => {
+        Merge::Ranks => {
             inputs.sort_by_key(|i| (i.len() < LARGE, i.description.dtype.name(), i.rank));
         }
+        // What tells how a file comes back is no part of it.
+        Merge::Files => inputs.sort_by_key(|i| (i.is_record(), i.rank)),
     }
 }
 
@@ -64,8 +102,8 @@ pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
         let mut bytes = vec![0; input.len().min(share.max(LARGE)) as usize];
         input.bytes.read_at(0, &mut bytes).map(|()| bytes)
     };
-    sort(&mut chosen, Merge::Files);
+    sort(&mut chosen, Merge::Ranks);
     let parts: Vec<Vec<u8>> = chosen.iter().map(read).collect::<Result<_>>()?;
     let between = values_between(parts.iter().map(Vec::as_slice), size as usize);
-    Ok(if between > GAIN { Merge::Files } else { Merge::Meaning })
+    Ok(if between > GAIN { Merge::Ranks } else { Merge::Meaning })
 }

@@ -347,6 +347,7 @@ impl Saver {
             chunk: self.chunk,
             method: self.method,
             variables: variables.collect(),
+            turns: false,
         })
     }
 

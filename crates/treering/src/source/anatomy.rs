@@ -81,21 +81,39 @@ impl Anatomy {
 pub fn take_apart(path: &Path, raw: Option<&RawLayout>) -> Result<Anatomy> {
     let file = OpenFile::new(path)?;
     let stamp = Stamp::of(&file.whole, path)?;
-    let digest = digest_of(&file.whole)?;
-    let (format, found) = match file.find() {
-        Ok(Some(known)) => known,
+    let found = match file.find() {
         Ok(None) => match raw {
             Some(raw) => {
-                ("raw", raw.find(&file.whole, &file.stem).map_err(|e| e.at(path.display()))?)
+                let found = raw.find(&file.whole, &file.stem).map_err(|e| e.at(path.display()))?;
+                Some(("raw", found))
             }
-            None => ("bytes", Vec::new()),
+            None => None,
         },
+        Ok(known) => known,
         Err(error) if error.kind() == ErrorKind::Io => return Err(error.at(path.display())),
-        Err(_) => ("bytes", Vec::new()),
+        Err(_) => None,
     };
-    let (format, found) = match format {
-        "bytes" => (format, vec![all_bytes(&file)?]),
-        _ => (format, found),
+    built_of(path, &file, stamp, found)
+}
+
+/// Takes a file as bytes, whatever it is.
+pub fn take_whole(path: &Path) -> Result<Anatomy> {
+    let file = OpenFile::new(path)?;
+    let stamp = Stamp::of(&file.whole, path)?;
+    built_of(path, &file, stamp, None)
+}
+
+/// The format and the arrays of a file if they are known, else all of it as bytes.
+fn built_of(
+    path: &Path,
+    file: &OpenFile,
+    stamp: Stamp,
+    found: Option<(&'static str, Vec<Found>)>,
+) -> Result<Anatomy> {
+    let digest = digest_of(&file.whole)?;
+    let (format, found) = match found {
+        Some(found) => found,
+        None => ("bytes", vec![all_bytes(file)?]),
     };
     let mut plan = Plan::new(&file.whole, found)?;
     let mut built = plan.build(digest)?;

@@ -29,7 +29,7 @@ mod scaled;
 mod spread;
 
 pub use crate::format::Skeleton;
-pub use anatomy::{Anatomy, take_apart};
+pub use anatomy::{Anatomy, take_apart, take_whole};
 pub use extent::Extent;
 pub use raw::RawLayout;
 pub use rebuild::ReadField;
