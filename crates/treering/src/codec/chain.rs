@@ -9,6 +9,7 @@ use crate::array::Spacing;
 use crate::error::{Error, Result};
 use crate::memory::Scratch;
 use std::fmt;
+use std::ops::Deref;
 
 /// The most steps a chain has.
 const MAX_STEPS: usize = 4;
@@ -50,7 +51,7 @@ pub struct Chain(Vec<Step>);
 
 impl Step {
     /// Whether the output is as long as the input.
-    fn keeps_length(self) -> bool {
+    pub(super) fn keeps_length(self) -> bool {
         matches!(
             self,
             Step::Difference(_)
@@ -59,6 +60,20 @@ impl Step {
                 | Step::Split(..)
                 | Step::Lorenzo(_)
         )
+    }
+
+    /// Fills `out`, which is as long as the bytes given, if the output is.
+    pub(super) fn transform(self, raw: &[u8], out: &mut [u8]) -> Result<()> {
+        match self {
+            Step::Shuffle(size) => shuffle::bytes(raw, out, size as usize),
+            Step::BitShuffle(size) => shuffle::bits(raw, out, size as usize),
+            Step::Split(element, count) => {
+                shuffle::split(raw, out, element as usize, count as usize);
+            }
+            Step::Lorenzo(grid) => lorenzo::encode(raw, out, grid),
+            _ => return Err(needs_before()),
+        }
+        Ok(())
     }
 
     fn is_valid(self) -> bool {
@@ -166,19 +181,12 @@ impl Step {
 
 impl Codec for Step {
     fn encode(&self, raw: &[u8]) -> Result<Vec<u8>> {
-        let in_place = |change: &dyn Fn(&mut [u8])| {
+        if self.keeps_length() {
             let mut out = vec![0; raw.len()];
-            change(&mut out);
-            Ok(out)
-        };
+            self.transform(raw, &mut out)?;
+            return Ok(out);
+        }
         match *self {
-            Step::Difference(_) => Err(needs_before()),
-            Step::Shuffle(size) => in_place(&|out| shuffle::bytes(raw, out, size as usize)),
-            Step::BitShuffle(size) => in_place(&|out| shuffle::bits(raw, out, size as usize)),
-            Step::Split(element, count) => {
-                in_place(&|out| shuffle::split(raw, out, element as usize, count as usize))
-            }
-            Step::Lorenzo(grid) => in_place(&|out| lorenzo::encode(raw, out, grid)),
             Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
             Step::Repeats(size) => repeats::encode(raw, size, None),
             Step::News(size, grid) => repeats::encode(raw, size, Some(grid)),
@@ -187,6 +195,7 @@ impl Codec for Step {
             Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
             Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
             Step::Deflate(level) => general::deflate_encode(raw, level),
+            _ => Err(needs_before()),
         }
     }
 
@@ -212,6 +221,23 @@ impl Codec for Step {
             Step::Deflate(_) => general::deflate_decode(encoded, raw)?,
         }
         Ok(())
+    }
+}
+
+/// What one step has made for the next.
+enum Between {
+    Kept(Scratch),
+    Made(Vec<u8>),
+}
+
+impl Deref for Between {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Between::Kept(bytes) => bytes,
+            Between::Made(bytes) => bytes,
+        }
     }
 }
 
@@ -256,7 +282,7 @@ impl Chain {
         if raw.len() != before.len() {
             return Err(needs_before());
         }
-        let mut left = vec![0; raw.len()];
+        let mut left = Scratch::new(raw.len())?;
         difference.take(raw, before, &mut left);
         self.behind().encode(&left)
     }
@@ -306,17 +332,25 @@ impl Chain {
 impl Codec for Chain {
     /// The lengths between steps that change it come first, four bytes each, the last one first.
     fn encode(&self, raw: &[u8]) -> Result<Vec<u8>> {
-        let Some((first, rest)) = self.0.split_first() else { return Ok(raw.to_vec()) };
-        let mut bytes = plain(|| first.encode(raw))?;
+        let Some((last, first)) = self.0.split_last() else { return Ok(raw.to_vec()) };
         let mut lengths = Vec::new();
-        let mut before = first;
-        for step in rest {
-            if !before.keeps_length() {
-                lengths.push(bytes.len() as u32);
+        let mut between: Option<Between> = None;
+        for step in first {
+            let given = between.as_deref().unwrap_or(raw);
+            let made = match step.keeps_length() {
+                true => {
+                    let mut out = Scratch::new(given.len())?;
+                    plain(|| step.transform(given, &mut out))?;
+                    Between::Kept(out)
+                }
+                false => Between::Made(plain(|| step.encode(given))?),
+            };
+            if !step.keeps_length() {
+                lengths.push(made.len() as u32);
             }
-            bytes = plain(|| step.encode(&bytes))?;
-            before = step;
+            between = Some(made);
         }
+        let bytes = plain(|| last.encode(between.as_deref().unwrap_or(raw)))?;
         if lengths.is_empty() {
             return Ok(bytes);
         }

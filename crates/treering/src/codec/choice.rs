@@ -12,6 +12,7 @@ use super::numbers::{Numbers, PREDICTED};
 use super::repeats::{self, THOROUGH};
 use crate::array::{DType, Description, Rounding, Spacing};
 use crate::error::Result;
+use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// What encoding is to be good at.
@@ -502,7 +503,7 @@ impl Chooser {
         let frames = if far && beside { &frames[..1] } else { frames };
         let len = match (far, aim) {
             (true, Aim::Smallest) => bytes,
-            (true, _) if beside => bytes,
+            (true, _) if beside => bytes / 4 + FIRST_SAMPLE,
             (true, _) => FAR_SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
             _ => SAMPLE.min(bytes / 32 + FIRST_SAMPLE),
         };
@@ -607,23 +608,23 @@ fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
 
 /// What candidates cost, penalties included, and their places; the least first.
 fn ranked(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
-    let mut costs = Vec::with_capacity(candidates.len());
-    for (at, (steps, penalty)) in candidates.iter().enumerate() {
-        costs.push((share(&Chain::new(steps)?, samples)? * (1.0 + penalty), at));
-    }
+    let cost = |(at, (steps, penalty)): (usize, &(Vec<Step>, f64))| {
+        Ok((share(&Chain::new(steps)?, samples)? * (1.0 + penalty), at))
+    };
+    let mut costs = candidates.par_iter().enumerate().map(cost).collect::<Result<Vec<_>>>()?;
     costs.sort_by(|a, b| a.0.total_cmp(&b.0));
     Ok(costs)
 }
 
 /// The chain with the least bytes, penalties included, and its share of the bytes.
 fn best(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<(Chain, f64)> {
-    let mut best = (Chain::default(), 1.0, WORTHWHILE);
-    for (steps, penalty) in candidates {
+    let tried = |(steps, penalty): &(Vec<Step>, f64)| {
         let chain = Chain::new(steps)?;
         let share = share(&chain, samples)?;
-        if share * (1.0 + penalty) < best.2 {
-            best = (chain, share, share * (1.0 + penalty));
-        }
-    }
+        Ok((chain, share, share * (1.0 + penalty)))
+    };
+    let tried = candidates.par_iter().map(tried).collect::<Result<Vec<_>>>()?;
+    let none = (Chain::default(), 1.0, WORTHWHILE);
+    let best = tried.into_iter().fold(none, |best, one| if one.2 < best.2 { one } else { best });
     Ok((best.0, best.1))
 }

@@ -224,6 +224,26 @@ mod tests {
             }
         }
 
+        /// Memory that is used again has something in it.
+        #[test]
+        fn steps_write_every_byte(raw in bytes()) {
+            for step in steps().into_iter().filter(|step| step.keeps_length()) {
+                let made = |fill: u8| {
+                    let mut out = vec![fill; raw.len()];
+                    step.transform(&raw, &mut out).unwrap();
+                    out
+                };
+                prop_assert_eq!(made(0xaa), made(0x55));
+                let encoded = made(0);
+                let back = |fill: u8| {
+                    let mut out = vec![fill; raw.len()];
+                    step.decode(&encoded, &mut out).unwrap();
+                    out
+                };
+                prop_assert!(back(0xaa) == raw && back(0x55) == raw);
+            }
+        }
+
         #[test]
         fn junk_is_no_chain(junk in proptest::collection::vec(0u8..14, 0..30)) {
             if let Ok(chain) = Chain::parse(&junk) {

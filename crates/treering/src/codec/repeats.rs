@@ -203,17 +203,22 @@ fn find<const N: usize>(raw: &[u8], kind: &impl Others<N>) -> Result<(Vec<u8>, V
 }
 
 /// How many of the different values of a part were in another part before it: what looking for repeats
-/// in all parts together may gain over looking in each. One value of sixteen is looked at, chosen by
-/// what it is.
+/// in all parts together may gain over looking in each. One value of 64 is looked at, chosen by what it
+/// is.
 pub(crate) fn between<'p>(parts: impl Iterator<Item = &'p [u8]>, size: usize) -> f64 {
+    match size {
+        4 => between_values::<4>(parts),
+        _ => between_values::<8>(parts),
+    }
+}
+
+fn between_values<'p, const N: usize>(parts: impl Iterator<Item = &'p [u8]>) -> f64 {
     let mut seen: HashMap<u64, usize> = HashMap::new();
     let (mut repeated, mut all) = (0u64, 0u64);
     for (number, part) in parts.enumerate() {
-        for value in part.chunks_exact(size) {
-            let mut word = [0; 8];
-            word[..size.min(8)].copy_from_slice(&value[..size.min(8)]);
-            let mixed = u64::from_le_bytes(word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            if mixed >> 60 != 0 {
+        for value in part.as_chunks::<N>().0 {
+            let mixed = mixed(value);
+            if mixed >> 58 != 0 {
                 continue;
             }
             match seen.insert(mixed, number) {
@@ -230,10 +235,14 @@ pub(crate) fn between<'p>(parts: impl Iterator<Item = &'p [u8]>, size: usize) ->
 
 /// Where a value stands in the table.
 fn place<const N: usize>(value: &[u8; N], shift: u32) -> usize {
+    (mixed(value) >> shift) as usize
+}
+
+#[inline(always)]
+fn mixed<const N: usize>(value: &[u8; N]) -> u64 {
     let mut word = [0; 8];
     word[..N].copy_from_slice(value);
-    let mixed = u64::from_le_bytes(word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    (mixed >> shift) as usize
+    u64::from_le_bytes(word).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
 /// Seven bits a byte, the lowest first; the highest bit says that more follow.
