@@ -407,11 +407,11 @@ impl Chooser {
         }
     }
 
-    /// Looks at bytes of a kind, so many as usual frames hold, whether large frames would gain by values
-    /// that repeat far apart.
+    /// Looks at bytes of a kind whether large frames would gain by values that repeat far apart, unless
+    /// it has to be fast.
     pub(crate) fn look_far(&mut self, like: &str, nature: Nature, bytes: &[u8], usual: usize) {
         let size = nature.number() as usize;
-        let best = matches!(self.encoding, Encoding::Best(_));
+        let best = matches!(self.encoding, Encoding::Best(aim) if aim != Aim::Fastest);
         let key = (like.to_string(), nature);
         if !best || !matches!(size, 4 | 8) || bytes.len() < 2 * usual || self.far.contains_key(&key)
         {
@@ -448,7 +448,7 @@ impl Chooser {
     ) -> Result<bool> {
         let key = (like.to_string(), nature);
         let near = if self.far.get(&key) == Some(&true) { near } else { 0 };
-        let best = matches!(self.encoding, Encoding::Best(_));
+        let best = matches!(self.encoding, Encoding::Best(aim) if aim != Aim::Fastest);
         if !best || len == whole.len() || 2 * (len + near) < whole.len() || len < FIRST_SAMPLE {
             return Ok(false);
         }

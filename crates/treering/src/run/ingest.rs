@@ -35,10 +35,10 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many bytes are read at a time, and how many a strip has.
-const BATCH: usize = 16 << 20;
+const BATCH: Range<usize> = 4 << 20..32 << 20;
 const STRIP: usize = 1 << 20;
 /// How many batches wait to be packed.
-const AHEAD: usize = 2;
+const AHEAD: usize = 1;
 /// How much memory the record of stored chunks may take for all groups.
 const RECORD: u64 = 256 << 20;
 /// How many names a message lists.
@@ -647,7 +647,9 @@ fn read(
     let mut before = std::mem::take(prints);
     let strip = STRIP.next_multiple_of(chunk * BOUGH);
     let all: u64 = inputs.iter().map(|input| input.len()).sum();
-    let len = (BATCH + strip).min(all as usize);
+    // Every core has some frames to encode.
+    let full = (rayon::current_num_threads() << 21).clamp(BATCH.start, BATCH.end);
+    let len = (full + strip).min(all as usize);
     let mut batch = Batch::new(None, len)?;
     let mut data = vec![0; strip];
     // The prints of variables whose turns have begun, and how many are known.
@@ -683,7 +685,7 @@ fn read(
                 let strip = Strip { variable, first, changed, hashed: true, offset, whole };
                 batch.strips.push(strip);
             }
-            if batch.filled >= BATCH {
+            if batch.filled >= full {
                 let next = Batch::new(spare.try_recv().ok(), len)?;
                 if sender.send(Ok(std::mem::replace(&mut batch, next))).is_err() {
                     return Ok(());

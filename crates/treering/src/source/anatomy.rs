@@ -69,7 +69,7 @@ impl Anatomy {
         let read = |field: usize, offset: u64, buffer: &mut [u8]| {
             self.fields[field].bytes.read_at(offset, buffer)
         };
-        self.skeleton.render(&read, &mut |_, bytes| {
+        self.skeleton.render(&read, &|_| true, &mut |_, bytes| {
             digester.update(bytes?);
             Ok(())
         })?;

@@ -29,7 +29,7 @@ impl Skeleton {
     pub fn rebuild(&self, read: ReadField, out: &mut dyn Write) -> Result<()> {
         let mut digester = Digester::new();
         let mut written = 0;
-        self.render(read, &mut |_, bytes| {
+        self.render(read, &|_| true, &mut |_, bytes| {
             let bytes = bytes?;
             written += bytes.len() as u64;
             if written > self.size {
@@ -45,8 +45,13 @@ impl Skeleton {
         }
     }
 
-    /// Hands over every piece, in parts.
-    pub(super) fn render(&self, read: ReadField, emit: Emit) -> Result<()> {
+    /// Hands over every piece, in parts; of values only those that are wanted.
+    pub(super) fn render(
+        &self,
+        read: ReadField,
+        wanted: &dyn Fn(usize) -> bool,
+        emit: Emit,
+    ) -> Result<()> {
         let mut renderer = Renderer {
             recipes: &self.recipes,
             grids: self.recipes.iter().map(grid).collect(),
@@ -56,6 +61,10 @@ impl Skeleton {
         };
         let mut at = 0;
         while at < self.pieces.len() {
+            if matches!(self.pieces[at], Piece::Values(_)) && !wanted(at) {
+                at += 1;
+                continue;
+            }
             at += renderer.some(&self.pieces[at..], at, emit)?;
         }
         Ok(())
