@@ -90,3 +90,77 @@ fn compare(store: &Path, last: u64) {
     let report = library.verify(None, false, &|_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
 }
+
+/// The files of a step: eight ranks, each with values that change and values that do not.
+fn write_set(folder: &Path, step: u64) {
+    std::fs::create_dir_all(folder).unwrap();
+    for rank in 0..8u64 {
+        let value = |i: u64| {
+            ((i * 7 + rank) as f64 * 0.01).sin() + if i % 3 == 0 { step as f64 } else { 0.0 }
+        };
+        let bytes: Vec<u8> = (0..60_000).flat_map(|i| value(i).to_le_bytes()).collect();
+        std::fs::write(folder.join(format!("rank-{rank}.raw")), bytes).unwrap();
+    }
+}
+
+fn ingest(store: &Path, step: u64, files: &Path) -> Child {
+    let place = format!("{}#sim@{step}", store.display());
+    Command::new(env!("CARGO_BIN_EXE_treering"))
+        .args(["ingest", &place])
+        .arg(files)
+        .args(["--type", "f64"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap()
+}
+
+/// Every listed step comes back as the very files it was taken from.
+fn check_sets(store: &Path, folder: &Path, expected: u64) {
+    let library = Library::open(store).unwrap();
+    assert!(library.verify(None, true, &|_, _| {}).unwrap().is_sound());
+    let (checkpoints, unreadable) = library.checkpoints("sim").unwrap();
+    assert!(unreadable.is_empty(), "{unreadable:?}");
+    let steps: Vec<u64> = checkpoints.iter().map(|checkpoint| checkpoint.step).collect();
+    assert!((0..expected).all(|step| steps.contains(&step)), "{steps:?} of {expected}");
+    for step in steps {
+        let to = tempfile::tempdir().unwrap();
+        library.export("sim", Some(step), &[], to.path()).unwrap();
+        for rank in 0..8 {
+            let name = format!("rank-{rank}.raw");
+            let original = std::fs::read(folder.join(step.to_string()).join(&name)).unwrap();
+            assert!(std::fs::read(to.path().join(&name)).unwrap() == original, "{step} {name}");
+        }
+    }
+}
+
+#[test]
+fn an_ingest_that_is_killed_leaves_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut random = 0x2545F4914F6CDD1Du64;
+    let mut cut_short = 0;
+    for step in 0..5 {
+        let files = folder.path().join(step.to_string());
+        write_set(&files, step);
+        for _ in 0..4 {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let mut child = ingest(&store, step, &files);
+            std::thread::sleep(Duration::from_micros(random % 60_000));
+            child.kill().unwrap();
+            cut_short += u32::from(!child.wait().unwrap().success());
+            if step > 0 {
+                check_sets(&store, folder.path(), step);
+            }
+        }
+        // Whether or not one of the killed ones had got through.
+        let through = ingest(&store, step, &files).wait().unwrap().success();
+        let library = Library::open(&store).unwrap();
+        let (checkpoints, _) = library.checkpoints("sim").unwrap();
+        assert!(through || checkpoints.iter().any(|checkpoint| checkpoint.step == step));
+        check_sets(&store, folder.path(), step + 1);
+    }
+    assert!(cut_short > 0, "none was killed in time, so nothing was tested");
+}
