@@ -187,13 +187,32 @@ pub(super) fn borders(grid: Grid, count: usize) -> [(usize, Corners); 4] {
 
 /// How values are predicted, and what is left of them.
 pub(super) trait Arithmetic {
-    /// A word of the bytes as it is reckoned with, and back.
-    fn held<W: Word>(word: W) -> W;
-    fn written<W: Word>(word: W) -> W;
+    /// The value that its neighbours foretell, as it is held.
     fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W;
-    /// What a prediction leaves of a held word, and back.
-    fn left<W: Word>(held: W, foretold: W) -> W;
-    fn value<W: Word>(left: W, foretold: W) -> W;
+
+    /// A word of the bytes as it is reckoned with.
+    #[inline(always)]
+    fn held<W: Word>(word: W) -> W {
+        word
+    }
+
+    /// The word that was held so.
+    #[inline(always)]
+    fn written<W: Word>(held: W) -> W {
+        held
+    }
+
+    /// What a prediction leaves of a value.
+    #[inline(always)]
+    fn left<W: Word>(held: W, foretold: W) -> W {
+        held.sub(foretold).fold()
+    }
+
+    /// The value of which a prediction left this.
+    #[inline(always)]
+    fn value<W: Word>(left: W, foretold: W) -> W {
+        left.unfold().add(foretold)
+    }
 }
 
 pub(super) struct AsIntegers;
@@ -201,16 +220,6 @@ pub(super) struct AsOrdered;
 pub(super) struct AsFloats;
 
 impl Arithmetic for AsIntegers {
-    #[inline(always)]
-    fn held<W: Word>(word: W) -> W {
-        word
-    }
-
-    #[inline(always)]
-    fn written<W: Word>(word: W) -> W {
-        word
-    }
-
     #[inline(always)]
     fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W {
         match corners {
@@ -226,56 +235,26 @@ impl Arithmetic for AsIntegers {
                 .sub(held(at - plane - row)),
         }
     }
-
-    #[inline(always)]
-    fn left<W: Word>(held: W, foretold: W) -> W {
-        held.sub(foretold).fold()
-    }
-
-    #[inline(always)]
-    fn value<W: Word>(left: W, foretold: W) -> W {
-        left.unfold().add(foretold)
-    }
 }
 
 impl Arithmetic for AsOrdered {
-    #[inline(always)]
-    fn held<W: Word>(word: W) -> W {
-        word.ordered()
-    }
-
-    #[inline(always)]
-    fn written<W: Word>(word: W) -> W {
-        word.unordered()
-    }
-
     #[inline(always)]
     fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W {
         AsIntegers::foretold(held, at, corners)
     }
 
     #[inline(always)]
-    fn left<W: Word>(held: W, foretold: W) -> W {
-        AsIntegers::left(held, foretold)
+    fn held<W: Word>(word: W) -> W {
+        word.ordered()
     }
 
     #[inline(always)]
-    fn value<W: Word>(left: W, foretold: W) -> W {
-        AsIntegers::value(left, foretold)
+    fn written<W: Word>(held: W) -> W {
+        held.unordered()
     }
 }
 
 impl Arithmetic for AsFloats {
-    #[inline(always)]
-    fn held<W: Word>(word: W) -> W {
-        word
-    }
-
-    #[inline(always)]
-    fn written<W: Word>(word: W) -> W {
-        word
-    }
-
     #[inline(always)]
     fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W {
         match corners {
