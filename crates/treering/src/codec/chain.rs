@@ -76,6 +76,15 @@ impl Step {
         Ok(())
     }
 
+    /// Whether they are the same but for the grid.
+    pub(super) fn is_like(self, other: Step) -> bool {
+        match (self, other) {
+            (Step::Lorenzo(_), Step::Lorenzo(_)) => true,
+            (Step::News(a, _), Step::News(b, _)) => a == b,
+            _ => self == other,
+        }
+    }
+
     fn is_valid(self) -> bool {
         match self {
             Step::Difference(difference) => matches!(difference.size, 1 | 2 | 4 | 8),

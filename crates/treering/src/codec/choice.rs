@@ -528,6 +528,34 @@ impl Chooser {
         Ok(chain)
     }
 
+    /// Goes on with what was chosen before, maybe when differences were tried, too. What this aim would
+    /// never choose is chosen anew.
+    pub(crate) fn remember(
+        &mut self,
+        like: &str,
+        nature: Nature,
+        chain: &Chain,
+        share: f64,
+        tried: bool,
+    ) {
+        let Encoding::Best(aim) = self.encoding else { return };
+        let (plain, beside) = (candidates(nature, aim, None), differences(nature, aim));
+        let known = |steps: &[Step]| {
+            let same = |one: &(Vec<Step>, f64)| {
+                one.0.len() == steps.len() && one.0.iter().zip(steps).all(|(a, b)| a.is_like(*b))
+            };
+            plain.iter().chain(&beside).any(same)
+        };
+        if !chain.steps().is_empty() && !known(chain.steps()) {
+            return;
+        }
+        let difference = chain.is_difference();
+        for beside in [difference, difference || tried] {
+            let choice = Choice { chain: chain.clone(), share, left: HOLDS, rest: REST };
+            self.chosen.entry((like.to_string(), nature, beside)).or_insert(choice);
+        }
+    }
+
     /// Is told what became of a frame.
     pub(crate) fn came_to(
         &mut self,

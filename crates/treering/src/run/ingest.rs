@@ -12,11 +12,11 @@ use super::merge::{self, Merge};
 use super::open;
 use super::options::Options;
 use crate::array::{Bound, DType, Description, Rounding, Shape};
-use crate::codec::{Encoding, Nature};
+use crate::codec::{Chain, Encoding, Nature};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FILE_PREFIX, FileRecord, Footer, Group, Kind, Manifest, Names, Origin, PackName, Stats,
-    VariableEntry, check_file_name, header,
+    VariableDelta, VariableEntry, check_file_name, header,
 };
 use crate::lineage::{MAX_PACKS, scan};
 use crate::memory::zeroed;
@@ -118,6 +118,8 @@ struct GroupState {
     prints: Prints,
     packs: Option<Group>,
     merge: Merge,
+    /// How an earlier process encoded variables, and to which share of their bytes.
+    learnt: HashMap<Key, (Chain, f64)>,
 }
 
 type Prints = HashMap<Key, Vec<Print>>;
@@ -316,8 +318,10 @@ impl Ingest {
             state.keeper.trees.insert(key.clone(), tree);
             state.prints.insert(key, prints);
         }
-        for (state, group) in self.groups.iter_mut().zip(&newest.groups) {
+        let groups = newest.groups.iter().zip(&checkpoint.packs);
+        for (state, (group, packs)) in self.groups.iter_mut().zip(groups) {
             state.packs = Some(group.clone());
+            state.learnt = packs.last().map(|pack| learnt(&pack.footer)).unwrap_or_default();
         }
         let cost = |pack: &Pack| pack.footer.restore_cost();
         let first = checkpoint.packs.iter().filter_map(|packs| packs.first().map(cost));
@@ -341,6 +345,7 @@ impl Ingest {
             prints: Prints::new(),
             packs: None,
             merge: self.settings.merge,
+            learnt: HashMap::new(),
         };
         self.groups = (0..groups).map(group).collect();
         (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
@@ -374,7 +379,17 @@ impl Ingest {
         let variables: Vec<Packed> = inputs.iter().map(|i| i.packed(merge, block)).collect();
         let bough = (options.chunk.bytes() * BOUGH) as u64;
         let block = block.map(|block| block.max(1).next_multiple_of(bough));
-        let turns = merge::turns(inputs, &firsts(&variables), block);
+        let firsts = firsts(&variables);
+        let turns = merge::turns(inputs, &firsts, block);
+        let learnt = std::mem::take(&mut state.learnt);
+        // The first pack of an epoch has nothing before it.
+        let tried = state.packs.as_ref().is_some_and(|group| group.count() > 1);
+        for (at, variable) in variables.iter().enumerate() {
+            if let Some((chain, share)) = learnt.get(&(variable.rank, variable.name.clone())) {
+                let like = &variables[firsts[at]];
+                state.keeper.chooser.remember(&like.like, like.nature, chain, *share, tried);
+            }
+        }
         let plan = Plan {
             run: log.run.clone(),
             name,
@@ -459,6 +474,17 @@ impl Ingest {
             stats,
         }
     }
+}
+
+/// By which chain the new bytes of each variable of a pack are encoded, and to which share.
+fn learnt(footer: &Footer) -> HashMap<Key, (Chain, f64)> {
+    let of = |delta: &VariableDelta| {
+        let new = delta.regions.iter().find(|region| region.fresh)?;
+        let frame = &footer.frames[footer.frame_at(new.place.offset)?];
+        let share = frame.encoded as f64 / frame.len as f64;
+        Some(((delta.rank, delta.name.clone()), (footer.chain(frame).ok()?.into_owned(), share)))
+    };
+    footer.deltas.iter().filter_map(of).collect()
 }
 
 impl Input {
