@@ -96,7 +96,8 @@ fn write_set(folder: &Path, step: u64) {
     std::fs::create_dir_all(folder).unwrap();
     for rank in 0..8u64 {
         let value = |i: u64| {
-            ((i * 7 + rank) as f64 * 0.01).sin() + if i % 3 == 0 { step as f64 } else { 0.0 }
+            ((i * 7 + rank) as f64 * 0.01).sin()
+                + if i.is_multiple_of(3) { step as f64 } else { 0.0 }
         };
         let bytes: Vec<u8> = (0..60_000).flat_map(|i| value(i).to_le_bytes()).collect();
         std::fs::write(folder.join(format!("rank-{rank}.raw")), bytes).unwrap();
