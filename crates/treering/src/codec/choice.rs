@@ -413,8 +413,9 @@ impl Chooser {
         let size = nature.number() as usize;
         let best = matches!(self.encoding, Encoding::Best(aim) if aim != Aim::Fastest);
         let key = (like.to_string(), nature);
-        if !best || !matches!(size, 4 | 8) || bytes.len() < 2 * usual || self.far.contains_key(&key)
-        {
+        // What was rounded has few digits, and is the same here and there by chance.
+        let long = matches!(size, 4 | 8) && nature.spacing.is_none();
+        if !best || !long || bytes.len() < 2 * usual || self.far.contains_key(&key) {
             return;
         }
         if self.far.len() >= MAX_KINDS {

@@ -155,9 +155,33 @@ pub(super) fn encode(raw: &[u8], size: u8, grid: Option<Grid>) -> Result<Vec<u8>
     Ok(out)
 }
 
+/// What a token costs, in bits: as many as the values that it stands for should have.
+const TOKEN: u32 = 32;
+
+/// How many values have to repeat for a token: numbers with few digits are cheap by themselves.
+fn worthwhile<const N: usize>(values: &[[u8; N]]) -> usize {
+    let digits = |pair: &[[u8; N]]| {
+        let word = |value: &[u8; N]| {
+            let mut word = if value[N - 1] >= 0x80 { [0xff; 8] } else { [0; 8] };
+            word[..N].copy_from_slice(value);
+            i64::from_le_bytes(word)
+        };
+        let value = word(&pair[1]);
+        let bits = 65 - value.leading_zeros().max(value.leading_ones());
+        (value != 0 && pair[0] != pair[1]).then_some(bits)
+    };
+    let found = values.windows(2).step_by(61).filter_map(digits);
+    let (bits, count) = found.fold((0, 0), |(bits, count), one| (bits + one, count + 1));
+    match bits {
+        0 => least(N),
+        _ => (TOKEN * count).div_ceil(bits).max(least(N) as u32) as usize,
+    }
+}
+
 /// The tokens, and the values that are none.
 fn find<const N: usize>(raw: &[u8], kind: &impl Others<N>) -> Result<(Vec<u8>, Vec<u8>)> {
     let values = raw.as_chunks::<N>().0;
+    let shortest = worthwhile(values);
     let places = values.len().next_power_of_two().clamp(1 << 8, TABLE);
     let shift = 64 - places.trailing_zeros();
     // One more than the place where a value was seen last.
@@ -183,7 +207,7 @@ fn find<const N: usize>(raw: &[u8], kind: &impl Others<N>) -> Result<(Vec<u8>, V
             true => found,
             false => (again, last),
         };
-        if len < least(N) {
+        if len < shortest {
             at += 1;
             continue;
         }

@@ -63,6 +63,8 @@ const LARGE: u64 = 64 << 10;
 const SAMPLE: u64 = 1 << 20;
 /// What share of the values of an array have to be in another one, too.
 const GAIN: f64 = 0.08;
+/// The same where values were rounded: they have few digits, and some are the same by chance.
+const ROUNDED_GAIN: f64 = 0.3;
 
 /// The order in which variables are packed.
 pub(super) fn sort(inputs: &mut [&Input], merge: Merge) {
@@ -105,5 +107,7 @@ pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
     sort(&mut chosen, Merge::Ranks);
     let parts: Vec<Vec<u8>> = chosen.iter().map(read).collect::<Result<_>>()?;
     let between = values_between(parts.iter().map(Vec::as_slice), size as usize);
-    Ok(if between > GAIN { Merge::Ranks } else { Merge::Meaning })
+    let rounded = chosen.iter().any(|input| input.rounded.is_some());
+    let gain = if rounded { ROUNDED_GAIN } else { GAIN };
+    Ok(if between > gain { Merge::Ranks } else { Merge::Meaning })
 }
