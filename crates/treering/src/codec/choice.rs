@@ -108,6 +108,22 @@ impl Nature {
         }
     }
 
+    /// The neighbours that a value may be predicted from: along one axis and along all.
+    fn grids(self) -> Vec<Grid> {
+        let reckoning = match (self.is_float(), self.number()) {
+            (true, 4 | 8) => Reckoning::Floats,
+            (true, _) => Reckoning::Ordered,
+            (false, _) => Reckoning::Integers,
+        };
+        let line = Grid { size: self.number(), reckoning, row: 0, plane: 0 };
+        let mut all = vec![line];
+        if self.row > 1 {
+            let plane = if self.plane > self.row { self.plane } else { 0 };
+            all.push(Grid { row: self.row, plane, ..line });
+        }
+        all
+    }
+
     /// The same where the parts of records are not taken apart, for records on all axes: from the part
     /// before and the record before, or from the same parts of neighbours.
     fn grids_of_records(self) -> Vec<Grid> {
@@ -126,22 +142,6 @@ impl Nature {
                 vec![of(record, farthest), of(rows, self.plane)]
             }
         }
-    }
-
-    /// The neighbours that a value may be predicted from: along one axis and along all.
-    fn grids(self) -> Vec<Grid> {
-        let reckoning = match (self.is_float(), self.number()) {
-            (true, 4 | 8) => Reckoning::Floats,
-            (true, _) => Reckoning::Ordered,
-            (false, _) => Reckoning::Integers,
-        };
-        let line = Grid { size: self.number(), reckoning, row: 0, plane: 0 };
-        let mut all = vec![line];
-        if self.row > 1 {
-            let plane = if self.plane > self.row { self.plane } else { 0 };
-            all.push(Grid { row: self.row, plane, ..line });
-        }
-        all
     }
 
     fn is_float(self) -> bool {
