@@ -8,9 +8,9 @@ use super::Encoding;
 use super::chain::{Chain, Step};
 use super::difference::{Difference, Way};
 use super::lorenzo::{self, Grid, Reckoning};
+use super::nature::Nature;
 use super::numbers::{Numbers, PREDICTED};
 use super::repeats::{self, THOROUGH};
-use crate::array::{DType, Description, Rounding, Spacing};
 use crate::error::Result;
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -25,129 +25,6 @@ pub enum Aim {
     Balanced,
     /// As fast as zstd at level 3, or faster.
     Fastest,
-}
-
-/// What is known of the bytes of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Nature {
-    /// Their type.
-    pub dtype: DType,
-    /// Values that belong together: the length of a short last axis, or 1.
-    pub record: u8,
-    /// Records of a row, 0 if there is one axis only.
-    pub row: u32,
-    /// Records of a plane, 0 if there are two axes at most.
-    pub plane: u32,
-    /// What most values are multiples of, if they were rounded so.
-    pub spacing: Option<Spacing>,
-}
-
-/// A last axis up to this length holds the parts of a record.
-const MAX_RECORD: u64 = 16;
-
-impl Nature {
-    /// Bytes of which nothing is known.
-    pub const BYTES: Nature =
-        Nature { dtype: DType::Bytes, record: 1, row: 0, plane: 0, spacing: None };
-
-    /// Values of a type one after another.
-    pub fn flat(dtype: DType) -> Nature {
-        Nature { dtype, ..Nature::BYTES }
-    }
-
-    /// That of a variable.
-    pub fn of(description: &Description) -> Nature {
-        let axes = &description.shape.0;
-        let axes = &axes[axes.iter().take_while(|len| **len <= 1).count()..];
-        let (record, axes) = match axes.split_last() {
-            Some((last, rest)) if !rest.is_empty() && (2..=MAX_RECORD).contains(last) => {
-                (*last as u8, rest)
-            }
-            _ => (1, axes),
-        };
-        let fits = |len: u64| u32::try_from(len).unwrap_or(0);
-        let row = axes.last().filter(|_| axes.len() > 1).map_or(0, |row| fits(*row));
-        let plane = match axes {
-            [_, .., a, b] if row > 0 => fits(a.saturating_mul(*b)),
-            _ => 0,
-        };
-        Nature { dtype: description.dtype, record, row, plane, spacing: None }
-    }
-
-    /// The same for values that were rounded.
-    #[must_use]
-    pub fn rounded(self, rounding: Option<&Rounding>) -> Nature {
-        Nature { spacing: rounding.and_then(Rounding::spacing), ..self }
-    }
-
-    /// Whether values are predicted from rows or planes, which have to stay as they are for that.
-    pub(crate) fn has_rows(self) -> bool {
-        self.row > 0 && self.is_float()
-    }
-
-    /// The size of one number; complex ones have two.
-    fn number(self) -> u8 {
-        match self.dtype {
-            DType::C64 => 4,
-            DType::C128 => 8,
-            other => other.size() as u8,
-        }
-    }
-
-    /// How many numbers lie between two of the same meaning.
-    fn stride(self) -> u8 {
-        let complex = matches!(self.dtype, DType::C64 | DType::C128);
-        self.record * if complex { 2 } else { 1 }
-    }
-
-    /// What takes the parts of records apart, if there are records.
-    fn split(self) -> Option<Step> {
-        match self.stride() {
-            1 => None,
-            stride => Some(Step::Split(self.number(), stride)),
-        }
-    }
-
-    /// The neighbours that a value may be predicted from: along one axis and along all.
-    fn grids(self) -> Vec<Grid> {
-        let reckoning = match (self.is_float(), self.number()) {
-            (true, 4 | 8) => Reckoning::Floats,
-            (true, _) => Reckoning::Ordered,
-            (false, _) => Reckoning::Integers,
-        };
-        let line = Grid { size: self.number(), reckoning, row: 0, plane: 0 };
-        let mut all = vec![line];
-        if self.row > 1 {
-            let plane = if self.plane > self.row { self.plane } else { 0 };
-            all.push(Grid { row: self.row, plane, ..line });
-        }
-        all
-    }
-
-    /// The same where the parts of records are not taken apart, for records on all axes: from the part
-    /// before and the record before, or from the same parts of neighbours.
-    fn grids_of_records(self) -> Vec<Grid> {
-        let (record, line) = (u32::from(self.stride()), self.grids()[0]);
-        let of = |row: u32, plane: u32| {
-            let plane = plane.checked_mul(record).filter(|plane| *plane > row).unwrap_or(0);
-            Grid { row, plane, ..line }
-        };
-        match (record, self.row) {
-            (1, 0) => vec![line],
-            (1, _) => vec![of(self.row, self.plane)],
-            (_, 0) => vec![of(record, 0)],
-            (_, row) => {
-                let farthest = self.plane.max(row);
-                let rows = row.checked_mul(record).unwrap_or(0);
-                vec![of(record, farthest), of(rows, self.plane)]
-            }
-        }
-    }
-
-    fn is_float(self) -> bool {
-        use DType::{BF16, C64, C128, F16, F32, F64};
-        matches!(self.dtype, F16 | BF16 | F32 | F64 | C64 | C128)
-    }
 }
 
 /// Chains to be tried, each with what it has to be smaller by than those without; the grid predicts

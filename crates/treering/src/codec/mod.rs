@@ -17,16 +17,18 @@ mod fpc;
 mod general;
 mod lorenzo;
 mod multiples;
+mod nature;
 mod numbers;
 mod repeats;
 mod shuffle;
 mod word;
 
 pub use chain::{Chain, Step};
+pub use choice::Aim;
 pub(crate) use choice::Chooser;
-pub use choice::{Aim, Nature};
 pub use difference::{Difference, Way};
 pub use lorenzo::{Grid, Reckoning};
+pub use nature::Nature;
 pub use numbers::Numbers;
 pub(crate) use repeats::between as values_between;
 

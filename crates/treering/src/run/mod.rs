@@ -8,6 +8,7 @@
 
 mod capture;
 mod commit;
+mod feed;
 mod ingest;
 mod merge;
 mod mover;
