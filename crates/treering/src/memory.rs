@@ -9,9 +9,9 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 const HUGE: usize = 2 << 20;
-/// How many buffers a thread keeps, and the largest that it does.
+/// How many buffers a thread keeps, and of how many bytes in all.
 const KEPT: usize = 4;
-const LARGEST: usize = 16 << 20;
+const KEPT_BYTES: usize = 16 << 20;
 
 thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -92,9 +92,6 @@ impl DerefMut for Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let bytes = std::mem::take(&mut self.bytes);
-        if bytes.len() > LARGEST {
-            return;
-        }
         // A thread that ends has nothing to keep them in any more.
         let _ = BUFFERS.try_with(|kept| {
             let mut kept = kept.borrow_mut();
@@ -102,6 +99,10 @@ impl Drop for Scratch {
             if kept.len() > KEPT {
                 let smallest = (0..kept.len()).min_by_key(|at| kept[*at].len());
                 smallest.map(|at| kept.swap_remove(at));
+            }
+            while kept.iter().map(Vec::len).sum::<usize>() > KEPT_BYTES {
+                let largest = (0..kept.len()).max_by_key(|at| kept[*at].len());
+                largest.map(|at| kept.swap_remove(at));
             }
         });
     }
@@ -131,13 +132,16 @@ mod tests {
 
     #[test]
     fn buffers_have_the_asked_length_and_never_share_bytes() {
-        for len in [0, 5, 100_000, 70, 3 << 20, 5] {
+        for len in [0, 5, 100_000, 70, 3 << 20, 5, 9 << 20, 40 << 20, 6 << 20] {
             let (mut one, mut other) = (Scratch::new(len).unwrap(), Scratch::new(len).unwrap());
             one.fill(1);
             other.fill(2);
             assert!(one.len() == len && other.len() == len);
             assert!(one.iter().all(|byte| *byte == 1) && other.iter().all(|byte| *byte == 2));
         }
-        assert!(BUFFERS.with_borrow(|kept| kept.len()) <= KEPT);
+        BUFFERS.with_borrow(|kept| {
+            assert!(!kept.is_empty() && kept.len() <= KEPT);
+            assert!(kept.iter().map(Vec::len).sum::<usize>() <= KEPT_BYTES);
+        });
     }
 }

@@ -37,6 +37,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const AHEAD: usize = 1;
 /// How much memory the record of stored chunks may take for all groups.
 const RECORD: u64 = 256 << 20;
+/// The first epoch after so many checkpoints learns anew how its variables are encoded.
+const LEARN_EVERY: u64 = 32;
 /// How many names a message lists.
 const MOST_NAMES: usize = 20;
 
@@ -114,8 +116,15 @@ struct GroupState {
     prints: Prints,
     packs: Option<Group>,
     merge: Merge,
-    /// How an earlier process encoded variables, and to which share of their bytes.
-    learnt: HashMap<Key, (Chain, f64)>,
+    /// How an earlier process encoded variables, the newest pack first.
+    learnt: Vec<Learnt>,
+}
+
+/// By which chain the new bytes of each variable of a pack were encoded, and to which share.
+struct Learnt {
+    chains: HashMap<Key, (Chain, f64)>,
+    /// Whether differences might have been chosen.
+    tried: bool,
 }
 
 /// A variable that is to be packed.
@@ -286,26 +295,46 @@ impl Ingest {
         let Ok(checkpoint) = Checkpoint::load(self.log.store.clone(), newest.clone()) else {
             return;
         };
-        let Ok(restored) = checkpoint.retrace_all() else { return };
-        self.hasher = Hasher::new(newest.seed);
         self.begin_epoch(ranks);
-        for (entry, Restored { prints, tree, .. }) in newest.variables.iter().zip(restored) {
-            let state = &mut self.groups[entry.group as usize];
-            let key = (entry.rank, entry.description.name.clone());
-            state.keeper.trees.insert(key.clone(), tree);
-            state.prints.insert(key, prints);
-        }
         let groups = newest.groups.iter().zip(&checkpoint.packs);
         for (state, (group, packs)) in self.groups.iter_mut().zip(groups) {
             state.packs = Some(group.clone());
-            state.learnt = packs.last().map(|pack| learnt(&pack.footer)).unwrap_or_default();
+            let told = [packs.last(), packs.first()].into_iter().flatten();
+            state.learnt = told.map(|pack| Learnt::new(&pack.footer)).collect();
+        }
+        // The first pack of an epoch tells nothing of differences; the one before it does.
+        if newest.epoch.sequence == newest.sequence
+            && let Some(older) = self.ancestor(&newest)
+        {
+            for (state, packs) in self.groups.iter_mut().zip(&older.packs) {
+                state.learnt.extend(packs.last().map(|pack| Learnt::new(&pack.footer)));
+            }
         }
         let cost = |pack: &Pack| pack.footer.restore_cost();
         let first = checkpoint.packs.iter().filter_map(|packs| packs.first().map(cost));
         self.whole = first.sum();
         self.deltas =
             checkpoint.packs.iter().flat_map(|packs| packs.iter().skip(1)).map(cost).sum();
+        if self.epoch_is_over() {
+            return;
+        }
+        let Ok(restored) = checkpoint.retrace_all() else { return };
+        self.hasher = Hasher::new(newest.seed);
+        for (entry, Restored { prints, tree, .. }) in newest.variables.iter().zip(restored) {
+            let state = &mut self.groups[entry.group as usize];
+            let key = (entry.rank, entry.description.name.clone());
+            state.keeper.trees.insert(key.clone(), tree);
+            state.prints.insert(key, prints);
+        }
         self.epoch = Some(newest.epoch);
+    }
+
+    /// The checkpoint before one, if it is of this run and can be read.
+    fn ancestor(&self, manifest: &Manifest) -> Option<Checkpoint> {
+        let parent = manifest.parent.as_ref().filter(|parent| parent.run.is_none())?;
+        let log = Log::read(self.log.store.clone(), &self.log.run).ok()?;
+        let older = log.manifest(parent.sequence).ok()??;
+        Checkpoint::load(self.log.store.clone(), older).ok()
     }
 
     fn epoch_is_over(&self) -> bool {
@@ -314,18 +343,33 @@ impl Ingest {
             || packs.map(Group::count).max() >= Some(u64::from(MAX_PACKS) - 1)
     }
 
+    /// What was learnt about variables lasts for some epochs, if these are of the same ranks.
     fn begin_epoch(&mut self, ranks: &[u32]) {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.options.record.min(RECORD) / groups.max(1) as u64;
-        let group = |_| GroupState {
-            keeper: Keeper::new(record, self.options.encoding),
-            prints: Prints::new(),
-            packs: None,
-            merge: self.settings.merge,
-            learnt: HashMap::new(),
+        let mut known = std::mem::take(&mut self.groups).into_iter();
+        if ranks != self.ranks || self.is_time_to_learn() {
+            known = Vec::new().into_iter();
+        }
+        let group = |_| {
+            let mut keeper = Keeper::new(record, self.options.encoding);
+            let mut learnt = Vec::new();
+            if let Some(known) = known.next() {
+                keeper.chooser = known.keeper.chooser;
+                learnt = known.learnt;
+            }
+            let merge = self.settings.merge;
+            GroupState { keeper, prints: Prints::new(), packs: None, merge, learnt }
         };
         self.groups = (0..groups).map(group).collect();
         (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
+    }
+
+    /// Whether some checkpoints have passed since all was learnt anew.
+    fn is_time_to_learn(&self) -> bool {
+        self.newest.as_ref().is_some_and(|newest| {
+            (newest.sequence + 1) / LEARN_EVERY != newest.epoch.sequence / LEARN_EVERY
+        })
     }
 
     /// What was committed is what the next checkpoint builds on.
@@ -358,13 +402,12 @@ impl Ingest {
         let block = block.map(|block| block.max(1).next_multiple_of(bough));
         let firsts = firsts(&variables);
         let turns = merge::turns(inputs, &firsts, block);
-        let learnt = std::mem::take(&mut state.learnt);
-        // The first pack of an epoch has nothing before it.
-        let tried = state.packs.as_ref().is_some_and(|group| group.count() > 1);
-        for (at, variable) in variables.iter().enumerate() {
-            if let Some((chain, share)) = learnt.get(&(variable.rank, variable.name.clone())) {
-                let like = &variables[firsts[at]];
-                state.keeper.chooser.remember(&like.like, like.nature, chain, *share, tried);
+        for Learnt { chains, tried } in std::mem::take(&mut state.learnt) {
+            for (at, variable) in variables.iter().enumerate() {
+                if let Some((chain, share)) = chains.get(&(variable.rank, variable.name.clone())) {
+                    let like = &variables[firsts[at]];
+                    state.keeper.chooser.remember(&like.like, like.nature, chain, *share, tried);
+                }
             }
         }
         let plan = Plan {
@@ -453,15 +496,17 @@ impl Ingest {
     }
 }
 
-/// By which chain the new bytes of each variable of a pack are encoded, and to which share.
-fn learnt(footer: &Footer) -> HashMap<Key, (Chain, f64)> {
-    let of = |delta: &VariableDelta| {
-        let new = delta.regions.iter().find(|region| region.fresh)?;
-        let frame = &footer.frames[footer.frame_at(new.place.offset)?];
-        let share = frame.encoded as f64 / frame.len as f64;
-        Some(((delta.rank, delta.name.clone()), (footer.chain(frame).ok()?.into_owned(), share)))
-    };
-    footer.deltas.iter().filter_map(of).collect()
+impl Learnt {
+    fn new(footer: &Footer) -> Learnt {
+        let of = |delta: &VariableDelta| {
+            let new = delta.regions.iter().find(|region| region.fresh)?;
+            let frame = &footer.frames[footer.frame_at(new.place.offset)?];
+            let share = frame.encoded as f64 / frame.len as f64;
+            let chain = footer.chain(frame).ok()?.into_owned();
+            Some(((delta.rank, delta.name.clone()), (chain, share)))
+        };
+        Learnt { chains: footer.deltas.iter().filter_map(of).collect(), tried: footer.ordinal > 0 }
+    }
 }
 
 impl Input {
