@@ -5,6 +5,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, VariableEntry};
 use crate::memory::{Scratch, TOGETHER, batches};
 use crate::restore::Checkpoint;
+use crate::store::{Disk, OsDisk};
 use rayon::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -101,7 +102,7 @@ impl Library {
         }
         let folders = exported.iter().filter_map(|file| file.path.parent());
         for folder in folders.collect::<BTreeSet<_>>() {
-            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            let synced = OsDisk.sync_folder(folder);
             synced.map_err(|e| Error::io(format!("cannot write to {}", folder.display()), e))?;
         }
         Ok(exported)
@@ -205,14 +206,7 @@ fn write(
         let modified = UNIX_EPOCH + Duration::from_nanos(record.modified);
         file.set_modified(modified).map_err(failed)?;
         file.sync_all().map_err(failed)?;
-        rustix::fs::renameat_with(
-            rustix::fs::CWD,
-            &temporary,
-            rustix::fs::CWD,
-            &path,
-            rustix::fs::RenameFlags::NOREPLACE,
-        )
-        .map_err(|e| failed(e.into()))
+        OsDisk.rename_new(&temporary, &path).map_err(failed)
     };
     let made = make();
     if made.is_err() {

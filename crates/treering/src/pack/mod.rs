@@ -2,13 +2,15 @@
 //!
 //! Everything here is pure: bytes come in as strips of changed chunks, in ascending order, and go
 //! out through a function as encoded frames. A pack holds the new bytes of all its variables one
-//! after another, cut into frames that are encoded and checked one by one. A frame holds bytes of one
-//! kind (of variables that are like each other), so that it is encoded as what it is; little of
-//! several kinds shares a frame. Leaving out the chunks that are stored already takes the others out of
-//! their rows and planes; where values are better predicted from these, a strip stays whole. Where the state before is at hand and it pays, a frame holds the
-//! difference to it instead. What lasts from one checkpoint to the next (the record, the trees,
-//! what was learned) is in [`Keeper`]; what belongs to one pack is in [`Packer`].
+//! after another, cut into frames that are encoded and checked one by one. A frame holds bytes of
+//! one kind (of variables that are like each other), so that it is encoded as what it is; little of
+//! several kinds shares a frame. Leaving out the chunks that are stored already takes the others
+//! out of their rows and planes; where values are better predicted from these, a strip stays whole.
+//! Where the state before is at hand and it pays, a frame holds the difference to it instead. What
+//! lasts from one checkpoint to the next (the record, the trees, what was learned) is in
+//! [`Keeper`]; what belongs to one pack is in [`Packer`].
 
+mod cut;
 mod keeper;
 mod packer;
 
@@ -101,7 +103,7 @@ pub(crate) trait Before: Sync {
 }
 
 impl Packed {
-    fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         (self.rank, self.name.clone())
     }
 }

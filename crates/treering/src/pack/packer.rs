@@ -1,11 +1,12 @@
 //! Building one pack.
 
+use super::cut::{Cut, Kind, Old, encode};
 use super::{Before, Chunks, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
 use crate::codec::{Chain, Nature};
 use crate::error::Result;
 use crate::format::{Footer, Frame, HEADER_BYTES, PackName, RAW, Run, Seal, Stats, VariableDelta};
 use crate::lineage::{ChunkSize, Method, Place, Regions};
-use crate::merkle::{Digest, Hasher, boughs_of, checksum};
+use crate::merkle::{Digest, Hasher, boughs_of};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
@@ -69,63 +70,11 @@ pub(crate) struct Packer<'a> {
     stats: Stats,
 }
 
-/// Which bytes a frame holds: of the variable at this place of the plan, or of several.
-type Kind = Option<usize>;
-
-/// Bytes that make a frame, and those before, if it may be a difference.
-struct Cut<'b> {
-    bytes: Cow<'b, [u8]>,
-    kind: Kind,
-    before: Option<Old>,
-}
-
 /// How many frames are encoded side by side before they are written.
 const ROUND: usize = 32;
 
 /// New bytes in pieces shorter than this on average, or such before them, make no differences.
 const SCATTERED: usize = 4 << 10;
-
-/// Bytes of the state before, and where they lie.
-#[derive(Default)]
-struct Old {
-    bytes: Vec<u8>,
-    runs: Vec<Run>,
-    /// How many of the bytes, and of the runs, have been taken.
-    taken: (usize, usize),
-}
-
-impl Old {
-    fn take(&mut self, len: usize) -> Old {
-        let bytes = self.bytes[self.taken.0..self.taken.0 + len].to_vec();
-        self.taken.0 += len;
-        let (mut runs, mut left) = (Vec::new(), len as u64);
-        while left > 0 {
-            let run = &mut self.runs[self.taken.1];
-            let part = run.len.min(left);
-            runs.push(Run { place: run.place, len: part });
-            left -= part;
-            run.place.offset += part;
-            run.len -= part;
-            self.taken.1 += usize::from(run.len == 0);
-        }
-        Old { bytes, runs, taken: (0, 0) }
-    }
-
-    fn append(&mut self, other: &Old) {
-        self.bytes.extend_from_slice(&other.bytes);
-        for run in &other.runs {
-            match self.runs.last_mut() {
-                Some(last)
-                    if last.place.pack == run.place.pack
-                        && last.place.offset + last.len == run.place.offset =>
-                {
-                    last.len += run.len;
-                }
-                _ => self.runs.push(*run),
-            }
-        }
-    }
-}
 
 /// New bytes of a variable: where they are in the batch, and where in the variable.
 struct Fresh {
@@ -465,7 +414,7 @@ impl<'a> Packer<'a> {
         }
         let mut bytes = vec![0; len];
         let runs = before.bytes(&self.plan.variables[variable].key(), &ranges, &mut bytes)?;
-        (runs.len() * SCATTERED <= len).then_some(Old { bytes, runs, taken: (0, 0) })
+        (runs.len() * SCATTERED <= len).then(|| Old::new(bytes, runs))
     }
 
     /// Cuts new bytes of a variable into frames; what does not fill one is kept for the next time.
@@ -601,22 +550,4 @@ impl<'a> Packer<'a> {
 /// How many boughs cover so many chunks.
 fn bough_count(chunks: u64) -> usize {
     chunks.div_ceil(crate::merkle::BOUGH as u64) as usize
-}
-
-impl Cut<'_> {
-    fn before(&self) -> Option<&[u8]> {
-        self.before.as_ref().map(|old| &old.bytes[..])
-    }
-}
-
-/// Encodes a frame, with the checksum of what is stored; one that does not get smaller stays raw.
-fn encode((chain, number): &(Chain, u8), cut: &Cut) -> Result<(Option<Vec<u8>>, u64)> {
-    if *number != RAW {
-        let encoded = chain.encode_beside(&cut.bytes, cut.before().unwrap_or_default())?;
-        if encoded.len() < cut.bytes.len() {
-            let sum = checksum(&encoded);
-            return Ok((Some(encoded), sum));
-        }
-    }
-    Ok((None, checksum(&cut.bytes)))
 }

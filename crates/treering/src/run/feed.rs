@@ -1,7 +1,7 @@
 //! Variables of files on their way to a pack: read in their turns, compared with the step before, and
 //! handed on in batches of what changed.
 
-use super::ingest::Input;
+use super::inputs::Input;
 use crate::codec::Nature;
 use crate::error::Result;
 use crate::lineage::scan;

@@ -2,33 +2,33 @@
 //!
 //! Every file is taken apart into fields and a skeleton. The fields of all ranks of a group go into
 //! one pack, those that are like each other (same path, name, type and class) side by side, so that
-//! they are encoded together, unless a sample says otherwise ([`Merge`]). Nothing is in memory but a few batches: one thread reads ahead while the
-//! others hash and encode. As in a run, the prints of all chunks tell what changed since the step
-//! before, and the record tells what was stored already elsewhere. Another process that goes on with
-//! the run reads the newest checkpoint once and has the prints again; the record starts anew.
+//! they are encoded together, unless a sample says otherwise ([`Merge`]). Nothing is in memory but a
+//! few batches: one thread reads ahead while the others hash and encode. As in a run, the prints of
+//! all chunks tell what changed since the step before, and the record tells what was stored already
+//! elsewhere. Another process that goes on with the run reads the newest checkpoint once and has the
+//! prints again; the record starts anew.
 
 use super::commit::LogWriter;
 use super::feed::{Batch, Prints, read};
+use super::inputs::{self, Input, Limit};
+use super::learnt::{self, Learnt};
 use super::merge::{self, Merge};
 use super::open;
 use super::options::Options;
-use crate::array::{Bound, DType, Description, Rounding, Shape};
-use crate::codec::{Chain, Encoding, Nature};
-use crate::error::{Error, ErrorKind, Result};
+use crate::array::Bound;
+use crate::codec::Encoding;
+use crate::error::{Error, Result};
 use crate::format::{
-    FILE_PREFIX, FileRecord, Footer, Group, Kind, Manifest, Names, Origin, PackName, Stats,
-    VariableDelta, VariableEntry, check_file_name, header,
+    Footer, Group, Kind, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry, header,
 };
 use crate::lineage::MAX_PACKS;
 use crate::merkle::{BOUGH, Hasher, Tree};
-use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, firsts};
+use crate::pack::{Before, Keeper, Packed, Packer, Plan, firsts};
 use crate::restore::{Checkpoint, Log, Pack, Previous, Restored};
 use crate::source::{self, Anatomy, RawLayout};
-use crate::store::{Blob, Lock};
+use crate::store::Lock;
 use rayon::prelude::*;
 use regex::Regex;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -37,10 +37,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const AHEAD: usize = 1;
 /// How much memory the record of stored chunks may take for all groups.
 const RECORD: u64 = 256 << 20;
-/// The first epoch after so many checkpoints learns anew how its variables are encoded.
-const LEARN_EVERY: u64 = 32;
-/// How many names a message lists.
-const MOST_NAMES: usize = 20;
 
 /// A file of a checkpoint.
 #[derive(Clone, Debug)]
@@ -120,40 +116,6 @@ struct GroupState {
     learnt: Vec<Learnt>,
 }
 
-/// By which chain the new bytes of each variable of a pack were encoded, and to which share.
-struct Learnt {
-    chains: HashMap<Key, (Chain, f64)>,
-    /// Whether differences might have been chosen.
-    tried: bool,
-}
-
-/// A variable that is to be packed.
-pub(super) struct Input {
-    pub(super) rank: u32,
-    pub(super) description: Description,
-    /// Its name, as far as those of variables that are like it agree.
-    pub(super) like: String,
-    pub(super) bytes: Source,
-    pub(super) rounded: Option<Rounding>,
-}
-
-pub(super) enum Source {
-    Blob(std::sync::Arc<dyn Blob>),
-    Held(Vec<u8>),
-}
-
-impl Source {
-    pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
-        match self {
-            Source::Blob(blob) => blob.read_at(offset, out),
-            Source::Held(bytes) => {
-                out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
-                Ok(())
-            }
-        }
-    }
-}
-
 impl Ingest {
     /// Takes the run, as [`super::Run::open`] does.
     pub fn open(options: Options, settings: IngestSettings) -> Result<Ingest> {
@@ -215,7 +177,7 @@ impl Ingest {
         told: &(dyn Fn(u64, u64) + Sync),
         still: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
-        check(files)?;
+        inputs::check(files)?;
         // What a save that failed left behind keeps its name.
         self.attempt += 1;
         let raw = self.settings.raw.as_ref();
@@ -226,9 +188,9 @@ impl Ingest {
                 _ => source::take_apart(&file.path, raw),
             })
             .collect::<Result<_>>()?;
-        let names = names(files, &anatomies);
-        round(&mut anatomies, &names, &self.within)?;
-        let inputs = inputs(files, &anatomies, names, &self.settings.like)?;
+        let names = inputs::names(files, &anatomies);
+        inputs::round(&mut anatomies, &names, &self.within)?;
+        let inputs = inputs::gather(files, &anatomies, names, &self.settings.like)?;
         let ranks: Vec<u32> = inputs.keys().copied().collect();
         if std::mem::take(&mut self.inherited) {
             self.go_on(&ranks);
@@ -348,7 +310,7 @@ impl Ingest {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.options.record.min(RECORD) / groups.max(1) as u64;
         let mut known = std::mem::take(&mut self.groups).into_iter();
-        if ranks != self.ranks || self.is_time_to_learn() {
+        if ranks != self.ranks || self.newest.as_ref().is_some_and(learnt::is_over) {
             known = Vec::new().into_iter();
         }
         let group = |_| {
@@ -363,13 +325,6 @@ impl Ingest {
         };
         self.groups = (0..groups).map(group).collect();
         (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
-    }
-
-    /// Whether some checkpoints have passed since all was learnt anew.
-    fn is_time_to_learn(&self) -> bool {
-        self.newest.as_ref().is_some_and(|newest| {
-            (newest.sequence + 1) / LEARN_EVERY != newest.epoch.sequence / LEARN_EVERY
-        })
     }
 
     /// What was committed is what the next checkpoint builds on.
@@ -392,7 +347,7 @@ impl Ingest {
         inputs: &[&Input],
         before: Option<&dyn Before>,
         told: &mut (dyn FnMut(u64) + Send),
-    ) -> Result<(Footer, Stats, crate::format::Seal)> {
+    ) -> Result<(Footer, Stats, Seal)> {
         let (log, options) = (&self.log, &self.options);
         let state = &mut self.groups[number];
         let name = PackName { writer: log.writer, attempt: self.attempt, group: number as u32 };
@@ -402,13 +357,8 @@ impl Ingest {
         let block = block.map(|block| block.max(1).next_multiple_of(bough));
         let firsts = firsts(&variables);
         let turns = merge::turns(inputs, &firsts, block);
-        for Learnt { chains, tried } in std::mem::take(&mut state.learnt) {
-            for (at, variable) in variables.iter().enumerate() {
-                if let Some((chain, share)) = chains.get(&(variable.rank, variable.name.clone())) {
-                    let like = &variables[firsts[at]];
-                    state.keeper.chooser.remember(&like.like, like.nature, chain, *share, tried);
-                }
-            }
+        for learnt in std::mem::take(&mut state.learnt) {
+            learnt.tell(&mut state.keeper.chooser, &variables, &firsts);
         }
         let plan = Plan {
             run: log.run.clone(),
@@ -494,189 +444,4 @@ impl Ingest {
             stats,
         }
     }
-}
-
-impl Learnt {
-    fn new(footer: &Footer) -> Learnt {
-        let of = |delta: &VariableDelta| {
-            let new = delta.regions.iter().find(|region| region.fresh)?;
-            let frame = &footer.frames[footer.frame_at(new.place.offset)?];
-            let share = frame.encoded as f64 / frame.len as f64;
-            let chain = footer.chain(frame).ok()?.into_owned();
-            Some(((delta.rank, delta.name.clone()), (chain, share)))
-        };
-        Learnt { chains: footer.deltas.iter().filter_map(of).collect(), tried: footer.ordinal > 0 }
-    }
-}
-
-impl Input {
-    pub(super) fn len(&self) -> u64 {
-        self.description.bytes().unwrap_or(0)
-    }
-
-    /// Whether it tells how a file comes back.
-    pub(super) fn is_record(&self) -> bool {
-        self.description.name.starts_with(FILE_PREFIX)
-    }
-
-    fn packed(&self, merge: Merge, block: Option<u64>) -> Packed {
-        let flat = Nature::flat(self.description.dtype);
-        let (like, nature) = match merge {
-            Merge::Ranks | Merge::Files => (String::new(), flat),
-            // Blocks have no rows.
-            _ if block.is_some() => (self.like.clone(), flat),
-            _ => (self.like.clone(), Nature::of(&self.description)),
-        };
-        let nature = nature.rounded(self.rounded.as_ref());
-        let name = self.description.name.clone();
-        let far = merge == Merge::Ranks;
-        Packed { rank: self.rank, name, like, bytes: self.len(), nature, far }
-    }
-}
-
-/// Refuses sets that cannot be given back as they are.
-fn check(files: &[RankFile]) -> Result<()> {
-    if files.is_empty() {
-        return Err(Error::new(ErrorKind::NotFound, "there are no files to take in")
-            .hint("give files, or a folder that has some"));
-    }
-    let mut names = HashSet::new();
-    for file in files {
-        check_file_name(&file.name)?;
-        if !names.insert(&file.name) {
-            return Err(Error::usage(format!("two files are called {:?}", file.name))
-                .hint("give the folder that holds both, so that their names tell them apart"));
-        }
-    }
-    Ok(())
-}
-
-/// The bound of variables whose whole name matches.
-struct Limit {
-    /// The pattern as it was given, for messages.
-    given: String,
-    name: Regex,
-    bound: Bound,
-}
-
-impl Limit {
-    fn new((pattern, bound): &(Regex, Bound)) -> Result<Limit> {
-        Rounding::new(*bound, DType::F64)?;
-        let given = pattern.to_string();
-        let name = Regex::new(&format!("^(?:{given})$")).map_err(|e| {
-            let why = e.to_string().replace('\n', " ");
-            Error::usage(format!("{given:?} is no pattern of whole names: {why}"))
-        })?;
-        Ok(Limit { given, name, bound: *bound })
-    }
-}
-
-/// The names of the variables of each file.
-fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
-    let mut of_rank: HashMap<u32, usize> = HashMap::new();
-    files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
-    let alone = of_rank.values().all(|count| *count == 1);
-    let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
-        let own = alone && anatomy.format != "bytes" && anatomy.format != "raw";
-        let named = |name: &String| match name.is_empty() || anatomy.fields.len() == 1 {
-            _ if own => name.clone(),
-            true => file.like.clone(),
-            false => format!("{}/{name}", file.like),
-        };
-        anatomy.fields.iter().map(|field| named(&field.description.name)).collect()
-    };
-    files.iter().zip(anatomies).map(of_file).collect()
-}
-
-/// Rounds variables that have a bound. A pattern that no name matches is a mistake that nobody would
-/// notice otherwise.
-fn round(anatomies: &mut [Anatomy], names: &[Vec<String>], within: &[Limit]) -> Result<()> {
-    for Limit { given, name, .. } in within {
-        if !names.iter().flatten().any(|own| name.is_match(own)) {
-            let there: BTreeSet<&str> = names.iter().flatten().map(String::as_str).collect();
-            let more = if there.len() > MOST_NAMES { ", …" } else { "" };
-            let there: Vec<&str> = there.into_iter().take(MOST_NAMES).collect();
-            return Err(Error::usage(format!("the name of no variable is {given:?}")).hint(
-                format!("bounds are for whole names; there are {}{more}", there.join(", ")),
-            ));
-        }
-    }
-    let bound = |name: &String| {
-        let first = within.iter().find(|limit| limit.name.is_match(name));
-        first.map(|limit| limit.bound)
-    };
-    let files = anatomies.par_iter_mut().zip(names);
-    files.try_for_each(|(anatomy, names)| {
-        let bounds: Vec<Option<Bound>> = names.iter().map(bound).collect();
-        anatomy.round(&bounds)
-    })
-}
-
-/// The variables of all files, by rank: fields, and the records of the files.
-fn inputs(
-    files: &[RankFile],
-    anatomies: &[Anatomy],
-    names: Vec<Vec<String>>,
-    likeness: &[(Regex, String)],
-) -> Result<BTreeMap<u32, Vec<Input>>> {
-    let mut inputs: BTreeMap<u32, Vec<Input>> = BTreeMap::new();
-    let mut taken = HashSet::new();
-    for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
-        let own = inputs.entry(file.rank).or_default();
-        let mut fields = Vec::new();
-        for (field, name) in anatomy.fields.iter().zip(names) {
-            let mut description = Description { name, ..field.description.clone() };
-            if field.fortran {
-                // The order of memory, with the slowest axis first.
-                description.shape = Shape(description.shape.0.into_iter().rev().collect());
-            }
-            description.check().map_err(|e| e.at(file.path.display()))?;
-            if !taken.insert((file.rank, description.name.clone())) {
-                return Err(Error::usage(format!(
-                    "rank {} has two arrays called {:?}",
-                    file.rank, description.name
-                ))
-                .at(file.path.display())
-                .hint("check which rank each file belongs to"));
-            }
-            fields.push(description.name.clone());
-            let bytes = Source::Blob(field.bytes.clone());
-            let same = |name: String, (pattern, text): &(Regex, String)| {
-                pattern.replace_all(&name, text).into_owned()
-            };
-            let like = likeness.iter().fold(description.name.clone(), same);
-            let rounded = field.rounded;
-            own.push(Input { rank: file.rank, description, like, bytes, rounded });
-        }
-        let record = record(file, anatomy, fields)?.write();
-        let name = format!("{FILE_PREFIX}{}", file.like);
-        let shape = Shape(vec![record.len() as u64]);
-        let description = Description { name, dtype: DType::Bytes, shape, part: None };
-        description.check().map_err(|e| e.at(file.path.display()))?;
-        if !taken.insert((file.rank, description.name.clone())) {
-            return Err(Error::usage(format!(
-                "two files of rank {} are like each other: {:?}",
-                file.rank, file.like
-            ))
-            .hint("say how the rank stands in the name"));
-        }
-        let like = description.name.clone();
-        let bytes = Source::Held(record);
-        own.push(Input { rank: file.rank, description, like, bytes, rounded: None });
-    }
-    Ok(inputs)
-}
-
-fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<FileRecord> {
-    let meta = std::fs::metadata(&file.path)
-        .map_err(|e| Error::io(format!("cannot look at {}", file.path.display()), e))?;
-    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    Ok(FileRecord {
-        name: file.name.clone(),
-        format: anatomy.format.to_string(),
-        mode: meta.mode() & 0o7777,
-        modified: modified.map_or(0, |time| time.as_nanos() as u64),
-        fields,
-        skeleton: anatomy.skeleton.clone(),
-    })
 }

@@ -5,7 +5,7 @@
 //! the arrays of a rank together, where repeats are found. A sample of one rank tells. The other schemes
 //! of mcrEngine are there for who wants them: whole files, and ranks that take turns in blocks.
 
-use super::ingest::Input;
+use super::inputs::Input;
 use crate::codec::values_between;
 use crate::error::Result;
 use std::collections::{BTreeMap, VecDeque};

@@ -10,6 +10,8 @@ mod capture;
 mod commit;
 mod feed;
 mod ingest;
+mod inputs;
+mod learnt;
 mod merge;
 mod mover;
 mod open;

@@ -88,7 +88,7 @@ impl Options {
         self
     }
 
-    /// How new bytes are encoded; fast zstd unless told.
+    /// How new bytes are encoded; by what does best on a sample, with a balanced aim, unless told.
     #[must_use]
     pub fn encoding(mut self, encoding: Encoding) -> Self {
         self.encoding = encoding;

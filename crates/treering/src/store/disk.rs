@@ -61,10 +61,7 @@ impl Disk for OsDisk {
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
         match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
             // Some network file systems have no rename without replacing, but hard links.
-            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => {
-                std::fs::hard_link(from, to)?;
-                std::fs::remove_file(from)
-            }
+            Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) => link_new(from, to),
             done => Ok(done?),
         }
     }
@@ -140,5 +137,33 @@ impl DiskFile for File {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
+    }
+}
+
+fn link_new(from: &Path, to: &Path) -> io::Result<()> {
+    std::fs::hard_link(from, to)?;
+    std::fs::remove_file(from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_name_replaces_nothing_with_and_without_links() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let ways: [fn(&Path, &Path) -> io::Result<()>; 2] =
+            [|from, to| OsDisk.rename_new(from, to), link_new];
+        for (at, way) in ways.into_iter().enumerate() {
+            let to = path(&format!("to {at}"));
+            std::fs::write(path("first"), "first").unwrap();
+            way(&path("first"), &to).unwrap();
+            std::fs::write(path("second"), "second").unwrap();
+            let refused = way(&path("second"), &to).unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(std::fs::read(&to).unwrap(), b"first");
+            assert!(!path("first").exists() && path("second").exists());
+        }
     }
 }

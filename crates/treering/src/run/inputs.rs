@@ -1,0 +1,226 @@
+//! The variables of a set of files: what each is called, what it is like, and how a file comes back.
+//!
+//! Every file gives its fields and one variable more, the record of the file. The law: within a rank
+//! no two variables share a name, and no two files of a set do, so that everything can be given back.
+
+use super::ingest::RankFile;
+use super::merge::Merge;
+use crate::array::{Bound, DType, Description, Rounding, Shape};
+use crate::codec::Nature;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{FILE_PREFIX, FileRecord, check_file_name};
+use crate::pack::Packed;
+use crate::source::Anatomy;
+use crate::store::Blob;
+use rayon::prelude::*;
+use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+/// How many names a message lists.
+const MOST_NAMES: usize = 20;
+
+/// A variable that is to be packed.
+pub(super) struct Input {
+    pub(super) rank: u32,
+    pub(super) description: Description,
+    /// Its name, as far as those of variables that are like it agree.
+    pub(super) like: String,
+    pub(super) bytes: Source,
+    pub(super) rounded: Option<Rounding>,
+}
+
+pub(super) enum Source {
+    Blob(Arc<dyn Blob>),
+    Held(Vec<u8>),
+}
+
+impl Source {
+    pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        match self {
+            Source::Blob(blob) => blob.read_at(offset, out),
+            Source::Held(bytes) => {
+                out.copy_from_slice(&bytes[offset as usize..offset as usize + out.len()]);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Input {
+    pub(super) fn len(&self) -> u64 {
+        self.description.bytes().unwrap_or(0)
+    }
+
+    /// Whether it tells how a file comes back.
+    pub(super) fn is_record(&self) -> bool {
+        self.description.name.starts_with(FILE_PREFIX)
+    }
+
+    pub(super) fn packed(&self, merge: Merge, block: Option<u64>) -> Packed {
+        let flat = Nature::flat(self.description.dtype);
+        let (like, nature) = match merge {
+            Merge::Ranks | Merge::Files => (String::new(), flat),
+            // Blocks have no rows.
+            _ if block.is_some() => (self.like.clone(), flat),
+            _ => (self.like.clone(), Nature::of(&self.description)),
+        };
+        let nature = nature.rounded(self.rounded.as_ref());
+        let name = self.description.name.clone();
+        let far = merge == Merge::Ranks;
+        Packed { rank: self.rank, name, like, bytes: self.len(), nature, far }
+    }
+}
+
+/// Refuses sets that cannot be given back as they are.
+pub(super) fn check(files: &[RankFile]) -> Result<()> {
+    if files.is_empty() {
+        return Err(Error::new(ErrorKind::NotFound, "there are no files to take in")
+            .hint("give files, or a folder that has some"));
+    }
+    let mut names = HashSet::new();
+    for file in files {
+        check_file_name(&file.name)?;
+        if !names.insert(&file.name) {
+            return Err(Error::usage(format!("two files are called {:?}", file.name))
+                .hint("give the folder that holds both, so that their names tell them apart"));
+        }
+    }
+    Ok(())
+}
+
+/// The bound of variables whose whole name matches.
+pub(super) struct Limit {
+    /// The pattern as it was given, for messages.
+    given: String,
+    name: Regex,
+    bound: Bound,
+}
+
+impl Limit {
+    pub(super) fn new((pattern, bound): &(Regex, Bound)) -> Result<Limit> {
+        Rounding::new(*bound, DType::F64)?;
+        let given = pattern.to_string();
+        let name = Regex::new(&format!("^(?:{given})$")).map_err(|e| {
+            let why = e.to_string().replace('\n', " ");
+            Error::usage(format!("{given:?} is no pattern of whole names: {why}"))
+        })?;
+        Ok(Limit { given, name, bound: *bound })
+    }
+}
+
+/// The names of the variables of each file.
+pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
+    let mut of_rank: HashMap<u32, usize> = HashMap::new();
+    files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
+    let alone = of_rank.values().all(|count| *count == 1);
+    let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
+        let own = alone && anatomy.format != "bytes" && anatomy.format != "raw";
+        let named = |name: &String| match name.is_empty() || anatomy.fields.len() == 1 {
+            _ if own => name.clone(),
+            true => file.like.clone(),
+            false => format!("{}/{name}", file.like),
+        };
+        anatomy.fields.iter().map(|field| named(&field.description.name)).collect()
+    };
+    files.iter().zip(anatomies).map(of_file).collect()
+}
+
+/// Rounds variables that have a bound. A pattern that no name matches is a mistake that nobody would
+/// notice otherwise.
+pub(super) fn round(
+    anatomies: &mut [Anatomy],
+    names: &[Vec<String>],
+    within: &[Limit],
+) -> Result<()> {
+    for Limit { given, name, .. } in within {
+        if !names.iter().flatten().any(|own| name.is_match(own)) {
+            let there: BTreeSet<&str> = names.iter().flatten().map(String::as_str).collect();
+            let more = if there.len() > MOST_NAMES { ", …" } else { "" };
+            let there: Vec<&str> = there.into_iter().take(MOST_NAMES).collect();
+            return Err(Error::usage(format!("the name of no variable is {given:?}")).hint(
+                format!("bounds are for whole names; there are {}{more}", there.join(", ")),
+            ));
+        }
+    }
+    let bound = |name: &String| {
+        let first = within.iter().find(|limit| limit.name.is_match(name));
+        first.map(|limit| limit.bound)
+    };
+    let files = anatomies.par_iter_mut().zip(names);
+    files.try_for_each(|(anatomy, names)| {
+        let bounds: Vec<Option<Bound>> = names.iter().map(bound).collect();
+        anatomy.round(&bounds)
+    })
+}
+
+/// The variables of all files, by rank: fields, and the records of the files.
+pub(super) fn gather(
+    files: &[RankFile],
+    anatomies: &[Anatomy],
+    names: Vec<Vec<String>>,
+    likeness: &[(Regex, String)],
+) -> Result<BTreeMap<u32, Vec<Input>>> {
+    let mut inputs: BTreeMap<u32, Vec<Input>> = BTreeMap::new();
+    let mut taken = HashSet::new();
+    for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
+        let own = inputs.entry(file.rank).or_default();
+        let mut fields = Vec::new();
+        for (field, name) in anatomy.fields.iter().zip(names) {
+            let mut description = Description { name, ..field.description.clone() };
+            if field.fortran {
+                // The order of memory, with the slowest axis first.
+                description.shape = Shape(description.shape.0.into_iter().rev().collect());
+            }
+            description.check().map_err(|e| e.at(file.path.display()))?;
+            if !taken.insert((file.rank, description.name.clone())) {
+                return Err(Error::usage(format!(
+                    "rank {} has two arrays called {:?}",
+                    file.rank, description.name
+                ))
+                .at(file.path.display())
+                .hint("check which rank each file belongs to"));
+            }
+            fields.push(description.name.clone());
+            let bytes = Source::Blob(field.bytes.clone());
+            let same = |name: String, (pattern, text): &(Regex, String)| {
+                pattern.replace_all(&name, text).into_owned()
+            };
+            let like = likeness.iter().fold(description.name.clone(), same);
+            let rounded = field.rounded;
+            own.push(Input { rank: file.rank, description, like, bytes, rounded });
+        }
+        let record = record(file, anatomy, fields)?.write();
+        let name = format!("{FILE_PREFIX}{}", file.like);
+        let shape = Shape(vec![record.len() as u64]);
+        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        description.check().map_err(|e| e.at(file.path.display()))?;
+        if !taken.insert((file.rank, description.name.clone())) {
+            return Err(Error::usage(format!(
+                "two files of rank {} are like each other: {:?}",
+                file.rank, file.like
+            ))
+            .hint("say how the rank stands in the name"));
+        }
+        let like = description.name.clone();
+        let bytes = Source::Held(record);
+        own.push(Input { rank: file.rank, description, like, bytes, rounded: None });
+    }
+    Ok(inputs)
+}
+
+fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<FileRecord> {
+    let meta = std::fs::metadata(&file.path)
+        .map_err(|e| Error::io(format!("cannot look at {}", file.path.display()), e))?;
+    let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    Ok(FileRecord {
+        name: file.name.clone(),
+        format: anatomy.format.to_string(),
+        mode: meta.mode() & 0o7777,
+        modified: modified.map_or(0, |time| time.as_nanos() as u64),
+        fields,
+        skeleton: anatomy.skeleton.clone(),
+    })
+}
