@@ -21,7 +21,6 @@ use super::lorenzo::{
 use super::word::Word;
 use crate::error::{Error, Result};
 use crate::memory::zeroed;
-use std::collections::HashMap;
 
 /// Bytes in front of the tokens.
 const HEAD: usize = 8;
@@ -237,24 +236,20 @@ pub(crate) fn between<'p>(parts: impl Iterator<Item = &'p [u8]>, size: usize) ->
 }
 
 fn between_values<'p, const N: usize>(parts: impl Iterator<Item = &'p [u8]>) -> f64 {
-    let mut seen: HashMap<u64, usize> = HashMap::new();
-    let (mut repeated, mut all) = (0u64, 0u64);
+    let mut there = Vec::new();
     for (number, part) in parts.enumerate() {
+        let mut last = None;
         for value in part.as_chunks::<N>().0 {
             let mixed = mixed(value);
-            if mixed >> 58 != 0 {
-                continue;
-            }
-            match seen.insert(mixed, number) {
-                Some(before) if before == number => {}
-                before => {
-                    repeated += u64::from(before.is_some());
-                    all += 1;
-                }
+            if mixed >> 58 == 0 && last.replace(mixed) != Some(mixed) {
+                there.push((mixed, number as u32));
             }
         }
     }
-    repeated as f64 / all.max(1) as f64
+    there.sort_unstable();
+    there.dedup();
+    let different = there.chunk_by(|one, other| one.0 == other.0).count();
+    (there.len() - different) as f64 / there.len().max(1) as f64
 }
 
 /// Where a value stands in the table.
