@@ -23,8 +23,8 @@ pub enum Name {
     Compare,
     /// Methods, chunk sizes and numbers of checkpoints on graphlet orbits, beside compressors.
     Lineage,
-    /// Orders of bytes in packs, group sizes and passes of encoding on a set of checkpoint files, and
-    /// what becomes of them on a slow store.
+    /// Orders of bytes in packs, group sizes and passes of encoding on a set of checkpoint files, what
+    /// becomes of them on a slow store, and the aims on one core
     Packs,
 }
 

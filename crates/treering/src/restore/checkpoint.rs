@@ -249,8 +249,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Whole variables one behind another, checked by their roots.
-    pub(crate) fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
+    /// The bytes of whole variables, of any ranks, one behind another and checked.
+    pub fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
         self.with_all(entries, |entry, bytes| self.check_root(entry, bytes)).map(|(all, _)| all)
     }
 

@@ -4,6 +4,7 @@
 //! encodes and writes at the same time, so only its whole is told, and how long the store was busy.
 //! All files are synced, and all come back byte for byte.
 
+use super::aims::AIMS;
 use super::passes::{self, DEFLATE, Pass, ZSTD};
 use super::schemes::{Kind, Run, Scheme, arrange, gather, scatter};
 use super::set::{self, Files, Member};
@@ -73,16 +74,19 @@ pub struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// All configurations; `aware` is the better of the two schemes by meaning.
-    pub fn run(&self, aware: Scheme) -> Result<Vec<End>> {
+    /// All configurations; `aware` is the better of the two schemes by meaning, and `told` hears of
+    /// bytes that came through.
+    pub fn run(&self, aware: Scheme, told: &dyn Fn(u64, u64)) -> Result<Vec<End>> {
         let mut ends = Vec::new();
-        for configuration in configurations(aware) {
+        let configurations = configurations(aware);
+        let all = ((configurations.len() + AIMS.len()) * self.bytes) as u64;
+        for configuration in configurations {
             ends.push(self.in_new_folder(|folder| self.configuration(&configuration, folder))?);
+            told((ends.len() * self.bytes) as u64, all);
         }
-        let aims =
-            [("balanced", Aim::Balanced), ("smallest", Aim::Smallest), ("fastest", Aim::Fastest)];
-        for (name, aim) in aims {
+        for (name, aim) in AIMS {
             ends.push(self.in_new_folder(|folder| self.treering(name, aim, folder))?);
+            told((ends.len() * self.bytes) as u64, all);
         }
         Ok(ends)
     }
@@ -254,9 +258,14 @@ mod tests {
         assert_eq!(ranks.len(), 3);
         // A last group that is not full.
         let bench = Bench { ranks: &ranks, group: 2, rate: 1e9, folder: folder.path(), bytes };
-        let ends = bench.run(Scheme { by_meaning: true, block: Some(1024) }).unwrap();
+        let ends = bench.run(Scheme { by_meaning: true, block: Some(1024) }, &|_, _| {}).unwrap();
         let files: Vec<usize> = ends.iter().map(|end| end.files).collect();
         assert_eq!(files, [6, 6, 6, 2, 2, 2, 2, 2, 3, 3, 3]);
+        let aims = super::super::aims::run(&ranks, 2, bytes, &|_, _| {}).unwrap();
+        for (aim, end) in aims[1..].iter().zip(&ends[8..]) {
+            assert_eq!(aim.name, end.name);
+            assert!((aim.ratio / end.ratio - 1.0).abs() < 0.01, "{} {}", aim.ratio, end.ratio);
+        }
         // Where bytes have no type there is little to gain.
         assert!(ends[7].ratio > 1.1 * ends[5].ratio, "{} {}", ends[7].ratio, ends[5].ratio);
     }

@@ -2,6 +2,7 @@
 //! a pack, the number of ranks that share it and the passes of encoding change its size and speed, and
 //! what becomes of that when the store is slow.
 
+mod aims;
 mod ends;
 mod passes;
 mod schemes;
@@ -39,13 +40,14 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
     let blocks = study.blocks(&told)?;
     let schemes = four(&blocks);
     let sizes = study.sizes(&schemes, &told)?;
-    bar.finish_and_clear();
     let gains = gains(&sizes);
     let moments = moments(folder, later, &schemes, options)?;
     let place = options.folder()?;
     let group = study.largest();
     let bench = Bench { ranks: &ranks, group, rate, folder: place.path(), bytes: study.bytes };
-    let ends = bench.run(better(&schemes, &sizes, group))?;
+    let ends = bench.run(better(&schemes, &sizes, group), &told)?;
+    let aims = aims::run(&ranks, group, study.bytes, &told)?;
+    bar.finish_and_clear();
     let files: usize = ranks.iter().map(Vec::len).sum();
     if json {
         let types = study.types();
@@ -63,6 +65,7 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
             },
             "frame_bytes": passes::FRAME,
             "groups": sizes, "blocks": blocks, "gains": gains, "steps": moments, "ends": ends,
+            "aims": aims,
         }));
     }
     output::line(format!(
@@ -81,6 +84,7 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
     tables::blocks(&blocks, group);
     tables::moments(&moments, &schemes);
     tables::ends(&ends, options.throttle, group);
+    tables::aims(&aims);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! The study as tables.
 
+use super::aims::Aimed;
 use super::ends::End;
 use super::passes::Pass;
 use super::schemes::Scheme;
@@ -153,4 +154,17 @@ pub fn ends(ends: &[End], rate: f64, group: usize) {
     let header = ["restart", "bytes read of stored", "read", "decode", "scatter", "all", "of rate"];
     output::line("");
     output::line(output::table(&header, &[], ends.iter().map(restored)));
+}
+
+pub fn aims(aims: &[Aimed]) {
+    output::line(
+        "\nOn one core, files from memory to memory and back, MB for each second of processor time",
+    );
+    let row = |aim: &Aimed| {
+        let rate = |rate: f64| format!("{rate:.0}");
+        let ratio = format!("{:.3}", aim.ratio);
+        vec![aim.name.clone(), ratio, rate(aim.encode_mb_s), rate(aim.decode_mb_s)]
+    };
+    let header = ["aim", "ratio", "encode MB/s", "decode MB/s"];
+    output::line(output::table(&header, &[], aims.iter().map(row)));
 }
