@@ -182,9 +182,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         "trees for",
     ];
     output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13], variables.iter().map(row)));
-    for note in checkpoint.notes() {
-        eprintln!("treering: note: {note}");
-    }
+    output::notes(&checkpoint.notes());
     Ok(())
 }
 
@@ -272,7 +270,10 @@ fn print_plan(plan: &PrunePlan, dry_run: bool) {
 
 pub fn branch(place: &str, new: &str, json: bool) -> Result<()> {
     let (library, place) = open(place)?;
-    let manifest = library.branch(run_of(&place)?, place.step, new)?;
+    let run = run_of(&place)?;
+    let source = library.checkpoint(run, place.step)?;
+    let manifest = library.branch(run, Some(source.step()), new)?;
+    output::notes(&source.notes());
     if json {
         return output::json(
             &json!({ "run": manifest.run, "step": manifest.step, "parent": manifest.parent }),

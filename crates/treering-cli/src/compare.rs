@@ -203,6 +203,14 @@ pub fn write_report(path: &Path, outcome: &Outcome) -> Result<()> {
 /// 0 for equal, 1 for different; what could not be decided is trouble.
 fn answer(outcome: &Outcome) -> ExitCode {
     match outcome.verdict {
+        Answer::Equal if outcome.unreadable > 0 => {
+            eprintln!(
+                "treering: {} cannot be read, so not everything was compared; `treering verify` \
+                 says more",
+                output::count(outcome.unreadable, "checkpoint")
+            );
+            ExitCode::from(2)
+        }
         Answer::Equal => ExitCode::SUCCESS,
         Answer::Different => ExitCode::from(1),
         Answer::Undecided => {
@@ -218,7 +226,7 @@ fn answer(outcome: &Outcome) -> ExitCode {
 }
 
 fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
-    outcome.notes.iter().for_each(|note| eprintln!("treering: note: {note}"));
+    output::notes(&outcome.notes);
     if json {
         return output::json(outcome);
     }
@@ -419,7 +427,8 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             let run = parsed.run.as_deref().unwrap_or_default();
             let library = Library::open(&parsed.store)?;
             let vars = &arguments.options.vars;
-            let count = library.make_trees(run, parsed.step, vars, &settings, &told)?;
+            let (count, notes) = library.make_trees(run, parsed.step, vars, &settings, &told)?;
+            output::notes(&notes);
             made.push(format!(
                 "{} in {}#{run}+trees",
                 output::count(count, "tree"),

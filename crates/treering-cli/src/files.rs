@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use treering::format::Manifest;
-use treering::library::Place;
+use treering::library::{Place, export as export_files};
+use treering::source::LeftOut;
 use treering::{
     Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
 };
@@ -150,7 +151,13 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         return watch::run(arguments, json);
     }
     let (place, run, step) = names_a_step(&arguments.place)?;
-    let files = rank_files(&arguments.files, arguments.rank.as_deref())?;
+    for folder in arguments.files.iter().filter(|path| path.is_dir()) {
+        if watch::is_inside(&place.store, folder) {
+            return Err(Error::usage(format!("the store lies in {}", folder.display()))
+                .hint("keep it outside of the folder that is taken in"));
+        }
+    }
+    let Chosen { files, left_out } = rank_files(&arguments.files, arguments.rank.as_deref())?;
     let bar = output::progress("taking in");
     let told = |done, total| {
         bar.set_length(total);
@@ -163,9 +170,18 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     let size = sizes.map(|meta| meta.len()).sum();
     let taken = Taken { place: &arguments.place, files: &files, size, manifest: &manifest };
     if json {
-        return output::json(&taken.json());
+        let mut told = taken.json();
+        let left_out = left_out.iter().map(|(path, _)| path.display().to_string());
+        told["left_out"] = left_out.collect::<Vec<_>>().into();
+        return output::json(&told);
     }
     output::line(taken.line());
+    for (path, why) in left_out.iter().take(MOST_LEFT_OUT) {
+        output::line(format!("left out: {} is {}", path.display(), why.why()));
+    }
+    if left_out.len() > MOST_LEFT_OUT {
+        output::line(format!("left out: {} more like these", left_out.len() - MOST_LEFT_OUT));
+    }
     if taken.rounded() > 0 {
         output::line(
             "exported files will hold the rounded values, within the bounds, and not the bytes of \
@@ -225,13 +241,26 @@ impl Taken<'_> {
     }
 }
 
+/// How much of what is left out is told one by one.
+const MOST_LEFT_OUT: usize = 5;
+
+/// What is to be taken in, and what is not.
+pub struct Chosen {
+    pub files: Vec<RankFile>,
+    pub left_out: Vec<(PathBuf, LeftOut)>,
+}
+
 /// The files of all arguments, each with its rank and its name below the folder it was found in.
-pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<RankFile>> {
+pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Chosen> {
     let pattern = pattern.map(|text| one_group(text, "rank")).transpose()?;
-    let mut files = Vec::new();
+    let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for argument in arguments {
         let found = match argument.is_dir() {
-            true => treering::source::files(argument)?.files,
+            true => {
+                let found = treering::source::files(argument)?;
+                left_out.extend(found.others);
+                found.files
+            }
             false => vec![argument.clone()],
         };
         for path in found {
@@ -246,7 +275,7 @@ pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Vec<Ra
             files.push(with_rank(name, &path, pattern.as_ref())?);
         }
     }
-    Ok(files)
+    Ok(Chosen { files, left_out })
 }
 
 /// A pattern whose group is the number of what is asked for.
@@ -330,13 +359,16 @@ pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
         return Err(Error::usage(format!("{place} names no run")).hint("write STORE#RUN@STEP"));
     };
     let library = Library::open(&place.store)?;
-    let files = library.export(run, place.step, &arguments.rank, &arguments.to)?;
+    let checkpoint = library.checkpoint(run, place.step)?;
+    let files = export_files(&checkpoint, &arguments.rank, &arguments.to)?;
+    let (step, notes) = (checkpoint.step(), checkpoint.notes());
+    output::notes(&notes);
     if json {
-        return output::json(&serde_json::json!({ "files": files }));
+        return output::json(&serde_json::json!({ "step": step, "files": files, "notes": notes }));
     }
     let bytes = files.iter().map(|file| file.bytes).sum();
     output::line(format!(
-        "{} of {} in {}",
+        "{run}@{step}: {} of {} in {}",
         output::count(files.len() as u64, "file"),
         output::bytes(bytes),
         arguments.to.display()

@@ -146,6 +146,11 @@ pub fn json_line(value: &serde_json::Value) {
     line(value.to_string());
 }
 
+/// Tells people what they should know, beside the answer.
+pub fn notes(notes: &[String]) {
+    notes.iter().for_each(|note| eprintln!("treering: note: {note}"));
+}
+
 /// A progress bar on a terminal; nothing in a pipe.
 pub fn progress(what: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() {

@@ -26,6 +26,86 @@ fn write(folder: &Path, moved: f32) {
 }
 
 #[test]
+fn what_is_left_out_of_a_folder_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::create_dir_all(at("in/step100")).unwrap();
+    for (name, text) in [("step100/rank_0.dat", "a"), ("step100/rank_1.dat", "b")] {
+        std::fs::write(at(&format!("in/{name}")), text).unwrap();
+    }
+    // Data that is called as trees are, and a tree.
+    std::fs::write(at("in/merger_0.tree"), "of galaxies").unwrap();
+    std::fs::write(at("in/values_0.raw"), [0; 4000]).unwrap();
+    let values = at("in/values_0.raw");
+    assert!(treering(&["tree", &values, "--abs", "1", "--type", "f32"]).status.success());
+    std::fs::write(at("in/.hidden"), "c").unwrap();
+    // Names that stand before and behind the folder that they lead to.
+    for link in ["a_link", "current", "zzz"] {
+        std::os::unix::fs::symlink("step100", at(&format!("in/{link}"))).unwrap();
+    }
+    std::os::unix::fs::symlink("..", at("in/up")).unwrap();
+    std::os::unix::fs::symlink("nowhere", at("in/broken")).unwrap();
+    let place = at("store#sim@1");
+    let done = treering(&["ingest", &place, &at("in"), "--json"]);
+    let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let left_out: Vec<String> = serde_json::from_value(told["left_out"].clone()).unwrap();
+    let names = [".hidden", "a_link", "broken", "current", "up", "values_0.raw.tree", "zzz"];
+    assert_eq!(left_out, names.map(|name| at(&format!("in/{name}"))));
+    let done = treering(&["ingest", &at("store#sim@2"), &at("in")]);
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(told.contains("current is a link to a folder") && told.contains("2 more"), "{told}");
+    assert!(treering(&["export", &place, "--to", &at("out")]).status.success());
+    for name in ["step100/rank_0.dat", "step100/rank_1.dat", "merger_0.tree", "values_0.raw"] {
+        let [a, b] =
+            [at("in"), at("out")].map(|dir| std::fs::read(format!("{dir}/{name}")).unwrap());
+        assert!(a == b, "{name}");
+    }
+    assert_eq!(std::fs::read_dir(at("out")).unwrap().count(), 3);
+    let told = sentence(&["ingest", &at("in/store#sim@1"), &at("in")]);
+    assert!(told.contains("the store lies in"), "{told}");
+}
+
+#[test]
+fn a_newest_checkpoint_that_is_damaged_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    for (step, moved) in [(1, 0.0), (2, 0.5)] {
+        write(Path::new(&at("in")), moved);
+        let place = at(&format!("store#sim@{step}"));
+        assert!(treering(&["ingest", &place, &at("in"), "--type", "f32"]).status.success());
+        for copy in ["same", "whole"] {
+            let place = at(&format!("{copy}#sim@{step}"));
+            assert!(treering(&["ingest", &place, &at("in"), "--type", "f32"]).status.success());
+        }
+    }
+    let mut log: Vec<_> = std::fs::read_dir(at("store/runs/sim/log")).unwrap().flatten().collect();
+    log.sort_by_key(|entry| entry.file_name());
+    let newest = log.last().unwrap().path();
+    let mut bytes = std::fs::read(&newest).unwrap();
+    bytes[60] ^= 0xff;
+    std::fs::write(&newest, bytes).unwrap();
+    let place = at("store#sim");
+    let out = at("out");
+    let commands: [&[&str]; 4] = [
+        &["show", &place],
+        &["export", &place, "--to", &out],
+        &["branch", &place, "other"],
+        &["tree", &place, "--abs", "0.1"],
+    ];
+    for command in commands {
+        let done = treering(command);
+        let told = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success() && told.contains("note: "), "{command:?}: {done:?}");
+        let shown = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(command[0] != "export" || shown.contains("sim@1"), "{shown}");
+    }
+    // What could be compared is equal, but that is not everything.
+    let told = sentence(&["compare", &place, &at("same#sim")]);
+    assert!(told.contains("not everything was compared"), "{told}");
+    assert!(treering(&["compare", &at("whole#sim"), &at("same#sim")]).status.success());
+}
+
+#[test]
 fn folders_of_files_are_taken_in_and_given_back() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).display().to_string();

@@ -333,4 +333,31 @@ text += b" " * (-len(text) % 8)
 with open(path("small.safetensors"), "wb") as out:
     out.write(len(text).to_bytes(8, "little") + text + blob)
 expect("small.safetensors", tensors, "safetensors")
+# An array `t` with values that stand for none, -9999 as fill value and 1e20 by an attribute.
+os.makedirs(path("masked"), exist_ok=True)
+
+
+def masked(dtype):
+    values = wave((60, 50), dtype)
+    values[::3] = -9999
+    values[1::7] = 1e20
+    return values
+
+
+for name, libver, dtype, more in [("earliest.h5", "earliest", "f8", {}),
+                                  ("latest.h5", "latest", "f4", {}),
+                                  ("chunks.h5", "latest", "f8", {"chunks": (16, 16)}),
+                                  ("big.h5", "earliest", ">f4", {})]:
+    with h5py.File(path("masked/" + name), "w", libver=libver) as file:
+        made = file.create_dataset("t", data=masked(dtype), fillvalue=-9999, **more)
+        made.attrs["units"] = "K"
+        made.attrs["missing_value"] = np.array([1e20], dtype[-2:])
+for name, format in [("classic.nc", "NETCDF3_CLASSIC"), ("modern.nc", "NETCDF4")]:
+    with netCDF4.Dataset(path("masked/" + name), "w", format=format) as file:
+        file.createDimension("y", 60)
+        file.createDimension("x", 50)
+        made = file.createVariable("t", "f4", ("y", "x"), fill_value=-9999)
+        made.missing_value = np.float32(1e20)
+        made[:] = masked("f4")
+
 print(len([f for f in os.listdir(folder) if f.endswith(".json")]), "files")

@@ -481,10 +481,108 @@ fn what_cannot_be_rounded_in_a_file_is_refused_with_a_sentence() {
     assert!(back.unwrap_err().contains("i32"));
     let back = through(&path, &[("w", bound), ("[w]", Bound::rel(0.5))]).unwrap();
     only_values_changed(&path, &back, "w", bound);
+    let back = through(&path, &[("n", Bound::Bits), (".*", bound)]).unwrap();
+    only_values_changed(&path, &back, "w", bound);
     // What is not understood has no values.
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "no numbers").unwrap();
     refused(&path, &[(".*", bound)], &["type bytes"]);
+}
+
+/// A classic netCDF file of one variable of f64 with attributes, and of its values.
+fn netcdf(attributes: &[(&str, f64)], values: &[f64]) -> Vec<u8> {
+    let name = |out: &mut Vec<u8>, name: &str| {
+        out.extend((name.len() as u32).to_be_bytes());
+        out.extend(name.bytes());
+        out.resize(out.len().next_multiple_of(4), 0);
+    };
+    let number = |out: &mut Vec<u8>, number: u32| out.extend(number.to_be_bytes());
+    let mut out = b"CDF\x01\0\0\0\0".to_vec();
+    [10, 1].into_iter().for_each(|n| number(&mut out, n));
+    name(&mut out, "x");
+    [values.len() as u32, 0, 0, 11, 1].into_iter().for_each(|n| number(&mut out, n));
+    name(&mut out, "t");
+    [1, 0, if attributes.is_empty() { 0 } else { 12 }, attributes.len() as u32]
+        .into_iter()
+        .for_each(|n| number(&mut out, n));
+    for (own, value) in attributes {
+        name(&mut out, own);
+        [6, 1].into_iter().for_each(|n| number(&mut out, n));
+        out.extend(value.to_be_bytes());
+    }
+    let begin = out.len() as u32 + 12;
+    [6, 8 * values.len() as u32, begin].into_iter().for_each(|n| number(&mut out, n));
+    out.extend(values.iter().flat_map(|value| value.to_be_bytes()));
+    out
+}
+
+/// A value that stands for none is still one that does, and no other became one.
+#[test]
+fn marks_stay_and_nothing_becomes_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ocean.nc");
+    let land = |marks: &[f64]| {
+        let mut values = field(1, 3000);
+        // Close to a mark, and some that rounding would turn into one.
+        values.extend((0..600).map(|i| -9999.0 + f64::from(i - 300) / 3e4));
+        for (at, mark) in marks.iter().cycle().take(900).enumerate() {
+            values[at * 4] = *mark;
+        }
+        values
+    };
+    let usual = 9.969_209_968_386_869e36;
+    for (attributes, marks) in [
+        (vec![("_FillValue", -9999.0)], vec![-9999.0]),
+        (vec![("_FillValue", -999.99), ("missing_value", 1e20)], vec![-999.99, 1e20]),
+        (vec![("units", 1.0)], vec![usual]),
+        (vec![], vec![usual]),
+    ] {
+        let values = land(&marks);
+        std::fs::write(&path, netcdf(&attributes, &values)).unwrap();
+        for bound in [Bound::abs(0.01), Bound::rel(1e-4), Bound::rel(1e-3)] {
+            let back = through(&path, &[("t", bound)]).unwrap();
+            let fields = open(&back, None).unwrap();
+            let new = bytes_of(&fields[0]).unwrap();
+            let plain = rounded(bound, DType::F64, &bytes_as(DType::F64, &values));
+            let mut changed = 0;
+            for ((old, new), plain) in values.iter().zip(new.chunks(8)).zip(plain.chunks(8)) {
+                let [new, plain] =
+                    [new, plain].map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()));
+                let is_mark = |value: f64| marks.contains(&value);
+                assert_eq!(is_mark(*old), is_mark(new), "{old} became {new} within {bound}");
+                assert!(new == plain || new == *old && (is_mark(*old) || is_mark(plain)));
+                changed += u64::from(new != *old);
+            }
+            assert!(changed > 1000);
+            let again = through(&back, &[("t", bound)]).unwrap();
+            assert!(std::fs::read(again).unwrap() == std::fs::read(back).unwrap());
+        }
+    }
+}
+
+/// In a damaged file, values may lie where something else does: they are not touched.
+#[test]
+fn what_lies_over_something_else_is_not_rounded() {
+    let folder = tempfile::tempdir().unwrap();
+    let values = field(1, 1000);
+    let mut bytes = netcdf(&[], &values);
+    let begin = bytes.len() - 8000;
+    bytes[begin - 4..begin].copy_from_slice(&(begin as u32 - 8).to_be_bytes());
+    let path = folder.path().join("shifted.nc");
+    std::fs::write(&path, &bytes).unwrap();
+    let refused = through(&path, &[("t", Bound::abs(0.1))]).unwrap_err();
+    assert!(refused.contains("same place") && refused.contains("t=bits"), "{refused}");
+    assert!(std::fs::read(through(&path, &[]).unwrap()).unwrap() == bytes);
+    // Two tensors over each other.
+    let head = r#"{"a":{"dtype":"F32","shape":[500],"data_offsets":[0,2000]},"b":{"dtype":"F32","shape":[500],"data_offsets":[1000,3000]}}"#;
+    let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(head.as_bytes());
+    bytes.extend(bytes_as(DType::F32, &values[..750]));
+    let path = folder.path().join("over.safetensors");
+    std::fs::write(&path, &bytes).unwrap();
+    let refused = through(&path, &[(".*", Bound::abs(0.1))]).unwrap_err();
+    assert!(refused.contains("same place"), "{refused}");
+    assert!(std::fs::read(through(&path, &[]).unwrap()).unwrap() == bytes);
 }
 
 /// Rounds every array of a file that can be; tells how many were, and how many were refused.
@@ -526,6 +624,30 @@ fn hdf5_is_rounded_where_nothing_depends_on_the_values() {
     }
 }
 
+/// What is damaged in the head of a file is not believed: its bytes are all that is known.
+#[test]
+fn hdf5_whose_sums_do_not_match_is_bytes() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/anatomy");
+    let folder = tempfile::tempdir().unwrap();
+    let sound = std::fs::read(kept.join("hdf5-latest-chunks")).unwrap();
+    let mut damaged = 0;
+    for signature in [&b"\x89HDF"[..], b"OHDR", b"FAHD", b"FADB", b"EAHD", b"BTHD", b"BTLF"] {
+        let Some(at) = sound.windows(4).position(|four| four == signature) else { continue };
+        let mut bytes = sound.clone();
+        // Behind signatures and versions, whose damage is noticed without a sum.
+        bytes[at + 24] ^= 0x40;
+        let path = folder.path().join(format!("{at}.h5"));
+        std::fs::write(&path, &bytes).unwrap();
+        let error = open(&path, None).err().unwrap().to_string();
+        assert!(error.contains("HDF5"), "{error}");
+        let refused = through(&path, &[(".*", Bound::abs(0.1))]).unwrap_err();
+        assert!(refused.contains("type bytes"), "{refused}");
+        assert!(std::fs::read(through(&path, &[]).unwrap()).unwrap() == bytes);
+        damaged += 1;
+    }
+    assert!(damaged >= 3, "{damaged}");
+}
+
 /// The same for the files of real libraries, as in `source.rs`.
 #[test]
 fn files_of_real_libraries() {
@@ -545,6 +667,45 @@ fn files_of_real_libraries() {
         }
     }
     assert!(taken > 20 && refused > 20, "{taken} {refused}");
+}
+
+#[test]
+fn marks_of_real_libraries_stay() {
+    let Ok(folder) = std::env::var("TREERING_FILES") else {
+        eprintln!("no TREERING_FILES: `make files` makes them and runs this");
+        return;
+    };
+    let scratch = tempfile::tempdir().unwrap();
+    let mut files = 0;
+    for entry in std::fs::read_dir(Path::new(&folder).join("masked")).unwrap() {
+        let listed = entry.unwrap().path();
+        let path = scratch.path().join(listed.file_name().unwrap());
+        std::fs::copy(&listed, &path).unwrap();
+        let values = |path: &Path| -> Vec<f64> {
+            let field = open(path, None).unwrap().into_iter().find(|f| f.description.name == "t");
+            let field = field.unwrap();
+            let bytes = bytes_of(&field).unwrap();
+            match field.description.dtype {
+                DType::F32 => bytes
+                    .chunks(4)
+                    .map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap())))
+                    .collect(),
+                _ => bytes.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect(),
+            }
+        };
+        let old = values(&path);
+        let is_mark = |value: f64| value == -9999.0 || value > 9e19;
+        assert!(old.iter().filter(|value| is_mark(**value)).count() > 1000);
+        for bound in [Bound::abs(0.01), Bound::rel(1e-3)] {
+            let new = values(&through(&path, &[("t", bound)]).unwrap());
+            for (old, new) in old.iter().zip(&new) {
+                assert!(old == new || !is_mark(*old) && !is_mark(*new), "{old} {new}: {listed:?}");
+            }
+            assert!(old != new);
+        }
+        files += 1;
+    }
+    assert_eq!(files, 6);
 }
 
 #[test]

@@ -100,7 +100,7 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
         return Err(Error::usage("without a settle time, nothing tells when a set is complete")
             .hint("say with --files how many files a set has"));
     }
-    if inside(&place.store, folder) {
+    if is_inside(&place.store, folder) {
         return Err(Error::usage(format!("the store lies in {}", folder.display()))
             .hint("keep it outside of the folder that is watched"));
     }
@@ -115,7 +115,7 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
 }
 
 /// Whether a store, which may not be there yet, lies in a folder.
-fn inside(store: &Path, folder: &Path) -> bool {
+pub fn is_inside(store: &Path, folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else {
         return false;
     };

@@ -86,9 +86,9 @@ fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Whether a file or folder of this name is unfinished, hidden, or our own.
+/// Whether a file or folder of this name is unfinished or hidden.
 pub fn is_passing(name: &str) -> bool {
-    let endings = [".tmp", ".temp", ".part", ".partial", ".tree", "~"];
+    let endings = [".tmp", ".temp", ".part", ".partial", "~"];
     name.starts_with('.') || endings.iter().any(|ending| name.ends_with(ending))
 }
 

@@ -3,7 +3,7 @@
 //! A watch is placed on a folder before the folder is listed, so what appears in between is told
 //! twice rather than never. Everything is listed again when the kernel's queue ran over, and now and
 //! then besides: on a network's file system, the kernel does not know what other machines write.
-//! Links are not followed, and what is hidden or named as unfinished is passed by.
+//! Links are not followed, and what is hidden, named as unfinished or a tree of ours is passed by.
 
 use super::names::is_passing;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,6 +17,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+use treering::source::is_tree;
 use treering::{Error, ErrorKind, Result};
 
 /// How often everything is listed again.
@@ -165,10 +166,10 @@ impl Notice {
         let Some(name) = name else {
             return Ok(());
         };
-        if is_passing(&name.to_string_lossy()) {
+        let path = folder.join(&name);
+        if is_passing(&name.to_string_lossy()) || is_tree(&self.folder.join(&path)) {
             return Ok(());
         }
-        let path = folder.join(name);
         if what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             self.forget(&path);
             let folder = what.contains(ReadFlags::ISDIR);
@@ -263,7 +264,7 @@ impl Notice {
                 match entry.file_type() {
                     _ if is_passing(&entry.file_name().to_string_lossy()) => {}
                     Ok(kind) if kind.is_dir() => folders.push(path),
-                    Ok(kind) if kind.is_file() => files.push(path),
+                    Ok(kind) if kind.is_file() && !is_tree(&entry.path()) => files.push(path),
                     _ => {}
                 }
             }

@@ -20,6 +20,9 @@
 //!
 //! NaN and infinities stay. Complex numbers are rounded part by part, such that the modulus of the
 //! difference holds the bound.
+//!
+//! **Marks.** Files say that a certain value stands for none at all. Such a value stays, and a value that
+//! rounding would turn into it stays, too, so that rounding again changes nothing here either.
 
 use super::{Bound, DType};
 use crate::error::{Error, Result};
@@ -134,6 +137,26 @@ impl Rounding {
         match self.way {
             Way::Spaced(spacing, _) => Some(spacing),
             _ => None,
+        }
+    }
+
+    /// Rounds whole values in place, but for marks, which stand for something else than a value: they
+    /// stay, and nothing becomes one.
+    pub(crate) fn round_but(&self, bytes: &mut [u8], marks: &[Vec<u8>]) {
+        let Some(size) = marks.first().map(Vec::len).filter(|size| *size > 0) else {
+            return self.round(bytes);
+        };
+        let mut original = [0; 4096];
+        let part = original.len() / size.min(original.len()) * size;
+        for bytes in bytes.chunks_mut(part) {
+            let original = &mut original[..bytes.len()];
+            original.copy_from_slice(bytes);
+            self.round(bytes);
+            for (value, before) in bytes.chunks_mut(size).zip(original.chunks(size)) {
+                if marks.iter().any(|mark| mark == before || mark == value) {
+                    value.copy_from_slice(before);
+                }
+            }
         }
     }
 

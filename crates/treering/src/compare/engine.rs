@@ -54,6 +54,7 @@ pub fn compare(
     for (side, which) in [(a, "first"), (b, "second")] {
         let notes = side.notes().into_iter();
         state.outcome.notes.extend(notes.map(|note| format!("{which} side: {note}")));
+        state.outcome.unreadable += side.unreadable();
     }
     state.finish()
 }
@@ -143,6 +144,7 @@ impl<'s> State<'s> {
             first: None,
             variables: Vec::new(),
             unmatched: Vec::new(),
+            unreadable: 0,
             stopped: false,
             notes: Vec::new(),
             timings: Timings::default(),

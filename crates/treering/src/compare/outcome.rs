@@ -41,6 +41,8 @@ pub struct Outcome {
     pub variables: Vec<VariableOutcome>,
     /// What only one side has, or what does not fit together.
     pub unmatched: Vec<Unmatched>,
+    /// How many checkpoints of the two runs cannot be read: these were not compared.
+    pub unreadable: u64,
     /// Whether it stopped at the first difference: counts are of what was looked at until then.
     pub stopped: bool,
     /// What a person should know, such as trees that could not be used.

@@ -21,6 +21,11 @@ pub trait Side: Sync {
     /// The variables of a step.
     fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>>;
 
+    /// How many of its checkpoints cannot be read.
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
     /// What went wrong on the way without stopping it.
     fn notes(&self) -> Vec<String> {
         Vec::new()

@@ -6,7 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, TreeFile, TreeOrigin};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, Log, VariableBlob, lineage};
-use crate::source::{self, Extent, RawLayout, Rounded, name_of};
+use crate::source::{self, Extent, LeftOut, RawLayout, Rounded, name_of};
 use crate::store::{Blob, Store};
 use std::collections::HashMap;
 use std::fs::File;
@@ -67,9 +67,11 @@ impl FileSide {
             return Ok(side);
         }
         let found = source::files(path)?;
-        for other in &found.others {
+        for (other, left_out) in &found.others {
             let name = name_of(other.strip_prefix(path).unwrap_or(other).as_os_str());
-            side.notes.push(format!("{name} is left out: it is no file"));
+            if !matches!(left_out, LeftOut::Hidden | LeftOut::Tree) {
+                side.notes.push(format!("{name} is left out: it is {}", left_out.why()));
+            }
         }
         let files = found.files;
         let mut stems: HashMap<PathBuf, u32> = HashMap::new();
@@ -280,6 +282,8 @@ pub struct StoredSide {
     run: String,
     /// The newest of each step, ascending.
     manifests: Vec<Manifest>,
+    /// How many others of the run cannot be read.
+    unreadable: u64,
     /// Those of the run that holds trees made afterwards.
     afterwards: Vec<Manifest>,
     notes: Mutex<Vec<String>>,
@@ -313,8 +317,9 @@ impl StoredSide {
         }
         let at = step.map_or(String::new(), |step| format!("@{step}"));
         let name = format!("{}#{run}{at}", store.name());
-        let notes = Mutex::new(notes);
-        Ok(StoredSide { store, name, run: run.to_string(), manifests, afterwards, notes })
+        let unreadable = if step.is_none() { trouble.len() as u64 } else { 0 };
+        let (run, notes) = (run.to_string(), Mutex::new(notes));
+        Ok(StoredSide { store, name, run, manifests, unreadable, afterwards, notes })
     }
 
     /// The run.
@@ -385,6 +390,10 @@ impl Side for StoredSide {
         self.name.clone()
     }
 
+    fn unreadable(&self) -> u64 {
+        self.unreadable
+    }
+
     fn steps(&self) -> Result<Vec<Option<u64>>> {
         Ok(self.manifests.iter().map(|m| Some(m.step)).collect())
     }
@@ -441,7 +450,7 @@ impl<'a> MemorySide<'a> {
         let entry = |variable: &Variable<'a>| {
             let mut values: Arc<dyn Blob + 'a> = Arc::new(Lent(variable.bytes));
             if let Some(rounding) = variable.rounding()? {
-                values = Arc::new(Rounded { inner: values, rounding });
+                values = Arc::new(Rounded { inner: values, rounding, marks: Vec::new() });
             }
             Ok(Entry {
                 rank: 0,

@@ -98,6 +98,11 @@ impl TreeFile {
     /// How many bytes tell how long the head is.
     pub const PREFIX: usize = 18;
 
+    /// Whether a file that begins so may hold trees.
+    pub(crate) fn is_magic(bytes: &[u8]) -> bool {
+        bytes.starts_with(TREES)
+    }
+
     /// The head, with every body's place set; they follow in this order.
     pub fn write(&mut self) -> Result<Vec<u8>> {
         // The places are part of the head: they take as much room as the largest could.

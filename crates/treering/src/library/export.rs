@@ -56,57 +56,62 @@ impl Library {
         ranks: &[u32],
         to: &Path,
     ) -> Result<Vec<Exported>> {
-        let checkpoint = self.checkpoint(run, step)?;
-        let records = records(&checkpoint, ranks)?;
-        if records.is_empty() {
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("{run}@{} holds no files of these ranks", checkpoint.step()),
-            )
-            .hint("only what `treering ingest` took in can be exported"));
-        }
-        for (_, record) in &records {
-            let path = to.join(&record.name);
-            if path.symlink_metadata().is_ok() {
-                return Err(Error::usage(format!("{} is there already", path.display()))
-                    .hint("export to another folder"));
-            }
-        }
-        let files: Vec<Parts> = records
-            .iter()
-            .map(|(rank, record)| Parts::new(&checkpoint, *rank, record))
-            .collect::<Result<_>>()?;
-        let mut exported = Vec::with_capacity(files.len());
-        for files in batches(&files, TOGETHER, |file| file.bytes) {
-            let read = match files {
-                [file] if file.bytes > TOGETHER => None,
-                _ => {
-                    let fields = files.iter().flat_map(|file| &file.fields).copied();
-                    Some(checkpoint.read_together(&fields.collect::<Vec<_>>())?)
-                }
-            };
-            let mut starts = Vec::new();
-            files.iter().fold(0u64, |start, file| {
-                starts.push(start);
-                start.saturating_add(file.bytes)
-            });
-            let read = read.as_deref();
-            let files = files.par_iter().zip(starts);
-            let wrote = files.map(|(file, start)| {
-                write(file, to, &mut |out| match read {
-                    None => file.stream(&checkpoint, out),
-                    Some(all) => file.rebuild(&all[start as usize..][..file.bytes as usize], out),
-                })
-            });
-            exported.extend(wrote.collect::<Result<Vec<_>>>()?);
-        }
-        let folders = exported.iter().filter_map(|file| file.path.parent());
-        for folder in folders.collect::<BTreeSet<_>>() {
-            let synced = OsDisk.sync_folder(folder);
-            synced.map_err(|e| Error::io(format!("cannot write to {}", folder.display()), e))?;
-        }
-        Ok(exported)
+        export(&self.checkpoint(run, step)?, ranks, to)
     }
+}
+
+/// Writes the files of a checkpoint to a folder, as [`Library::export`] does.
+pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<Exported>> {
+    let records = records(checkpoint, ranks)?;
+    if records.is_empty() {
+        let (run, step) = (&checkpoint.manifest().run, checkpoint.step());
+        return Err(Error::new(
+            ErrorKind::NotFound,
+            format!("{run}@{step} holds no files of these ranks"),
+        )
+        .hint("only what `treering ingest` took in can be exported"));
+    }
+    for (_, record) in &records {
+        let path = to.join(&record.name);
+        if path.symlink_metadata().is_ok() {
+            return Err(Error::usage(format!("{} is there already", path.display()))
+                .hint("export to another folder"));
+        }
+    }
+    let files: Vec<Parts> = records
+        .iter()
+        .map(|(rank, record)| Parts::new(checkpoint, *rank, record))
+        .collect::<Result<_>>()?;
+    let mut exported = Vec::with_capacity(files.len());
+    for files in batches(&files, TOGETHER, |file| file.bytes) {
+        let read = match files {
+            [file] if file.bytes > TOGETHER => None,
+            _ => {
+                let fields = files.iter().flat_map(|file| &file.fields).copied();
+                Some(checkpoint.read_together(&fields.collect::<Vec<_>>())?)
+            }
+        };
+        let mut starts = Vec::new();
+        files.iter().fold(0u64, |start, file| {
+            starts.push(start);
+            start.saturating_add(file.bytes)
+        });
+        let read = read.as_deref();
+        let files = files.par_iter().zip(starts);
+        let wrote = files.map(|(file, start)| {
+            write(file, to, &mut |out| match read {
+                None => file.stream(checkpoint, out),
+                Some(all) => file.rebuild(&all[start as usize..][..file.bytes as usize], out),
+            })
+        });
+        exported.extend(wrote.collect::<Result<Vec<_>>>()?);
+    }
+    let folders = exported.iter().filter_map(|file| file.path.parent());
+    for folder in folders.collect::<BTreeSet<_>>() {
+        let synced = OsDisk.sync_folder(folder);
+        synced.map_err(|e| Error::io(format!("cannot write to {}", folder.display()), e))?;
+    }
+    Ok(exported)
 }
 
 /// The ranks and records of the files of some ranks, or of all.

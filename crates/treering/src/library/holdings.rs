@@ -115,7 +115,8 @@ impl HeldSet {
         if anatomy.skeleton.size != record.skeleton.size || anatomy.fields.len() != bounds.len() {
             return Ok(false);
         }
-        anatomy.round(&bounds)?;
+        let names = record.fields.clone();
+        anatomy.round(&names, &bounds)?;
         if anatomy.skeleton.digest != record.skeleton.digest {
             return Ok(false);
         }

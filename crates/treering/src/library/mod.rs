@@ -12,7 +12,7 @@ mod sides;
 mod trees;
 mod verify;
 
-pub use export::Exported;
+pub use export::{Exported, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;
@@ -76,9 +76,16 @@ impl Library {
         Ok((info::checkpoints(&manifests), trouble))
     }
 
-    /// The newest checkpoint of a run, or the newest of a step.
+    /// The newest checkpoint of a run, or the newest of a step. Its notes tell of newer ones that cannot
+    /// be read.
     pub fn checkpoint(&self, run: &str, step: Option<u64>) -> Result<Checkpoint> {
-        Checkpoint::load(self.store.clone(), self.manifest(run, step)?)
+        let (manifest, newer) = self.newest(run, step)?;
+        let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
+        // One that cannot be read may be of any step.
+        for error in newer.iter().filter(|_| step.is_none()) {
+            checkpoint.note(format!("a newer checkpoint than this cannot be read: {error}"));
+        }
+        Ok(checkpoint)
     }
 
     /// The variables of a checkpoint, with what it added to each.
@@ -88,7 +95,7 @@ impl Library {
 
     /// The states of a run from its newest checkpoint back to the first.
     pub fn backwards(&self, run: &str) -> Result<Backwards> {
-        let newest = self.manifest(run, None)?;
+        let (newest, _) = self.newest(run, None)?;
         Backwards::new(self.store.clone(), run, newest.sequence)
     }
 
@@ -142,19 +149,21 @@ impl Library {
         Ok(log)
     }
 
-    fn manifest(&self, run: &str, step: Option<u64>) -> Result<Manifest> {
+    /// The newest checkpoint, or the newest of a step, and what is wrong with newer ones.
+    fn newest(&self, run: &str, step: Option<u64>) -> Result<(Manifest, Vec<Error>)> {
         let log = self.log(run)?;
-        let mut trouble = None;
+        let mut trouble = Vec::new();
         for sequence in log.sequences.iter().rev() {
             match log.manifest(*sequence) {
                 Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step) => {
-                    return Ok(manifest);
+                    return Ok((manifest, trouble));
                 }
                 Ok(_) => {}
-                Err(error) => trouble = Some(error),
+                Err(_) if log.looks_like_opening(*sequence) => {}
+                Err(error) => trouble.push(error),
             }
         }
-        Err(trouble.unwrap_or_else(|| {
+        Err(trouble.pop().unwrap_or_else(|| {
             let what = match step {
                 Some(step) => format!("run {run:?} has no checkpoint of step {step}"),
                 None => format!("run {run:?} has no checkpoint yet"),

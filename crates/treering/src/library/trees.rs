@@ -27,7 +27,7 @@ impl Made {
 
 impl Library {
     /// Makes trees of all checkpoints of a run, or of one step, and keeps them in the same store, in
-    /// a run of their own beside it. How many trees there are then.
+    /// a run of their own beside it. How many trees were made, and what was left out.
     pub fn make_trees(
         &self,
         run: &str,
@@ -35,7 +35,7 @@ impl Library {
         patterns: &[String],
         settings: &TreeSettings,
         progress: Progress,
-    ) -> Result<u64> {
+    ) -> Result<(u64, Vec<String>)> {
         settings.check()?;
         let side = StoredSide::open(self.store.clone(), run, step)?;
         let beside = format!("{run}{TREES_RUN}");
@@ -59,7 +59,7 @@ impl Library {
         keeper.finish()?;
         match count {
             0 => Err(nothing()),
-            count => Ok(count),
+            count => Ok((count, side.notes())),
         }
     }
 
@@ -115,7 +115,7 @@ impl Library {
         progress: Progress,
     ) -> Result<Vec<Made>> {
         let side = StoredSide::open(self.store.clone(), run, Some(step))?;
-        let manifest = self.manifest(run, Some(step))?;
+        let manifest = self.newest(run, Some(step))?.0;
         make(&side.entries(Some(step))?, patterns, settings, progress, |entry| {
             let exact = manifest.variable(entry.rank, &entry.description.name)?.root;
             Ok(Some((entry.rank, exact)))

@@ -59,6 +59,10 @@ impl Checkpoint {
         Ok(Checkpoint { store, manifest, packs, deltas, positions, notes, kept })
     }
 
+    pub(crate) fn note(&self, text: String) {
+        note(&self.notes, text);
+    }
+
     /// Everything the manifest says.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest

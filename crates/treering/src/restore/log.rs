@@ -93,7 +93,8 @@ impl Log {
         (manifests, unknown)
     }
 
-    fn looks_like_opening(&self, sequence: u64) -> bool {
+    /// Whether an entry that cannot be read is surely no manifest.
+    pub(crate) fn looks_like_opening(&self, sequence: u64) -> bool {
         let copies = self.store.copies(&self.names.entry(sequence));
         copies.iter().any(|copy| read_small(copy.as_ref()).is_ok_and(|b| Opening::is_magic(&b)))
     }

@@ -101,7 +101,9 @@ pub(super) struct Limit {
 
 impl Limit {
     pub(super) fn new((pattern, bound): &(Regex, Bound)) -> Result<Limit> {
-        Rounding::new(*bound, DType::F64)?;
+        if *bound != Bound::Bits {
+            Rounding::new(*bound, DType::F64)?;
+        }
         let given = pattern.to_string();
         let name = Regex::new(&format!("^(?:{given})$")).map_err(|e| {
             let why = e.to_string().replace('\n', " ");
@@ -119,6 +121,10 @@ pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String
     let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
         let own = alone && anatomy.format != "bytes" && anatomy.format != "raw";
         let named = |name: &String| match name.is_empty() || anatomy.fields.len() == 1 {
+            // The array in an `.npy` file has no name but the file's, in which the rank stands.
+            _ if own && anatomy.format == "npy" => {
+                file.like.strip_suffix(".npy").unwrap_or(&file.like).to_string()
+            }
             _ if own => name.clone(),
             true => file.like.clone(),
             false => format!("{}/{name}", file.like),
@@ -147,12 +153,12 @@ pub(super) fn round(
     }
     let bound = |name: &String| {
         let first = within.iter().find(|limit| limit.name.is_match(name));
-        first.map(|limit| limit.bound)
+        first.map(|limit| limit.bound).filter(|bound| *bound != Bound::Bits)
     };
     let files = anatomies.par_iter_mut().zip(names);
     files.try_for_each(|(anatomy, names)| {
         let bounds: Vec<Option<Bound>> = names.iter().map(bound).collect();
-        anatomy.round(&bounds)
+        anatomy.round(names, &bounds)
     })
 }
 

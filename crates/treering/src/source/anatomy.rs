@@ -7,7 +7,7 @@
 //! becomes one field of bytes. Literals beyond a few MiB become a field of their own, so that a
 //! skeleton stays small.
 
-use super::found::{Found, Place};
+use super::found::{Contents, Found, Place};
 use super::plan::Plan;
 use super::{Extent, Field, OpenFile, RawLayout, Rounded};
 use crate::array::{Bound, DType, Rounding};
@@ -38,23 +38,24 @@ impl Anatomy {
     }
 
     /// Rounds the values of fields that have a bound: the file that is given back holds the rounded
-    /// ones, and everything else of it is the same.
-    pub(crate) fn round(&mut self, bounds: &[Option<Bound>]) -> Result<()> {
-        for (field, bound) in self.fields.iter_mut().zip(bounds) {
+    /// ones, and everything else of it is the same. Fields are called by these names.
+    pub(crate) fn round(&mut self, names: &[String], bounds: &[Option<Bound>]) -> Result<()> {
+        for ((field, name), bound) in self.fields.iter_mut().zip(names).zip(bounds) {
             let Some(bound) = *bound else { continue };
-            let place = format!("variable {:?} of {}", field.description.name, self.path.display());
+            let place = format!("variable {name:?} of {}", self.path.display());
+            let pattern = regex::escape(name);
+            let hint = format!("to leave it as it is, give '{pattern}=bits' before other bounds");
             if let Some(why) = field.fixed {
-                return Err(Error::usage(format!(
-                    "values cannot be rounded where they are: {why}"
-                ))
-                .at(place)
-                .hint(
-                    "leave this variable out of the bounds, or have its program write it plain",
-                ));
+                let text = format!("values cannot be rounded where they are: {why}");
+                return Err(Error::usage(text).at(place).hint(hint));
             }
-            let rounding =
-                Rounding::new(bound, field.description.dtype).map_err(|e| e.at(place))?;
-            field.bytes = Arc::new(Rounded { inner: field.bytes.clone(), rounding });
+            let dtype = field.description.dtype;
+            let rounding = Rounding::new(bound, dtype).map_err(|_| {
+                let text = format!("values of type {dtype} cannot be rounded within {bound}");
+                Error::usage(text).at(place).hint(hint)
+            })?;
+            let (inner, marks) = (field.bytes.clone(), field.marks.clone());
+            field.bytes = Arc::new(Rounded { inner, rounding, marks });
             field.rounded = Some(rounding);
         }
         if self.fields.iter().any(|field| field.rounded.is_some()) {
@@ -85,7 +86,7 @@ pub fn take_apart(path: &Path, raw: Option<&RawLayout>) -> Result<Anatomy> {
         Ok(None) => match raw {
             Some(raw) => {
                 let found = raw.find(&file.whole, &file.stem).map_err(|e| e.at(path.display()))?;
-                Some(("raw", found))
+                Some(("raw", found.into()))
             }
             None => None,
         },
@@ -108,12 +109,12 @@ fn built_of(
     path: &Path,
     file: &OpenFile,
     stamp: Stamp,
-    found: Option<(&'static str, Vec<Found>)>,
+    found: Option<(&'static str, Contents)>,
 ) -> Result<Anatomy> {
     let digest = digest_of(&file.whole)?;
     let (format, found) = match found {
         Some(found) => found,
-        None => ("bytes", vec![all_bytes(file)?]),
+        None => ("bytes", vec![all_bytes(file)?].into()),
     };
     let mut plan = Plan::new(&file.whole, found)?;
     let mut built = plan.build(digest)?;

@@ -17,6 +17,24 @@ use std::sync::{Arc, OnceLock};
 /// What an array may take that its file hardly has bytes of.
 pub(super) const MOST_UNPAID: u64 = 1 << 24;
 
+/// The attributes by which netCDF and others tell which values stand for something else.
+pub(super) const MARKS: [&str; 2] = ["_FillValue", "missing_value"];
+/// More such values than any variable has.
+pub(super) const MOST_MARKS: usize = 8;
+
+/// What a file holds.
+pub(super) struct Contents {
+    pub(super) found: Vec<Found>,
+    /// Where what was read to find it lies, if arrays might be claimed to lie there, too.
+    pub(super) heads: Vec<(u64, u64)>,
+}
+
+impl From<Vec<Found>> for Contents {
+    fn from(found: Vec<Found>) -> Self {
+        Contents { found, heads: Vec::new() }
+    }
+}
+
 /// An array of a file.
 pub(super) struct Found {
     pub(super) description: Description,
@@ -28,6 +46,10 @@ pub(super) struct Found {
     pub(super) checksum: Option<(Extent, u32)>,
     /// Whether they lie within a record of the file that may have a checksum of its own.
     pub(super) in_record: bool,
+    /// Whether something else of the file lies at the same place.
+    pub(super) shared: bool,
+    /// Values that stand for something else, as in [`Field`].
+    pub(super) marks: Vec<Vec<u8>>,
 }
 
 /// Where the values of an array lie.
@@ -73,7 +95,38 @@ impl Found {
             _ => dtype.size(),
         };
         let swap = if swapped && component > 1 { component as u8 } else { 0 };
-        Ok(Found { description, fortran: false, swap, place, checksum: None, in_record: false })
+        Ok(Found {
+            description,
+            fortran: false,
+            swap,
+            place,
+            checksum: None,
+            in_record: false,
+            shared: false,
+            marks: Vec::new(),
+        })
+    }
+
+    /// Notes a value that stands for something else, as it is in the file.
+    pub(super) fn mark(&mut self, value: &[u8]) {
+        if value.len() as u64 == self.description.dtype.size() {
+            let mut value = value.to_vec();
+            filter::swap(&mut value, self.swap);
+            self.marks.push(value);
+        }
+    }
+
+    /// Where its values lie in the file, as far as that is known.
+    pub(super) fn spans(&self) -> Vec<(u64, u64)> {
+        match &self.place {
+            Place::Plain { at } => vec![(*at, self.bytes())],
+            Place::Runs(runs) => {
+                vec![(runs.at, runs.stride.saturating_mul(runs.count - 1).saturating_add(runs.len))]
+            }
+            Place::Chunks(chunks) => chunks.stored.iter().map(|one| (one.at, one.len)).collect(),
+            Place::Member(member) => vec![(member.start, member.stored())],
+            Place::Filled(_) | Place::Unreadable(_) => Vec::new(),
+        }
     }
 
     /// The size of its values.
@@ -116,7 +169,14 @@ impl Found {
         };
         let description = self.description.clone();
         let fortran = self.fortran && description.shape.0.len() > 1;
-        Ok(Field { description, fortran, bytes, fixed: self.fixed(), rounded: None })
+        let marks = match &self.place {
+            // What was never written has no bits to save.
+            Place::Filled(value) if value.len() as u64 == description.dtype.size() => {
+                vec![value.clone()]
+            }
+            _ => self.marks.clone(),
+        };
+        Ok(Field { description, fortran, bytes, fixed: self.fixed(), marks, rounded: None })
     }
 
     /// Why its values cannot take other bits in the file: something else in it depends on them.
@@ -128,9 +188,9 @@ impl Found {
             Place::Chunks(chunks) if chunks.is_filtered() => {
                 Some("they are compressed or filtered")
             }
-            Place::Filled(_) => Some("they were never written"),
             Place::Unreadable(_) => Some("they cannot be read"),
-            Place::Plain { .. } | Place::Runs(_) | Place::Chunks(_) => None,
+            _ if self.shared => Some("something else of the file lies at the same place"),
+            Place::Filled(_) | Place::Plain { .. } | Place::Runs(_) | Place::Chunks(_) => None,
         }
     }
 }

@@ -35,13 +35,14 @@ pub use raw::RawLayout;
 pub use rebuild::ReadField;
 pub(crate) use rounded::Rounded;
 
-use self::found::Found;
+use self::found::Contents;
 use crate::array::{Description, Rounding};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::TreeFile;
 use crate::store::Blob;
-use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -56,6 +57,8 @@ pub struct Field {
     pub bytes: Arc<dyn Blob>,
     /// Why its values cannot take other bits in the file; nothing if they can.
     pub(crate) fixed: Option<&'static str>,
+    /// Values that stand for something else, such as cells on land: fill values and missing ones.
+    pub(crate) marks: Vec<Vec<u8>>,
     /// How they are rounded, if they are.
     pub(crate) rounded: Option<Rounding>,
 }
@@ -66,7 +69,7 @@ pub struct Field {
 pub fn open(path: &Path, raw: Option<&RawLayout>) -> Result<Vec<Field>> {
     let file = OpenFile::new(path)?;
     let found = match file.find() {
-        Ok(Some((_, found))) => Ok(found),
+        Ok(Some((_, contents))) => Ok(contents.found),
         Ok(None) => match raw {
             Some(raw) => raw.find(&file.whole, &file.stem),
             None => Err(Error::usage("this is no HDF5, netCDF, .npy, .npz or safetensors file")
@@ -98,26 +101,28 @@ impl OpenFile {
     }
 
     /// The format, as the first bytes tell, and the arrays; none if the format is not known.
-    fn find(&self) -> Result<Option<(&'static str, Vec<Found>)>> {
+    fn find(&self) -> Result<Option<(&'static str, Contents)>> {
         let whole = &self.whole;
         let mut start = [0u8; 9];
         whole.read_at(0, &mut start[..whole.size().min(9) as usize])?;
-        let (format, mut found) = match start {
-            _ if start.starts_with(npy::MAGIC) => ("npy", vec![npy::find(whole, 0, &self.stem)?]),
+        let (format, mut contents) = match start {
+            _ if start.starts_with(npy::MAGIC) => {
+                ("npy", vec![npy::find(whole, 0, &self.stem)?].into())
+            }
             _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => {
-                ("npz", npz::find(whole)?)
+                ("npz", npz::find(whole)?.into())
             }
             _ if netcdf::known(&start) => ("netcdf", netcdf::find(whole)?),
             _ => match hdf5::base(whole)? {
                 Some(base) => ("hdf5", hdf5::find(whole, base)?),
                 None => match safetensors::find(whole, &start)? {
-                    Some(found) => ("safetensors", found),
+                    Some(found) => ("safetensors", found.into()),
                     None => return Ok(None),
                 },
             },
         };
-        found::name_apart(&mut found);
-        Ok(Some((format, found)))
+        found::name_apart(&mut contents.found);
+        Ok(Some((format, contents)))
     }
 }
 
@@ -126,36 +131,66 @@ impl OpenFile {
 pub struct Folder {
     /// Files, sorted.
     pub files: Vec<PathBuf>,
-    /// What is neither a file nor a folder: pipes, devices, links that lead nowhere.
-    pub others: Vec<PathBuf>,
+    /// What is left out, sorted.
+    pub others: Vec<(PathBuf, LeftOut)>,
 }
 
-/// The files of a folder and its folders; tree files and hidden ones are left out.
+/// Why something of a folder is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeftOut {
+    /// Its name begins with a dot.
+    Hidden,
+    /// A tree that lies beside a file.
+    Tree,
+    /// A link to a folder, which may lead anywhere, or back.
+    LinkToFolder,
+    /// A pipe, a device, a link that leads nowhere.
+    NoFile,
+}
+
+impl LeftOut {
+    /// The same in words, to stand behind "it is".
+    pub fn why(self) -> &'static str {
+        match self {
+            LeftOut::Hidden => "hidden",
+            LeftOut::Tree => "a tree of values",
+            LeftOut::LinkToFolder => "a link to a folder",
+            LeftOut::NoFile => "no file",
+        }
+    }
+}
+
+/// The files of a folder and its folders.
 pub fn files(folder: &Path) -> Result<Folder> {
     let mut found = Folder::default();
     let mut folders = vec![folder.to_path_buf()];
-    // Links may lead back.
-    let mut seen = HashSet::new();
     while let Some(folder) = folders.pop() {
-        let identity = std::fs::canonicalize(&folder).map_err(|e| unreadable(&folder, e))?;
-        if !seen.insert(identity) {
-            continue;
-        }
         for entry in std::fs::read_dir(&folder).map_err(|e| unreadable(&folder, e))? {
             let entry = entry.map_err(|e| unreadable(&folder, e))?;
             let path = entry.path();
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
-            match hidden || path.extension().is_some_and(|e| e == "tree") {
-                true => {}
-                false if path.is_dir() => folders.push(path),
-                false if path.is_file() => found.files.push(path),
-                false => found.others.push(path),
+            let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
+            match path.is_dir() {
+                _ if hidden => found.others.push((path, LeftOut::Hidden)),
+                true if link => found.others.push((path, LeftOut::LinkToFolder)),
+                true => folders.push(path),
+                false if !path.is_file() => found.others.push((path, LeftOut::NoFile)),
+                false if is_tree(&path) => found.others.push((path, LeftOut::Tree)),
+                false => found.files.push(path),
             }
         }
     }
     found.files.sort();
     found.others.sort();
     Ok(found)
+}
+
+/// Whether a file is a tree that lies beside another one, by its name and its first bytes.
+pub fn is_tree(path: &Path) -> bool {
+    let mut start = [0; 8];
+    path.extension().is_some_and(|extension| extension == "tree")
+        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && TreeFile::is_magic(&start)
 }
 
 /// A file's name as text: what is no text, or would not show, is written as its bytes (`\xff`), so

@@ -4,7 +4,8 @@
 //! record. Lengths and extents are computed from the shapes, never taken from the head's own sums.
 
 use super::Extent;
-use super::found::{Found, Place};
+use super::found::{Contents, Found, Place};
+use super::found::{MARKS, MOST_MARKS};
 use super::spread::Runs;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ pub(super) fn known(start: &[u8]) -> bool {
 }
 
 /// The variables of a file, in its order.
-pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
+pub(super) fn find(whole: &Extent) -> Result<Contents> {
     let mut head = Head { whole, bytes: Vec::new(), at: 4, wide: false };
     let version = head.take_at(3, 1)?[0];
     head.wide = version == 5;
@@ -49,16 +50,44 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
             record |= axis == 0 && extent == 0;
             shape.push(if axis == 0 && extent == 0 { records } else { extent });
         }
-        head.attributes()?;
+        let attributes = head.attributes()?;
         let dtype = number_type(head.number(4)?)?;
         head.count()?;
         let at = head.number(if version == 1 { 4 } else { 8 })?;
-        variables.push((name, dtype, shape, record, at));
+        let marks = marks(dtype, attributes);
+        variables.push(Variable { name, dtype, shape, record, at, marks });
     }
-    place(whole, variables)
+    let heads = vec![(0, head.at)];
+    Ok(Contents { found: place(whole, variables)?, heads })
 }
 
-type Variable = (String, DType, Vec<u64>, bool, u64);
+struct Variable {
+    name: String,
+    dtype: DType,
+    shape: Vec<u64>,
+    /// Whether it lies along the record axis.
+    record: bool,
+    at: u64,
+    marks: Vec<Vec<u8>>,
+}
+
+/// An attribute that tells which values stand for something else: its type and bytes.
+type Attribute = (DType, Vec<u8>);
+
+/// The values that stand for something else: as attributes tell, and what the library fills with.
+fn marks(dtype: DType, attributes: Vec<Attribute>) -> Vec<Vec<u8>> {
+    const FILL: f64 = 9.969_209_968_386_869e36;
+    let told = attributes.into_iter().filter(|(own, _)| *own == dtype);
+    let told = told.flat_map(|(_, bytes)| {
+        bytes.chunks_exact(dtype.size() as usize).map(<[u8]>::to_vec).collect::<Vec<_>>()
+    });
+    let usual = match dtype {
+        DType::F32 => Some((FILL as f32).to_be_bytes().to_vec()),
+        DType::F64 => Some(FILL.to_be_bytes().to_vec()),
+        _ => None,
+    };
+    told.chain(usual).take(MOST_MARKS).collect()
+}
 
 fn place(whole: &Extent, variables: Vec<Variable>) -> Result<Vec<Found>> {
     let large = || Error::damaged("a variable of this netCDF file is larger than any file");
@@ -66,15 +95,15 @@ fn place(whole: &Extent, variables: Vec<Variable>) -> Result<Vec<Found>> {
         shape.iter().try_fold(dtype.size(), |n, e| n.checked_mul(*e)).ok_or_else(large)
     };
     let mut stride = 0u64;
-    let interleaved = variables.iter().filter(|variable| variable.3).count();
-    for (_, dtype, shape, _, _) in variables.iter().filter(|variable| variable.3) {
+    let interleaved = variables.iter().filter(|variable| variable.record).count();
+    for Variable { dtype, shape, .. } in variables.iter().filter(|variable| variable.record) {
         let len = slab(*dtype, &shape[1..])?;
         let padded = len.checked_next_multiple_of(4).ok_or_else(large)?;
         stride =
             stride.checked_add(if interleaved == 1 { len } else { padded }).ok_or_else(large)?;
     }
     let mut all = Vec::new();
-    for (name, dtype, shape, record, at) in variables {
+    for Variable { name, dtype, shape, record, at, marks } in variables {
         let len = match record {
             true => slab(dtype, &shape[1..])?,
             false => slab(dtype, &shape)?,
@@ -89,7 +118,9 @@ fn place(whole: &Extent, variables: Vec<Variable>) -> Result<Vec<Found>> {
             let last = stride.checked_mul(count - 1).and_then(|n| n.checked_add(at));
             whole.part(last.ok_or_else(large)?, len)?;
         }
-        all.push(Found::new(&name, dtype, shape, true, place)?);
+        let mut found = Found::new(&name, dtype, shape, true, place)?;
+        marks.iter().for_each(|mark| found.mark(mark));
+        all.push(found);
     }
     Ok(all)
 }
@@ -167,13 +198,18 @@ impl Head<'_> {
         Ok(String::from_utf8_lossy(self.padded(len)?).into_owned())
     }
 
-    fn attributes(&mut self) -> Result<()> {
+    /// Passes attributes by, and gives those that tell which values stand for something else.
+    fn attributes(&mut self) -> Result<Vec<Attribute>> {
+        let mut told = Vec::new();
         for _ in 0..self.list(12)? {
-            self.name()?;
-            let size = number_type(self.number(4)?)?.size();
-            let len = self.count()?.saturating_mul(size);
-            self.padded(len)?;
+            let name = self.name()?;
+            let dtype = number_type(self.number(4)?)?;
+            let len = self.count()?.saturating_mul(dtype.size());
+            let bytes = self.padded(len)?;
+            if MARKS.contains(&name.as_str()) {
+                told.push((dtype, bytes.to_vec()));
+            }
         }
-        Ok(())
+        Ok(told)
     }
 }

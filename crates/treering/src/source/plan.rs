@@ -3,7 +3,7 @@
 //! What lies between the pieces is literal. Arrays that lie interleaved are one piece; an array that
 //! overlaps another, or whose values are not in the file, is no field.
 
-use super::found::{Found, Place};
+use super::found::{Contents, Found, Place};
 use super::proof::{Built, Proof};
 use super::rebuild::Stream;
 use super::spread::{Runs, Spread};
@@ -34,6 +34,12 @@ struct Laid {
     around: Vec<u8>,
 }
 
+impl Laid {
+    fn end(&self) -> u64 {
+        self.at + self.piece.bytes().unwrap_or(0)
+    }
+}
+
 /// What was found, laid over the file.
 pub(super) struct Plan<'a> {
     whole: &'a Extent,
@@ -46,7 +52,8 @@ pub(super) struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    pub(super) fn new(whole: &'a Extent, found: Vec<Found>) -> Result<Self> {
+    pub(super) fn new(whole: &'a Extent, contents: Contents) -> Result<Self> {
+        let Contents { found, mut heads } = contents;
         let mut plan =
             Plan { whole, found, recipes: Vec::new(), laid: Vec::new(), fields: Vec::new() };
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
@@ -69,7 +76,28 @@ impl<'a> Plan<'a> {
         }
         plan.laid.retain(|laid| laid.piece.bytes() != Some(0));
         plan.laid.sort_by_key(|laid| laid.at);
+        let fields: HashSet<usize> = plan.fields.iter().copied().collect();
+        let others = (0..plan.found.len()).filter(|number| !fields.contains(number));
+        heads.extend(others.flat_map(|number| plan.found[number].spans()));
+        plan.note_shared(&heads);
         Ok(plan)
+    }
+
+    /// Notes which arrays lie where something else of the file does, too: only a damaged file has such.
+    fn note_shared(&mut self, others: &[(u64, u64)]) {
+        let mut shared = HashSet::new();
+        for (start, len) in others {
+            let end = start.saturating_add(*len);
+            let first = self.laid.partition_point(|laid| laid.end() <= *start);
+            let over = self.laid[first..].iter().take_while(|laid| laid.at < end);
+            shared.extend(over.map(|laid| laid.array));
+        }
+        // Those that lie interleaved are one piece.
+        let runs = |found: &Found| matches!(found.place, Place::Runs(_));
+        let any = shared.iter().any(|number| runs(&self.found[*number]));
+        for (number, found) in self.found.iter_mut().enumerate() {
+            found.shared = shared.contains(&number) || any && runs(found);
+        }
     }
 
     /// The pieces of an array; none if it cannot be a field.
@@ -219,7 +247,14 @@ impl<'a> Plan<'a> {
             let description =
                 Description { name, dtype: DType::Bytes, shape: Shape(vec![len]), part: None };
             let bytes = Arc::new(Spread::new(self.whole, runs));
-            fields.push(Field { description, fortran: false, bytes, fixed: None, rounded: None });
+            fields.push(Field {
+                description,
+                fortran: false,
+                bytes,
+                fixed: None,
+                marks: Vec::new(),
+                rounded: None,
+            });
         }
         let skeleton = Skeleton {
             size: self.whole.size(),

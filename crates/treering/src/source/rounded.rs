@@ -9,6 +9,8 @@ use std::sync::Arc;
 pub(crate) struct Rounded<'a> {
     pub(crate) inner: Arc<dyn Blob + 'a>,
     pub(crate) rounding: Rounding,
+    /// Values that stand for something else, all of the size of an element.
+    pub(crate) marks: Vec<Vec<u8>>,
 }
 
 impl Blob for Rounded<'_> {
@@ -23,7 +25,7 @@ impl Blob for Rounded<'_> {
     /// Whoever reads, reads whole numbers.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, buffer)?;
-        self.rounding.round(buffer);
+        self.rounding.round_but(buffer, &self.marks);
         Ok(())
     }
 

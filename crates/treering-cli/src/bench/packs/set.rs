@@ -30,7 +30,7 @@ pub fn ranks(folder: &Path, pattern: Option<&str>) -> Result<Vec<Files>> {
             .hint("give a folder of the checkpoint files of one step"));
     }
     let mut ranks: BTreeMap<u32, Files> = BTreeMap::new();
-    for file in rank_files(&[folder.to_path_buf()], pattern)? {
+    for file in rank_files(&[folder.to_path_buf()], pattern)?.files {
         ranks.entry(file.rank).or_default().push(file);
     }
     match ranks.is_empty() {

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::source::Extent;
 use crate::store::Blob;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 /// No piece of metadata is longer.
 const MOST_AT_ONCE: u64 = 1 << 26;
@@ -18,6 +18,8 @@ pub(super) struct Meta<'a> {
     pub(super) lengths: usize,
     /// How much may still be read: structures that point to each other would be read for ever.
     fuel: Cell<u64>,
+    /// Where all that was read lies in the file.
+    heads: RefCell<Vec<(u64, u64)>>,
 }
 
 impl<'a> Meta<'a> {
@@ -27,7 +29,14 @@ impl<'a> Meta<'a> {
             return Err(Error::damaged("addresses of this HDF5 file have an impossible width"));
         }
         let fuel = Cell::new(whole.size().saturating_mul(4).saturating_add(1 << 20));
-        Ok(Meta { whole, base, offsets: offsets.into(), lengths: lengths.into(), fuel })
+        Ok(Meta {
+            whole,
+            base,
+            offsets: offsets.into(),
+            lengths: lengths.into(),
+            fuel,
+            heads: RefCell::default(),
+        })
     }
 
     /// Bytes at an address.
@@ -40,6 +49,20 @@ impl<'a> Meta<'a> {
         let part = self.whole.part(at, len)?;
         let mut bytes = vec![0; len as usize];
         part.read_at(0, &mut bytes)?;
+        self.heads.borrow_mut().push((at, len));
+        Ok(bytes)
+    }
+
+    /// Where all that was read lies in the file: places and lengths.
+    pub(super) fn heads(&self) -> Vec<(u64, u64)> {
+        self.heads.take()
+    }
+
+    /// Bytes at an address with the checksum behind them, which is held against them.
+    pub(super) fn checked(&self, at: u64, len: u64) -> Result<Vec<u8>> {
+        let mut bytes = self.read(at, len.saturating_add(4))?;
+        check(&bytes)?;
+        bytes.truncate(len as usize);
         Ok(bytes)
     }
 
@@ -60,9 +83,74 @@ impl<'a> Meta<'a> {
         }
     }
 
+    /// The same with a checksum behind.
+    pub(super) fn sealed(&self, at: u64, len: u64, signature: &[u8; 4]) -> Result<Vec<u8>> {
+        let mut bytes = self.signed(at, len.saturating_add(4), signature)?;
+        check(&bytes)?;
+        bytes.truncate(len as usize);
+        Ok(bytes)
+    }
+
     pub(super) fn cursor<'b>(&self, bytes: &'b [u8]) -> Cursor<'b> {
         Cursor { rest: bytes, offsets: self.offsets, lengths: self.lengths }
     }
+}
+
+/// Holds the last four bytes against the others, whose checksum they are.
+pub(super) fn check(bytes: &[u8]) -> Result<()> {
+    let wrong = || Error::damaged("a checksum of this HDF5 file does not match");
+    let (bytes, sum) = bytes.split_last_chunk().ok_or_else(wrong)?;
+    // No fuzzer finds sums.
+    match cfg!(fuzzing) || lookup3(bytes) == u32::from_le_bytes(*sum) {
+        true => Ok(()),
+        false => Err(wrong()),
+    }
+}
+
+/// Jenkins' hash of 2006, by which HDF5 sums up its metadata.
+fn lookup3(bytes: &[u8]) -> u32 {
+    let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
+    let [mut a, mut b, mut c] = [start; 3];
+    let mut blocks = bytes.chunks(12).peekable();
+    while let Some(block) = blocks.next() {
+        let mut whole = [0; 12];
+        whole[..block.len()].copy_from_slice(block);
+        let word = |at: usize| {
+            u32::from_le_bytes([whole[at], whole[at + 1], whole[at + 2], whole[at + 3]])
+        };
+        a = a.wrapping_add(word(0));
+        b = b.wrapping_add(word(4));
+        c = c.wrapping_add(word(8));
+        let step = |to: &mut u32, from: u32, by: u32| {
+            *to = to.wrapping_sub(from) ^ from.rotate_left(by);
+        };
+        if blocks.peek().is_some() {
+            step(&mut a, c, 4);
+            c = c.wrapping_add(b);
+            step(&mut b, a, 6);
+            a = a.wrapping_add(c);
+            step(&mut c, b, 8);
+            b = b.wrapping_add(a);
+            step(&mut a, c, 16);
+            c = c.wrapping_add(b);
+            step(&mut b, a, 19);
+            a = a.wrapping_add(c);
+            step(&mut c, b, 4);
+            b = b.wrapping_add(a);
+        } else {
+            let last = |to: &mut u32, from: u32, by: u32| {
+                *to = (*to ^ from).wrapping_sub(from.rotate_left(by));
+            };
+            last(&mut c, b, 14);
+            last(&mut a, c, 11);
+            last(&mut b, a, 25);
+            last(&mut c, b, 16);
+            last(&mut a, c, 4);
+            last(&mut b, a, 14);
+            last(&mut c, b, 24);
+        }
+    }
+    c
 }
 
 /// Bytes that are read from the front.
@@ -132,5 +220,25 @@ impl<'b> Cursor<'b> {
         let len = len.ok_or_else(|| Error::damaged("a name of this HDF5 file has no end"))?;
         let name = self.take((len + 1).next_multiple_of(multiple))?;
         Ok(&name[..len])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_those_of_their_author() {
+        assert_eq!(lookup3(b""), 0xdead_beef);
+        assert_eq!(lookup3(b"Four score and seven years ago"), 0x1777_0551);
+        let mut bytes = b"twelve bytes".to_vec();
+        bytes.extend(lookup3(b"twelve bytes").to_le_bytes());
+        check(&bytes).unwrap();
+        for at in 0..bytes.len() {
+            let mut wrong = bytes.clone();
+            wrong[at] ^= 1;
+            assert!(check(&wrong).is_err());
+        }
+        assert!(check(&[1, 2, 3]).is_err());
     }
 }

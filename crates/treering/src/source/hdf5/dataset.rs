@@ -9,7 +9,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Filter, MAX_CHUNK, Recipe};
 use crate::source::chunks::{Cache, Chunks};
 use crate::source::filter::{Coding, MOST_INFLATED, swap};
-use crate::source::found::{Found, MOST_UNPAID, Place};
+use crate::source::found::{Found, MARKS, MOST_MARKS, MOST_UNPAID, Place};
 use crate::source::scaled::Scaled;
 use std::sync::Arc;
 
@@ -51,6 +51,14 @@ pub(super) fn find(
         Some((bytes, old)) => fill_value(meta, bytes, old)?,
         None => Vec::new(),
     };
+    found.mark(&fill);
+    for message in messages.iter().filter(|message| message.kind == 0xc) {
+        // An attribute that is not understood tells nothing.
+        for value in marks(meta, message, (dtype, swapped)).unwrap_or_default() {
+            found.mark(&value);
+        }
+    }
+    found.marks.truncate(MOST_MARKS);
     if fill.len() as u64 != element.size {
         fill = vec![0; usize::try_from(element.size.min(1 << 20)).unwrap_or(0)];
     }
@@ -124,6 +132,39 @@ fn fill_value(meta: &Meta, bytes: &[u8], old: bool) -> Result<Vec<u8>> {
     let len = rest.u32()?;
     // A size of −1 says that there is none.
     if len == u32::MAX { Ok(Vec::new()) } else { Ok(rest.take(len as usize)?.to_vec()) }
+}
+
+/// The values of an attribute that tells which of them stand for something else, if they are of this
+/// type; in the same order of bytes.
+fn marks(meta: &Meta, message: &Message, array: (DType, bool)) -> Result<Vec<Vec<u8>>> {
+    let mut rest = meta.cursor(&message.bytes);
+    let (version, flags) = (rest.u8()?, rest.u8()?);
+    let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
+    rest.skip(if version == 3 { 1 } else { 0 })?;
+    let mut part = |len: usize| match version {
+        1 => Ok(&rest.take(len.next_multiple_of(8))?[..len]),
+        _ => rest.take(len),
+    };
+    let [name, element, space] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
+    let name = name.strip_suffix(b"\0").unwrap_or(name);
+    let shared = message.flags & 2 != 0 || version > 1 && flags & 3 != 0;
+    if shared || !MARKS.iter().any(|mark| mark.as_bytes() == name) {
+        return Ok(Vec::new());
+    }
+    let element = datatype::parse(&mut meta.cursor(element), 0)?;
+    let Kind::Numbers(dtype, swapped, axes) = element.kind else { return Ok(Vec::new()) };
+    let count = extent(meta, space)?.shape.into_iter().fold(1, u64::saturating_mul);
+    if dtype != array.0 || !axes.is_empty() || count > MOST_MARKS as u64 {
+        return Ok(Vec::new());
+    }
+    let size = dtype.size() as usize;
+    let mut values: Vec<Vec<u8>> =
+        rest.take(count as usize * size)?.chunks(size).map(<[u8]>::to_vec).collect();
+    if swapped != array.1 {
+        let number = if matches!(dtype, DType::C64 | DType::C128) { size / 2 } else { size };
+        values.iter_mut().for_each(|value| swap(value, number as u8));
+    }
+    Ok(values)
 }
 
 /// A filter: its number and the parameters.

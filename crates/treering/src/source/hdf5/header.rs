@@ -1,6 +1,6 @@
 //! Object headers, versions 1 and 2, as lists of messages.
 
-use super::bytes::Meta;
+use super::bytes::{self, Meta};
 use crate::error::{Error, Result};
 use std::collections::HashSet;
 
@@ -52,6 +52,7 @@ fn second(meta: &Meta, at: u64) -> Result<Vec<Message>> {
     let before = 6 + times + attributes + width as u64;
     let head = meta.read(at, before)?;
     let len = meta.cursor(&head[head.len() - width..]).uint(width)?;
+    meta.checked(at, before.saturating_add(len))?;
     let ordered = if flags & 4 != 0 { 2 } else { 0 };
     let first = at + before;
     collect(meta, (first, len), &mut |block, at, out| {
@@ -60,6 +61,7 @@ fn second(meta: &Meta, at: u64) -> Result<Vec<Message>> {
             if rest.take(4)? != b"OCHK" {
                 return Err(Error::damaged("OCHK is missing in this HDF5 file"));
             }
+            bytes::check(block)?;
             let inside = rest.rest.len().saturating_sub(4);
             rest.rest = &rest.rest[..inside];
         }

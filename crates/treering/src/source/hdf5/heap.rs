@@ -31,7 +31,7 @@ fn wrong() -> Error {
 impl<'a> Heap<'a> {
     pub(super) fn new(meta: &'a Meta<'a>, at: u64) -> Result<Self> {
         let (o, l) = (meta.offsets as u64, meta.lengths as u64);
-        let head = meta.signed(at, 22 + 12 * l + 3 * o, b"FRHP")?;
+        let head = meta.sealed(at, 22 + 12 * l + 3 * o, b"FRHP")?;
         let mut rest = meta.cursor(&head[5..]);
         rest.skip(2)?;
         let (filters, _) = (rest.u16()?, rest.u8()?);
@@ -119,7 +119,7 @@ impl<'a> Heap<'a> {
             let head = 5 + self.meta.offsets + self.offset_bytes;
             let children = rows * self.width;
             let len = head as u64 + children * self.meta.offsets as u64;
-            let bytes = self.meta.signed(table, len, b"FHIB")?;
+            let bytes = self.meta.sealed(table, len, b"FHIB")?;
             let mut rest: Cursor = self.meta.cursor(&bytes[head..]);
             free.insert((0..children).map(|_| rest.address()).collect::<Result<_>>()?);
         }

@@ -193,7 +193,7 @@ impl Entries<'_> {
                 let len = inside.saturating_mul(self.width as u64);
                 let before = which.saturating_mul(page * self.width as u64 + 4);
                 let at = at.saturating_add(before);
-                let bytes = self.meta.read(at, len)?;
+                let bytes = self.meta.checked(at, len)?;
                 let number = number.saturating_add(first);
                 self.read(&mut self.meta.cursor(&bytes), number, inside, add)?;
             }
@@ -203,7 +203,7 @@ impl Entries<'_> {
 }
 
 fn fixed(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
-    let head = meta.signed(at, (8 + meta.lengths + meta.offsets) as u64, b"FAHD")?;
+    let head = meta.sealed(at, (8 + meta.lengths + meta.offsets) as u64, b"FAHD")?;
     let mut rest = meta.cursor(&head[5..]);
     let (client, width, bits) = (rest.u8()?, rest.u8()?, rest.u8()?);
     let (count, block) = (rest.length()?, rest.address()?);
@@ -214,16 +214,16 @@ fn fixed(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
     }
     let (page, head) = (1u64 << bits, 6 + meta.offsets as u64);
     if count <= page {
-        let bytes = meta.signed(block, head + count * u64::from(width), b"FADB")?;
+        let bytes = meta.sealed(block, head + count * u64::from(width), b"FADB")?;
         return entries.read(&mut meta.cursor(&bytes[head as usize..]), 0, count, add);
     }
     let set = count.div_ceil(page).div_ceil(8);
-    let bytes = meta.signed(block, head + set, b"FADB")?;
+    let bytes = meta.sealed(block, head + set, b"FADB")?;
     entries.pages(block + head + set + 4, 0, count, page, &bytes[head as usize..], add)
 }
 
 fn extensible(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
-    let head = meta.signed(at, (12 + 6 * meta.lengths + meta.offsets) as u64, b"EAHD")?;
+    let head = meta.sealed(at, (12 + 6 * meta.lengths + meta.offsets) as u64, b"EAHD")?;
     let mut rest = meta.cursor(&head[5..]);
     let (client, width, bits) = (rest.u8()?, rest.u8()?, rest.u8()?);
     let (direct, least) = (u64::from(rest.u8()?), u64::from(rest.u8()?));
@@ -241,7 +241,7 @@ fn extensible(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
     let inside = (2 * u64::from(pointers.ilog2())).min(supers);
     let (o, offset_bytes) = (meta.offsets as u64, u64::from(bits).div_ceil(8));
     let addresses = 2 * (pointers - 1) + (supers - inside);
-    let bytes = meta.signed(block, 6 + o + direct * wide + addresses * o, b"EAIB")?;
+    let bytes = meta.sealed(block, 6 + o + direct * wide + addresses * o, b"EAIB")?;
     let mut rest = meta.cursor(&bytes[6 + meta.offsets..]);
     entries.read(&mut rest, 0, direct, add)?;
     let mut number = direct;
@@ -259,7 +259,7 @@ fn extensible(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
         } else if let Some(at) = rest.address()? {
             let head = 6 + o + offset_bytes;
             let size = count.checked_mul(set + o).ok_or_else(wrong)?;
-            let bytes = meta.signed(at, head + size, b"EASB")?;
+            let bytes = meta.sealed(at, head + size, b"EASB")?;
             let mut rest = meta.cursor(&bytes[head as usize..]);
             sets = rest.take((count * set) as usize)?.to_vec();
             for _ in 0..count {
@@ -274,7 +274,7 @@ fn extensible(meta: &Meta, array: &Array, at: u64, add: Add) -> Result<()> {
                 let set = sets.get(which * set as usize..).ok_or_else(wrong)?;
                 entries.pages(block + head + 4, number, len, page, set, add)?;
             } else {
-                let bytes = meta.signed(block, head + len * wide, b"EADB")?;
+                let bytes = meta.sealed(block, head + len * wide, b"EADB")?;
                 entries.read(&mut meta.cursor(&bytes[head as usize..]), number, len, add)?;
             }
         }

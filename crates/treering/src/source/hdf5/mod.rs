@@ -1,8 +1,9 @@
 //! HDF5, and so netCDF-4: the datasets of a file and where their values lie.
 //!
 //! Only what leads to the datasets is read: superblock, groups, object headers, chunk indices, in all
-//! the versions that libraries have written. Attributes, references, variable-length values and links
-//! to other files are left where they are. Nothing outside of the file is looked at. What is read
+//! the versions that libraries have written, with their checksums; of attributes, those that tell which
+//! values stand for something else. References, variable-length values and links to other files are
+//! left where they are. Nothing outside of the file is looked at. What is read
 //! is bounded by the size of the file, however its structures point to each other.
 
 mod bytes;
@@ -17,7 +18,7 @@ mod tree;
 use self::bytes::Meta;
 use super::Extent;
 use super::chunks::Cache;
-use super::found::Found;
+use super::found::Contents;
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
@@ -43,7 +44,7 @@ pub(super) fn base(whole: &Extent) -> Result<Option<u64>> {
 }
 
 /// The datasets of a file, by their paths; one that has several is found once.
-pub(super) fn find(whole: &Extent, base: u64) -> Result<Vec<Found>> {
+pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
     let (meta, root) = superblock(whole, base)?;
     let cache = Arc::<Cache>::default();
     let mut all = Vec::new();
@@ -67,7 +68,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Vec<Found>> {
         }
         objects.extend(below.into_iter().rev());
     }
-    Ok(all)
+    Ok(Contents { found: all, heads: meta.heads() })
 }
 
 fn superblock(whole: &Extent, base: u64) -> Result<(Meta<'_>, u64)> {
@@ -81,7 +82,10 @@ fn superblock(whole: &Extent, base: u64) -> Result<(Meta<'_>, u64)> {
         _ => return Err(Error::damaged(format!("version {version} of HDF5 is not known"))),
     };
     let meta = Meta::new(whole, base, offsets, lengths)?;
-    let addresses = meta.read(before, 6 * meta.offsets as u64)?;
+    let addresses = match version {
+        0 | 1 => meta.read(before, 6 * meta.offsets as u64)?,
+        _ => meta.checked(0, before + 4 * meta.offsets as u64)?.split_off(before as usize),
+    };
     let mut rest = meta.cursor(&addresses);
     // Beginning, free space, end, driver, name of the root; or beginning, extension, end.
     rest.skip(meta.offsets * if version < 2 { 5 } else { 3 })?;

@@ -45,7 +45,7 @@ pub(super) fn second(
     at: u64,
     visit: &mut dyn FnMut(u8, &[u8]) -> Result<()>,
 ) -> Result<()> {
-    let head = meta.signed(at, (16 + meta.offsets + 2 + meta.lengths) as u64, b"BTHD")?;
+    let head = meta.sealed(at, (16 + meta.offsets + 2 + meta.lengths) as u64, b"BTHD")?;
     let mut rest = meta.cursor(&head[5..]);
     let kind = rest.u8()?;
     let (node, record, depth) = (u64::from(rest.u32()?), u64::from(rest.u16()?), rest.u16()?);
@@ -64,7 +64,7 @@ pub(super) fn second(
             return Err(wrong());
         }
         let (records, below) = match depth {
-            0 => (meta.signed(at, 6 + count * record, b"BTLF")?, Vec::new()),
+            0 => (meta.sealed(at, 6 + count * record, b"BTLF")?, Vec::new()),
             _ => inner(meta, at, count, record, &widths[..depth as usize])?,
         };
         for record in records[6..].chunks_exact(record as usize).take(count as usize) {
@@ -80,7 +80,7 @@ type Node = (Vec<u8>, Vec<(u64, u64)>);
 fn inner(meta: &Meta, at: u64, count: u64, record: u64, widths: &[(usize, usize)]) -> Result<Node> {
     let (own, all) = widths[widths.len() - 1];
     let pointers = (count + 1) * (meta.offsets + own + all) as u64;
-    let bytes = meta.signed(at, 6 + count * record + pointers, b"BTIN")?;
+    let bytes = meta.sealed(at, 6 + count * record + pointers, b"BTIN")?;
     let mut rest = meta.cursor(&bytes[6 + (count * record) as usize..]);
     let mut below = Vec::new();
     for _ in 0..=count {
