@@ -205,7 +205,7 @@ pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
             output::line(format!("not referred to by any checkpoint: {key}"));
         }
         output::line(format!(
-            "{} of {} are sound; {} in {} were read and checked",
+            "sound: {} of {}; {} in {} read and checked",
             report.sound,
             output::count(report.checkpoints, "checkpoint"),
             output::bytes(report.bytes),
@@ -265,6 +265,13 @@ fn print_plan(plan: &PrunePlan, dry_run: bool) {
     }
     let packs = output::count(plan.packs.len() as u64, "pack");
     output::line(format!("{freed} {} in {packs}", output::bytes(plan.bytes)));
+    if plan.held > 0 {
+        output::line(format!(
+            "{} of {} of these steps: steps that are kept build on them",
+            output::bytes(plan.held_bytes),
+            output::count(plan.held, "pack") + " stay",
+        ));
+    }
     plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
 }
 

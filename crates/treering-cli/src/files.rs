@@ -1,6 +1,7 @@
 //! The commands that take in files that a program wrote itself, and give them back.
 
 use crate::compare::RawOptions;
+use crate::watch::is_inside;
 use crate::{output, watch};
 use regex::Regex;
 use std::collections::BTreeSet;
@@ -32,7 +33,8 @@ pub struct IngestArguments {
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
     /// Store variables whose whole name matches rounded within a bound, absolute as in 'temp.*=1e-6' or
-    /// relative as in 'velocity_.=rel:1e-4'; may be given several times, the first that matches counts.
+    /// relative as in 'velocity_.=rel:1e-4'; may be given several times, the first that matches counts,
+    /// and 'n.*=bits' leaves variables as they are. What files mark as filled or missing stays.
     /// Files given back then hold values within the bound, not the original bytes. Only floating-point
     /// and complex variables that lie uncompressed in their files can have one.
     #[arg(long, value_name = "REGEX=BOUND")]
@@ -151,13 +153,11 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         return watch::run(arguments, json);
     }
     let (place, run, step) = names_a_step(&arguments.place)?;
-    for folder in arguments.files.iter().filter(|path| path.is_dir()) {
-        if watch::is_inside(&place.store, folder) {
-            return Err(Error::usage(format!("the store lies in {}", folder.display()))
-                .hint("keep it outside of the folder that is taken in"));
-        }
-    }
     let Chosen { files, left_out } = rank_files(&arguments.files, arguments.rank.as_deref())?;
+    if let Some(own) = files.iter().find(|file| is_inside(&file.path, &place.store)) {
+        return Err(Error::usage(format!("{} belongs to the store", own.path.display()))
+            .hint("keep the store outside of the folder that is taken in"));
+    }
     let bar = output::progress("taking in");
     let told = |done, total| {
         bar.set_length(total);

@@ -44,6 +44,9 @@ fn what_is_left_out_of_a_folder_is_told() {
         std::os::unix::fs::symlink("step100", at(&format!("in/{link}"))).unwrap();
     }
     std::os::unix::fs::symlink("..", at("in/up")).unwrap();
+    std::fs::create_dir(at("elsewhere")).unwrap();
+    std::fs::write(at("elsewhere/rank_7.dat"), "d").unwrap();
+    std::os::unix::fs::symlink(at("elsewhere"), at("in/node7")).unwrap();
     std::os::unix::fs::symlink("nowhere", at("in/broken")).unwrap();
     let place = at("store#sim@1");
     let done = treering(&["ingest", &place, &at("in"), "--json"]);
@@ -55,14 +58,22 @@ fn what_is_left_out_of_a_folder_is_told() {
     let told = String::from_utf8_lossy(&done.stdout).into_owned();
     assert!(told.contains("current is a link to a folder") && told.contains("2 more"), "{told}");
     assert!(treering(&["export", &place, "--to", &at("out")]).status.success());
-    for name in ["step100/rank_0.dat", "step100/rank_1.dat", "merger_0.tree", "values_0.raw"] {
+    for name in [
+        "step100/rank_0.dat",
+        "step100/rank_1.dat",
+        "merger_0.tree",
+        "values_0.raw",
+        "node7/rank_7.dat",
+    ] {
         let [a, b] =
             [at("in"), at("out")].map(|dir| std::fs::read(format!("{dir}/{name}")).unwrap());
         assert!(a == b, "{name}");
     }
-    assert_eq!(std::fs::read_dir(at("out")).unwrap().count(), 3);
-    let told = sentence(&["ingest", &at("in/store#sim@1"), &at("in")]);
-    assert!(told.contains("the store lies in"), "{told}");
+    assert_eq!(std::fs::read_dir(at("out")).unwrap().count(), 4);
+    let inside = at("in/store#sim@1");
+    assert!(treering(&["ingest", &inside, &at("elsewhere")]).status.success());
+    let told = sentence(&["ingest", &inside, &at("in")]);
+    assert!(told.contains("belongs to the store"), "{told}");
 }
 
 #[test]

@@ -114,13 +114,13 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
     }
 }
 
-/// Whether a store, which may not be there yet, lies in a folder.
-pub fn is_inside(store: &Path, folder: &Path) -> bool {
+/// Whether a file or a store, which may not be there yet, lies in a folder.
+pub fn is_inside(path: &Path, folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else {
         return false;
     };
-    let store = std::path::absolute(store).unwrap_or_else(|_| store.to_path_buf());
-    let real = store.ancestors().find_map(|above| above.canonicalize().ok());
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let real = path.ancestors().find_map(|above| above.canonicalize().ok());
     real.is_some_and(|real| real.starts_with(&folder))
 }
 

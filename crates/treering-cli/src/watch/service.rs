@@ -128,6 +128,13 @@ impl Service {
             self.hear(noticed, Duration::ZERO)?;
         }
         self.remove_leftovers();
+        for (step, files, expected) in self.sets.unfinished() {
+            let files = crate::output::count(files as u64, "file");
+            note(match expected {
+                Some(expected) => format!("step {step} is not taken in: {files} of {expected}"),
+                None => format!("step {step} is not taken in: {files}, not at rest yet"),
+            });
+        }
         failed.map_or(Ok(()), Err)
     }
 

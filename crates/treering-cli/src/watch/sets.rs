@@ -201,6 +201,15 @@ impl Sets {
         self.steps.values().flat_map(of).collect()
     }
 
+    /// Steps with files that are in no set yet, how many there are, and how many a set has, if that is
+    /// known.
+    pub fn unfinished(&self) -> Vec<(u64, usize, Option<usize>)> {
+        let expected = self.rule.files.or(self.usual);
+        let waits = |own: &Step| !own.refused && !own.waiting.is_empty();
+        let steps = self.steps.iter().filter(|(_, own)| waits(own));
+        steps.map(|(step, own)| (*step, own.count(), expected)).collect()
+    }
+
     /// The complete set of the lowest step that has one.
     pub fn complete(&self, now: Moment) -> Option<Set> {
         self.steps.keys().find_map(|step| self.complete_at(*step, now))

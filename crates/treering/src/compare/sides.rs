@@ -69,7 +69,7 @@ impl FileSide {
         let found = source::files(path)?;
         for (other, left_out) in &found.others {
             let name = name_of(other.strip_prefix(path).unwrap_or(other).as_os_str());
-            if !matches!(left_out, LeftOut::Hidden | LeftOut::Tree) {
+            if *left_out == LeftOut::NoFile {
                 side.notes.push(format!("{name} is left out: it is {}", left_out.why()));
             }
         }

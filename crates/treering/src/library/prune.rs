@@ -45,6 +45,10 @@ pub struct PrunePlan {
     pub packs: Vec<String>,
     /// How many bytes that frees.
     pub bytes: u64,
+    /// How many packs that steps which go have made stay, because others build on them.
+    pub held: u64,
+    /// The bytes of these.
+    pub held_bytes: u64,
     /// What is worth knowing.
     pub notes: Vec<String>,
 }
@@ -156,12 +160,17 @@ impl Library {
         // Packs newer than any that a manifest names may belong to a save that is under way.
         let own = manifests.iter().flat_map(packs_of).filter(|(of, _)| *of == run);
         let newest_named = own.map(|(_, pack)| pack).max();
+        let goes = manifests.iter().filter(|m| !kept.contains(&m.sequence));
+        let made: HashSet<PackName> = goes.flat_map(made_by).collect();
         for item in self.store.list(&names.packs())? {
             let Some(pack) = Names::parse_pack(&item.name) else {
                 continue;
             };
             let may_be_under_way = !closed && Some(pack) > newest_named;
             if needed.contains(&(run.clone(), pack)) || may_be_under_way {
+                let held = u64::from(made.contains(&pack));
+                plan.held += held;
+                plan.held_bytes += held * item.size;
                 continue;
             }
             plan.bytes += item.size;
@@ -169,6 +178,15 @@ impl Library {
         }
         Ok(())
     }
+}
+
+/// The packs that a checkpoint has added to its run.
+fn made_by(manifest: &Manifest) -> impl Iterator<Item = PackName> {
+    let groups = manifest.groups.iter().enumerate();
+    groups.filter_map(|(number, group)| {
+        let newest = group.names(number as u32).last();
+        newest.filter(|(run, _)| *run == manifest.run).map(|(_, name)| name)
+    })
 }
 
 /// The newest checkpoint that can be restored, and what is wrong with newer ones.

@@ -122,6 +122,9 @@ impl Ingest {
         if settings.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));
         }
+        if settings.block == Some(0) {
+            return Err(Error::usage("a block needs one byte at least"));
+        }
         let within = settings.within.iter().map(Limit::new).collect::<Result<_>>()?;
         let opened = open::open(&options)?;
         let log = Log::read(opened.store.clone(), &options.run)?;

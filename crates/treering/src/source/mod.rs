@@ -40,6 +40,7 @@ use crate::array::{Description, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TreeFile;
 use crate::store::Blob;
+use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
@@ -142,7 +143,7 @@ pub enum LeftOut {
     Hidden,
     /// A tree that lies beside a file.
     Tree,
-    /// A link to a folder, which may lead anywhere, or back.
+    /// A link to a folder whose files are found elsewhere, or to one above.
     LinkToFolder,
     /// A pipe, a device, a link that leads nowhere.
     NoFile,
@@ -160,19 +161,29 @@ impl LeftOut {
     }
 }
 
-/// The files of a folder and its folders.
+/// The files of a folder and its folders. Links to other folders are followed when all else is found, so
+/// that what is there under its own name is found under that; those to folders above are not.
 pub fn files(folder: &Path) -> Result<Folder> {
+    let real = |folder: &Path| std::fs::canonicalize(folder).map_err(|e| unreadable(folder, e));
+    let root = real(folder)?;
     let mut found = Folder::default();
-    let mut folders = vec![folder.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).map_err(|e| unreadable(&folder, e))? {
-            let entry = entry.map_err(|e| unreadable(&folder, e))?;
+    let (mut folders, mut links) = (vec![folder.to_path_buf()], BTreeSet::new());
+    let mut seen = HashSet::new();
+    while let Some(next) = folders.pop().or_else(|| links.pop_first()) {
+        let identity = real(&next)?;
+        let above = root.starts_with(&identity) && next != folder;
+        if above || !seen.insert(identity) {
+            found.others.push((next, LeftOut::LinkToFolder));
+            continue;
+        }
+        for entry in std::fs::read_dir(&next).map_err(|e| unreadable(&next, e))? {
+            let entry = entry.map_err(|e| unreadable(&next, e))?;
             let path = entry.path();
             let hidden = entry.file_name().to_string_lossy().starts_with('.');
             let link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
             match path.is_dir() {
                 _ if hidden => found.others.push((path, LeftOut::Hidden)),
-                true if link => found.others.push((path, LeftOut::LinkToFolder)),
+                true if link => _ = links.insert(path),
                 true => folders.push(path),
                 false if !path.is_file() => found.others.push((path, LeftOut::NoFile)),
                 false if is_tree(&path) => found.others.push((path, LeftOut::Tree)),

@@ -218,7 +218,8 @@ impl Store for DirectoryStore {
         let taken = self.ready(parent(&path)).and_then(|()| self.disk.lock(&path, &text));
         taken.map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => {
-                Error::new(ErrorKind::Busy, format!("it is in use by {}", holder(&error)))
+                let what = if key.contains('/') { "the run" } else { "the store" };
+                Error::new(ErrorKind::Busy, format!("{what} is in use by {}", holder(&error)))
                     .at(path.display())
                     .hint("wait for that process to end, or end it")
             }
