@@ -140,6 +140,10 @@ fn folders_of_files_are_taken_in_and_given_back() {
             assert!(a == b, "{name}");
         }
     }
+    let pruned = treering(&["prune", &at("store#sim"), "--keep-last", "1", "--dry-run", "--json"]);
+    let plan: Value = serde_json::from_slice(&pruned.stdout).unwrap();
+    // The second step is of the same epoch, and builds on what the first one stored.
+    assert_eq!((&plan["plan"]["held"], &plan["plan"]["bytes"]), (&1.into(), &0.into()));
     let compared = treering(&["compare", &step(1), &step(2), "--abs", "0.1", "--json"]);
     let found: Value = serde_json::from_slice(&compared.stdout).unwrap();
     assert_eq!(found["differences"], 60_300);

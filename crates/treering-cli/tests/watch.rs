@@ -302,6 +302,7 @@ fn once_takes_what_is_there_and_ends() {
         let mut service = place.watch(arguments);
         assert!(service.child.wait().unwrap().success(), "{}", service.notes());
         wait("all lines", || Arc::strong_count(&service.lines) == 1);
+        wait("its note", || service.notes().contains("step 3 is not taken in: 1 file of 2"));
         service.steps()
     };
     let sets = [place.write(1, 0), place.write(2, 0)];
