@@ -230,7 +230,8 @@ impl<'a> Variable<'a> {
 
     /// Stores values that differ from these by an absolute or a relative bound at most, and take
     /// fewer bytes; without it, what is stored is what was handed over, bit for bit. The array itself
-    /// is not touched. Only f32, f64 and complex variables can have a bound.
+    /// is not touched. Only f32, f64 and complex variables can have a bound. A number that stands for
+    /// something else, such as −9999 for land, is rounded as any other: give such a variable none.
     ///
     /// ```
     /// use treering::{Bound, Variable};

@@ -145,6 +145,9 @@ pub(super) fn round(
         if !names.iter().flatten().any(|own| name.is_match(own)) {
             let there: BTreeSet<&str> = names.iter().flatten().map(String::as_str).collect();
             let more = if there.len() > MOST_NAMES { ", …" } else { "" };
+            let known = anatomies.iter().all(|anatomy| anatomy.format != "bytes");
+            let more = more.to_string()
+                + if known { "" } else { "; what is not understood of a file has the file's name" };
             let there: Vec<&str> = there.into_iter().take(MOST_NAMES).collect();
             return Err(Error::usage(format!("the name of no variable is {given:?}")).hint(
                 format!("bounds are for whole names; there are {}{more}", there.join(", ")),

@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
+/// How many names a message has.
+const MOST_NAMES: usize = 20;
+
 /// A file taken apart.
 pub struct Anatomy {
     /// `hdf5`, `netcdf`, `npy`, `npz`, `safetensors`, `raw`, or `bytes` if it is nothing of these.
@@ -40,23 +43,31 @@ impl Anatomy {
     /// Rounds the values of fields that have a bound: the file that is given back holds the rounded
     /// ones, and everything else of it is the same. Fields are called by these names.
     pub(crate) fn round(&mut self, names: &[String], bounds: &[Option<Bound>]) -> Result<()> {
+        let mut refused: Vec<(&String, String)> = Vec::new();
         for ((field, name), bound) in self.fields.iter_mut().zip(names).zip(bounds) {
             let Some(bound) = *bound else { continue };
-            let place = format!("variable {name:?} of {}", self.path.display());
-            let pattern = regex::escape(name);
-            let hint = format!("to leave it as it is, give '{pattern}=bits' before other bounds");
-            if let Some(why) = field.fixed {
-                let text = format!("values cannot be rounded where they are: {why}");
-                return Err(Error::usage(text).at(place).hint(hint));
-            }
             let dtype = field.description.dtype;
-            let rounding = Rounding::new(bound, dtype).map_err(|_| {
-                let text = format!("values of type {dtype} cannot be rounded within {bound}");
-                Error::usage(text).at(place).hint(hint)
-            })?;
-            let (inner, marks) = (field.bytes.clone(), field.marks.clone());
-            field.bytes = Arc::new(Rounded { inner, rounding, marks });
-            field.rounded = Some(rounding);
+            match (field.fixed, Rounding::new(bound, dtype)) {
+                (None, Ok(rounding)) => {
+                    let (inner, marks) = (field.bytes.clone(), field.marks.clone());
+                    field.bytes = Arc::new(Rounded { inner, rounding, marks });
+                    field.rounded = Some(rounding);
+                }
+                (Some(why), Ok(_)) => {
+                    refused.push((name, format!("values cannot be rounded where they are: {why}")));
+                }
+                (_, Err(_)) => refused.push((
+                    name,
+                    format!("values of type {dtype} cannot be rounded within {bound}"),
+                )),
+            }
+        }
+        if let [(name, why), ..] = &refused[..] {
+            let all: Vec<String> = refused.iter().map(|(name, _)| regex::escape(name)).collect();
+            let exact = all[..all.len().min(MOST_NAMES)].join("|");
+            return Err(Error::usage(why)
+                .at(format!("variable {name:?} of {}", self.path.display()))
+                .hint(format!("to leave variables as they are, give '{exact}=bits' first")));
         }
         if self.fields.iter().any(|field| field.rounded.is_some()) {
             self.skeleton.digest = self.digest_rendered()?;
