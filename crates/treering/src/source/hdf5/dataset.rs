@@ -51,7 +51,10 @@ pub(super) fn find(
         Some((bytes, old)) => fill_value(meta, bytes, old)?,
         None => Vec::new(),
     };
-    found.mark(&fill);
+    // Zeros are what memory is filled with, and mean themselves unless an attribute says otherwise.
+    if fill.iter().any(|byte| *byte != 0) {
+        found.mark(&fill);
+    }
     for message in messages.iter().filter(|message| message.kind == 0xc) {
         // An attribute that is not understood tells nothing.
         for value in marks(meta, message, (dtype, swapped)).unwrap_or_default() {
