@@ -357,6 +357,9 @@ for name, format in [("classic.nc", "NETCDF3_CLASSIC"), ("modern.nc", "NETCDF4")
         file.createDimension("y", 60)
         file.createDimension("x", 50)
         made = file.createVariable("t", "f4", ("y", "x"), fill_value=-9999)
+        # More attributes than an object's header has room for.
+        for number in range(12):
+            made.setncattr(f"note {number}", "a few words")
         made.missing_value = np.float32(1e20)
         made[:] = masked("f4")
 

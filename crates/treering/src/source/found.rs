@@ -50,6 +50,8 @@ pub(super) struct Found {
     pub(super) shared: bool,
     /// Values that stand for something else, as in [`Field`].
     pub(super) marks: Vec<Vec<u8>>,
+    /// Whether it cannot be told which values do.
+    pub(super) unmarked: bool,
 }
 
 /// Where the values of an array lie.
@@ -104,6 +106,7 @@ impl Found {
             in_record: false,
             shared: false,
             marks: Vec::new(),
+            unmarked: false,
         })
     }
 
@@ -189,6 +192,7 @@ impl Found {
                 Some("they are compressed or filtered")
             }
             Place::Unreadable(_) => Some("they cannot be read"),
+            _ if self.unmarked => Some("their attributes cannot be read"),
             _ if self.shared => Some("something else of the file lies at the same place"),
             Place::Filled(_) | Place::Plain { .. } | Place::Runs(_) | Place::Chunks(_) => None,
         }

@@ -3,7 +3,9 @@
 use super::bytes::Meta;
 use super::datatype::{self, Kind, Type};
 use super::header::{self, Message};
+use super::heap::Heap;
 use super::index::{self, Array, Index};
+use super::tree;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Filter, MAX_CHUNK, Recipe};
@@ -55,9 +57,11 @@ pub(super) fn find(
     if fill.iter().any(|byte| *byte != 0) {
         found.mark(&fill);
     }
-    for message in messages.iter().filter(|message| message.kind == 0xc) {
+    let attributes = attributes(meta, messages);
+    found.unmarked = attributes.is_err();
+    for attribute in attributes.unwrap_or_default() {
         // An attribute that is not understood tells nothing.
-        for value in marks(meta, message, (dtype, swapped)).unwrap_or_default() {
+        for value in marks(meta, &attribute, (dtype, swapped)).unwrap_or_default() {
             found.mark(&value);
         }
     }
@@ -137,10 +141,39 @@ fn fill_value(meta: &Meta, bytes: &[u8], old: bool) -> Result<Vec<u8>> {
     if len == u32::MAX { Ok(Vec::new()) } else { Ok(rest.take(len as usize)?.to_vec()) }
 }
 
+/// The attributes of an object whose types do not stand elsewhere. Many of them are kept in a heap.
+fn attributes(meta: &Meta, messages: &[Message]) -> Result<Vec<Vec<u8>>> {
+    let mut all = Vec::new();
+    for message in messages.iter().filter(|message| message.flags & 2 == 0) {
+        let mut rest = meta.cursor(&message.bytes);
+        match message.kind {
+            0xc => all.push(message.bytes.clone()),
+            0x15 => {
+                let flags = rest.take(2)?[1];
+                rest.skip(if flags & 1 != 0 { 2 } else { 0 })?;
+                let (Some(heap), Some(index)) = (rest.address()?, rest.address()?) else {
+                    continue;
+                };
+                let heap = Heap::new(meta, heap)?;
+                tree::second(meta, index, &mut |_, record| {
+                    let mut rest = meta.cursor(record);
+                    let (id, flags) = (rest.take(8)?, rest.u8()?);
+                    if flags & 2 == 0 {
+                        all.push(heap.object(id)?);
+                    }
+                    Ok(())
+                })?;
+            }
+            _ => {}
+        }
+    }
+    Ok(all)
+}
+
 /// The values of an attribute that tells which of them stand for something else, if they are of this
 /// type; in the same order of bytes.
-fn marks(meta: &Meta, message: &Message, array: (DType, bool)) -> Result<Vec<Vec<u8>>> {
-    let mut rest = meta.cursor(&message.bytes);
+fn marks(meta: &Meta, attribute: &[u8], array: (DType, bool)) -> Result<Vec<Vec<u8>>> {
+    let mut rest = meta.cursor(attribute);
     let (version, flags) = (rest.u8()?, rest.u8()?);
     let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
     rest.skip(if version == 3 { 1 } else { 0 })?;
@@ -150,7 +183,7 @@ fn marks(meta: &Meta, message: &Message, array: (DType, bool)) -> Result<Vec<Vec
     };
     let [name, element, space] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
     let name = name.strip_suffix(b"\0").unwrap_or(name);
-    let shared = message.flags & 2 != 0 || version > 1 && flags & 3 != 0;
+    let shared = version > 1 && flags & 3 != 0;
     if shared || !MARKS.iter().any(|mark| mark.as_bytes() == name) {
         return Ok(Vec::new());
     }
