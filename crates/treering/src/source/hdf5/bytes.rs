@@ -107,47 +107,28 @@ pub(super) fn check(bytes: &[u8]) -> Result<()> {
     }
 }
 
-/// Jenkins' hash of 2006, by which HDF5 sums up its metadata.
+/// Jenkins' hash of 2006 (lookup3), by which HDF5 sums up its metadata. Its three words take turns.
 fn lookup3(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let [mut a, mut b, mut c] = [start; 3];
     let mut blocks = bytes.chunks(12).peekable();
     while let Some(block) = blocks.next() {
-        let mut whole = [0; 12];
-        whole[..block.len()].copy_from_slice(block);
-        let word = |at: usize| {
-            u32::from_le_bytes([whole[at], whole[at + 1], whole[at + 2], whole[at + 3]])
-        };
-        a = a.wrapping_add(word(0));
-        b = b.wrapping_add(word(4));
-        c = c.wrapping_add(word(8));
-        let step = |to: &mut u32, from: u32, by: u32| {
-            *to = to.wrapping_sub(from) ^ from.rotate_left(by);
-        };
+        let mut words = [[0; 4]; 3];
+        words.as_flattened_mut()[..block.len()].copy_from_slice(block);
+        let [x, y, z] = words.map(u32::from_le_bytes);
+        (a, b, c) = (a.wrapping_add(x), b.wrapping_add(y), c.wrapping_add(z));
         if blocks.peek().is_some() {
-            step(&mut a, c, 4);
-            c = c.wrapping_add(b);
-            step(&mut b, a, 6);
-            a = a.wrapping_add(c);
-            step(&mut c, b, 8);
-            b = b.wrapping_add(a);
-            step(&mut a, c, 16);
-            c = c.wrapping_add(b);
-            step(&mut b, a, 19);
-            a = a.wrapping_add(c);
-            step(&mut c, b, 4);
-            b = b.wrapping_add(a);
+            for by in [4, 6, 8, 16, 19, 4] {
+                a = a.wrapping_sub(c) ^ c.rotate_left(by);
+                c = c.wrapping_add(b);
+                (a, b, c) = (b, c, a);
+            }
         } else {
-            let last = |to: &mut u32, from: u32, by: u32| {
-                *to = (*to ^ from).wrapping_sub(from.rotate_left(by));
-            };
-            last(&mut c, b, 14);
-            last(&mut a, c, 11);
-            last(&mut b, a, 25);
-            last(&mut c, b, 16);
-            last(&mut a, c, 4);
-            last(&mut b, a, 14);
-            last(&mut c, b, 24);
+            for by in [14, 11, 25, 16, 4, 14, 24] {
+                c = (c ^ b).wrapping_sub(b.rotate_left(by));
+                (a, b, c) = (b, c, a);
+            }
+            return b;
         }
     }
     c
