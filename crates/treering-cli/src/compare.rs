@@ -203,23 +203,24 @@ pub fn write_report(path: &Path, outcome: &Outcome) -> Result<()> {
 /// 0 for equal, 1 for different; what could not be decided is trouble.
 fn answer(outcome: &Outcome) -> ExitCode {
     match outcome.verdict {
-        Answer::Equal if outcome.unreadable > 0 => {
-            eprintln!(
-                "treering: {} cannot be read, so not everything was compared; `treering verify` \
-                 says more",
-                output::count(outcome.unreadable, "checkpoint")
-            );
-            ExitCode::from(2)
-        }
         Answer::Equal => ExitCode::SUCCESS,
         Answer::Different => ExitCode::from(1),
         Answer::Undecided => {
             let chunks = outcome.variables.iter().map(|v| v.undecided).sum();
-            eprintln!(
-                "treering: {} could not be decided without values; compare with data on both sides, \
-                 or with trees of a smaller bound",
-                output::count(chunks, "chunk")
-            );
+            if chunks > 0 {
+                eprintln!(
+                    "treering: {} could not be decided without values; compare with data on both \
+                     sides, or with trees of a smaller bound",
+                    output::count(chunks, "chunk")
+                );
+            }
+            if outcome.unreadable > 0 {
+                eprintln!(
+                    "treering: {} cannot be read, so not everything was compared; `treering \
+                     verify` says more",
+                    output::count(outcome.unreadable, "checkpoint")
+                );
+            }
             ExitCode::from(2)
         }
     }

@@ -113,6 +113,10 @@ fn a_newest_checkpoint_that_is_damaged_is_told() {
     // What could be compared is equal, but that is not everything.
     let told = sentence(&["compare", &place, &at("same#sim")]);
     assert!(told.contains("not everything was compared"), "{told}");
+    let compared = treering(&["compare", &place, &at("same#sim"), "--json"]);
+    let found: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert_eq!((&found["verdict"], &found["unreadable"]), (&"undecided".into(), &1.into()));
+    assert_eq!(found["equal"], false);
     assert!(treering(&["compare", &at("whole#sim"), &at("same#sim")]).status.success());
 }
 

@@ -435,7 +435,7 @@ impl<'s> State<'s> {
         let undecided = outcome.variables.iter().any(|v| v.undecided > 0);
         outcome.verdict = match () {
             _ if outcome.differences > 0 || unlike => Answer::Different,
-            _ if undecided => Answer::Undecided,
+            _ if undecided || outcome.unreadable > 0 => Answer::Undecided,
             _ => Answer::Equal,
         };
         outcome.equal = outcome.verdict == Answer::Equal;

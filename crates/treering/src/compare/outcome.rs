@@ -14,7 +14,8 @@ pub enum Answer {
     Equal,
     /// Something does, or variables, types or shapes do not agree.
     Different,
-    /// Nothing surely differs, but without values some chunks could not be decided.
+    /// Nothing surely differs, but without values some chunks could not be decided, or some checkpoints
+    /// could not be read.
     Undecided,
 }
 

@@ -56,7 +56,10 @@ pub fn sentence(outcome: &Outcome) -> String {
         Answer::Different => "different: the two sides do not have the same variables".to_string(),
         Answer::Undecided => {
             let chunks: u64 = outcome.variables.iter().map(|v| v.undecided).sum();
-            format!("undecided: {chunks} chunks need their values to tell")
+            match (chunks, outcome.unreadable) {
+                (0, count) => format!("undecided: checkpoints that cannot be read: {count}"),
+                (chunks, _) => format!("undecided: {chunks} chunks need their values to tell"),
+            }
         }
         Answer::Equal => {
             format!("equal: all {values} values of {variables} variables are within their bounds")
