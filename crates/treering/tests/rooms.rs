@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-const ORDER: [&str; 15] = [
-    "error", "memory", "array", "merkle", "lineage", "codec", "format", "pack", "store", "source",
-    "restore", "compare", "report", "run", "library",
+const ORDER: [&str; 18] = [
+    "error", "memory", "array", "merkle", "lineage", "codec", "format", "pack", "io", "store",
+    "source", "log", "restore", "compare", "report", "run", "ingest", "library",
 ];
 
 fn files(folder: &Path) -> Vec<PathBuf> {

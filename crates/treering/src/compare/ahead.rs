@@ -5,8 +5,8 @@
 //! nothing but its reading; what could not be read so is read in the ordinary way.
 
 use super::pair::Trees;
-use super::reads::{ALIGN, Engine, Read, Reading, engine, is_warm};
 use super::side::Meter;
+use crate::io::{ALIGN, Engine, Read, Reading, engine, is_warm};
 use memmap2::MmapMut;
 use std::os::fd::AsRawFd;
 

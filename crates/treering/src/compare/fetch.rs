@@ -6,9 +6,9 @@
 //! does not hold is read past it, many reads under way at once: with io_uring, or with a pool of
 //! threads where there is none. The number of buffers is fixed, so memory is bounded.
 
-use super::mapped::Mapped;
-use super::reads::{ALIGN, Engine, Read, Reading, cached, engine, is_warm, past_the_cache};
 use crate::error::{Error, Result};
+use crate::io::Mapped;
+use crate::io::{ALIGN, Engine, Read, Reading, cached, engine, is_warm, past_the_cache};
 use crate::store::Blob;
 use memmap2::MmapMut;
 use std::fs::File;

@@ -1,8 +1,8 @@
 //! Every differing index with both values, written as it is found.
 
 use super::judge::Value;
-use super::whole::Whole;
 use crate::error::{Error, Result};
+use crate::io::AtomicFile;
 use serde::Serialize;
 use std::path::Path;
 
@@ -24,7 +24,7 @@ pub(super) struct Line<'a> {
 
 /// A file of differences: records of an `.npy` array if it is named so, else JSON lines.
 pub struct List {
-    out: Whole,
+    out: AtomicFile,
     records: bool,
     count: u64,
 }
@@ -36,7 +36,7 @@ impl List {
     /// Begins a file, which appears when it is complete and replaces what was there.
     pub fn create(path: &Path) -> Result<List> {
         let records = path.extension().is_some_and(|e| e == "npy");
-        let mut list = List { out: Whole::create(path)?, records, count: 0 };
+        let mut list = List { out: AtomicFile::create(path)?, records, count: 0 };
         if records {
             list.out.write(&head(0))?;
         }

@@ -2,11 +2,11 @@
 
 use super::fetch::Input;
 use super::judge::Judge;
-use super::reads::past_the_cache;
 use super::side::{Entry, Meter, TreeView};
 use super::tally::Comparer;
 use super::walk::{self, Node};
 use crate::error::{Error, ErrorKind, Result};
+use crate::io::past_the_cache;
 use crate::merkle::bounded::{Bound, Sketch};
 use std::collections::BTreeSet;
 use std::fs::File;

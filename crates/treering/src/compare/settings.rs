@@ -1,8 +1,8 @@
 //! What can be chosen about a comparison.
 
-use super::reads::Reading;
 use crate::array::Description;
 use crate::error::{Error, Result};
+use crate::io::Reading;
 use crate::merkle::bounded::Bound;
 
 /// How two sides are compared.

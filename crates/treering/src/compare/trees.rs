@@ -4,9 +4,9 @@
 use super::engine::Progress;
 use super::side::{Entry, Side, read_trees};
 use super::sides::{Held, identity, sidecar};
-use super::whole::Whole;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::io::AtomicFile;
 use crate::merkle::bounded::{Bound, Builder, Image, Recipe};
 use crate::source::{self, RawLayout};
 use crate::store::Blob;
@@ -127,7 +127,7 @@ fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Resu
     let (entries, images): (Vec<TreeEntry>, Vec<Image>) = made.into_iter().unzip();
     let mut file = TreeFile { origin, entries };
     let head = file.write()?;
-    let mut out = Whole::create(path)?;
+    let mut out = AtomicFile::create(path)?;
     out.write(&head)?;
     let mut at = head.len() as u64;
     for (entry, image) in file.entries.iter().zip(&images) {

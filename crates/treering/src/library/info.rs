@@ -5,8 +5,9 @@ use crate::array::{DType, Part, Shape};
 use crate::compare::TREE_PREFIX;
 use crate::error::Result;
 use crate::format::{Footer, Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::log::lineage;
 use crate::merkle::bounded::Bound;
-use crate::restore::{Checkpoint, lineage};
+use crate::restore::Checkpoint;
 use serde::Serialize;
 use std::ops::Range;
 

@@ -22,7 +22,8 @@ pub use verify::{Finding, VerifyReport};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Origin, check_run_name};
-use crate::restore::{Backwards, Checkpoint, Log, runs};
+use crate::log::{Log, runs};
+use crate::restore::{Backwards, Checkpoint};
 use crate::store::{DirectoryStore, Store, lock_patiently};
 use std::path::Path;
 use std::sync::Arc;

@@ -9,7 +9,7 @@
 use super::{LOCK, Library, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, PackName};
-use crate::restore::{Log, packs_of, settle_logs};
+use crate::log::{Log, packs_of, settle_logs};
 use crate::store::lock_patiently;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

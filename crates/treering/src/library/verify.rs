@@ -8,8 +8,9 @@
 use super::{Library, Progress};
 use crate::error::Result;
 use crate::format::{Manifest, Names, PackName};
+use crate::log::{Log, packs_of, runs};
 use crate::memory::zeroed;
-use crate::restore::{Checkpoint, Log, check_frames, packs_of, read_footer, runs};
+use crate::restore::{Checkpoint, check_frames, read_footer};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,9 +12,11 @@
 
 mod cut;
 mod keeper;
+mod learnt;
 mod packer;
 
 pub(crate) use keeper::Keeper;
+pub(crate) use learnt::{Learnt, is_over as remembers_no_longer};
 pub(crate) use packer::{Packer, Plan, firsts};
 
 use crate::codec::Nature;

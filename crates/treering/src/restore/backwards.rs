@@ -6,8 +6,8 @@
 //! by its roots before it is handed out.
 
 use super::checkpoint::Checkpoint;
-use super::log::Log;
 use crate::error::{Error, Result};
+use crate::log::Log;
 use crate::store::Store;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -10,7 +10,6 @@
 mod backwards;
 mod checkpoint;
 mod fetch;
-mod log;
 mod plan;
 mod previous;
 
@@ -18,5 +17,4 @@ pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{Restored, VariableBlob};
 pub(crate) use fetch::{Pack, check_frames, read_footer};
-pub(crate) use log::{Log, lineage, named_packs, packs_of, runs, settle_logs};
 pub(crate) use previous::Previous;

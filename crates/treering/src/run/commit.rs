@@ -4,25 +4,25 @@ use super::open::Opened;
 use super::options::Options;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names, Origin};
-use crate::restore::Log;
+use crate::log::Log;
 use crate::store::Store;
 use std::sync::Arc;
 
 /// Writes the log of a run that this process has taken.
-pub(super) struct LogWriter {
+pub(crate) struct LogWriter {
     /// All tiers, for reading.
-    pub(super) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// The tier that saves go to first.
-    pub(super) first: Arc<dyn Store>,
-    pub(super) run: String,
+    pub(crate) first: Arc<dyn Store>,
+    pub(crate) run: String,
     /// The opening, which names this writer.
-    pub(super) writer: u64,
+    pub(crate) writer: u64,
     /// The newest sequence number that is in use.
-    pub(super) sequence: u64,
+    pub(crate) sequence: u64,
 }
 
 impl LogWriter {
-    pub(super) fn new(options: &Options, opened: &Opened) -> Self {
+    pub(crate) fn new(options: &Options, opened: &Opened) -> Self {
         LogWriter {
             store: opened.store.clone(),
             first: options.node.clone().unwrap_or_else(|| options.shared.clone()),
@@ -34,7 +34,7 @@ impl LogWriter {
 
     /// Commits under the next sequence number. If that is taken, either somebody else has the run
     /// now, or an earlier commit of ours came through although it was reported as failed.
-    pub(super) fn commit(&mut self, mut manifest: Manifest) -> Result<Manifest> {
+    pub(crate) fn commit(&mut self, mut manifest: Manifest) -> Result<Manifest> {
         let names = Names::new(&self.run);
         loop {
             if self.first.commit(&names.entry(manifest.sequence), &manifest.write())? {

@@ -7,14 +7,9 @@
 //! next checkpoint starts a new epoch, which needs nothing of what was lost.
 
 mod capture;
-mod commit;
-mod feed;
-mod ingest;
-mod inputs;
-mod learnt;
-mod merge;
+pub(crate) mod commit;
 mod mover;
-mod open;
+pub(crate) mod open;
 mod options;
 mod reference;
 mod save;
@@ -22,8 +17,6 @@ mod staging;
 mod trees;
 mod worker;
 
-pub use ingest::{Ingest, IngestSettings, RankFile};
-pub use merge::Merge;
 pub use options::{Options, Overload};
 pub use save::Save;
 
@@ -31,7 +24,8 @@ use crate::array::{Variable, VariableMut};
 use crate::compare::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Origin};
-use crate::restore::{Backwards, Checkpoint, Log};
+use crate::log::Log;
+use crate::restore::{Backwards, Checkpoint};
 use crate::store::{Lock, Store};
 use capture::Capture;
 use save::Failures;

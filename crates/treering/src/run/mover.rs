@@ -8,8 +8,9 @@
 use super::save::{Failures, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
+use crate::log::{Log, packs_of};
 use crate::merkle::checksum;
-use crate::restore::{Log, packs_of, read_footer};
+use crate::restore::read_footer;
 use crate::store::{Blob, Put, Store, read_small};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -91,7 +92,7 @@ impl Drop for Mover {
 }
 
 /// From a node to the shared store.
-pub(super) struct Way {
+pub(crate) struct Way {
     node: Arc<dyn Store>,
     shared: Arc<dyn Store>,
     /// The packs that are durable in the shared store: a manifest there names them, or this process

@@ -4,7 +4,7 @@ use super::mover::Way;
 use super::options::Options;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Names, Opening};
-use crate::restore::{Log, named_packs, settle_logs};
+use crate::log::{Log, named_packs, settle_logs};
 use crate::store::{Lock, Store, TieredStore, lock_patiently};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A run that this process has taken.
-pub(super) struct Opened {
+pub(crate) struct Opened {
     /// All tiers as one.
-    pub(super) store: Arc<dyn Store>,
+    pub(crate) store: Arc<dyn Store>,
     /// The sequence number of the opening, which names this writer.
-    pub(super) writer: u64,
-    pub(super) seed: u64,
-    pub(super) lock: Lock,
+    pub(crate) writer: u64,
+    pub(crate) seed: u64,
+    pub(crate) lock: Lock,
     /// From the node to the shared store, if there are two.
-    pub(super) way: Option<Way>,
+    pub(crate) way: Option<Way>,
     /// What an earlier process left on the node and could not be brought over: step and reason.
-    pub(super) trouble: Vec<(u64, Error)>,
+    pub(crate) trouble: Vec<(u64, Error)>,
 }
 
-pub(super) fn open(options: &Options) -> Result<Opened> {
+pub(crate) fn open(options: &Options) -> Result<Opened> {
     options.check()?;
     let run = &options.run;
     let names = Names::new(run);

@@ -8,13 +8,16 @@
 //! elsewhere. Another process that goes on with the run reads the newest checkpoint once and has the
 //! prints again; the record starts anew.
 
-use super::commit::LogWriter;
-use super::feed::{Batch, Prints, read};
-use super::inputs::{self, Input, Limit};
-use super::learnt::{self, Learnt};
-use super::merge::{self, Merge};
-use super::open;
-use super::options::Options;
+mod feed;
+mod inputs;
+mod merge;
+
+pub use merge::Merge;
+
+use self::feed::{Batch, Prints, read};
+use self::inputs::{Input, Limit};
+use crate::run::commit::LogWriter;
+
 use crate::array::Bound;
 use crate::codec::Encoding;
 use crate::error::{Error, Result};
@@ -22,9 +25,12 @@ use crate::format::{
     Footer, Group, Kind, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry, header,
 };
 use crate::lineage::MAX_PACKS;
+use crate::log::Log;
 use crate::merkle::{BOUGH, Hasher, Tree};
-use crate::pack::{Before, Keeper, Packed, Packer, Plan, firsts};
-use crate::restore::{Checkpoint, Log, Pack, Previous, Restored};
+use crate::pack::{Before, Keeper, Learnt, Packed, Packer, Plan, firsts, remembers_no_longer};
+use crate::restore::{Checkpoint, Pack, Previous, Restored};
+use crate::run::Options;
+use crate::run::open;
 use crate::source::{self, Anatomy, RawLayout};
 use crate::store::Lock;
 use rayon::prelude::*;
@@ -313,7 +319,7 @@ impl Ingest {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.options.record.min(RECORD) / groups.max(1) as u64;
         let mut known = std::mem::take(&mut self.groups).into_iter();
-        if ranks != self.ranks || self.newest.as_ref().is_some_and(learnt::is_over) {
+        if ranks != self.ranks || self.newest.as_ref().is_some_and(remembers_no_longer) {
             known = Vec::new().into_iter();
         }
         let group = |_| {

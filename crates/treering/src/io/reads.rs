@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::mpsc;
 
 /// What reads past the page cache must begin and end at.
-pub(super) const ALIGN: u64 = 4096;
+pub(crate) const ALIGN: u64 = 4096;
 /// How many threads stand in where there is no io_uring.
 const THREADS: usize = 16;
 
@@ -24,7 +24,7 @@ pub enum Reading {
 }
 
 /// Copies from the page cache, if all of it is there.
-pub(super) fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
+pub(crate) fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
     let len = buffer.len();
     let got =
         rustix::io::preadv2(file, &mut [IoSliceMut::new(buffer)], from, ReadWriteFlags::NOWAIT);
@@ -33,7 +33,7 @@ pub(super) fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
 
 /// Whether the page cache holds nearly all of a part of a file. Where the system can tell, asking
 /// changes nothing; trying to read, which is the other way, makes it read ahead.
-pub(super) fn is_warm(file: &File, from: u64, len: u64) -> bool {
+pub(crate) fn is_warm(file: &File, from: u64, len: u64) -> bool {
     const CACHESTAT: libc::c_long = 451;
     let range = [from, len];
     // Pages there, dirty, being written, evicted, and evicted of late.
@@ -49,26 +49,26 @@ pub(super) fn is_warm(file: &File, from: u64, len: u64) -> bool {
 }
 
 /// The same file, to be read past the page cache; its reads begin and end at multiples of [`ALIGN`].
-pub(super) fn past_the_cache(file: &File) -> Option<File> {
+pub(crate) fn past_the_cache(file: &File) -> Option<File> {
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
     rustix::fs::open(again, flags, Mode::empty()).ok().map(File::from)
 }
 
 /// A read to be carried out; its buffer stays where it is until the read has been waited for.
-pub(super) struct Read {
-    pub(super) id: usize,
-    pub(super) fd: RawFd,
-    pub(super) from: u64,
-    pub(super) buffer: *mut u8,
-    pub(super) len: usize,
+pub(crate) struct Read {
+    pub(crate) id: usize,
+    pub(crate) fd: RawFd,
+    pub(crate) from: u64,
+    pub(crate) buffer: *mut u8,
+    pub(crate) len: usize,
 }
 
 // SAFETY: the buffer belongs to the read until it has been waited for.
 unsafe impl Send for Read {}
 
 /// Carries out reads, many at a time.
-pub(super) trait Engine {
+pub(crate) trait Engine {
     fn submit(&mut self, read: Read) -> Result<()>;
     /// Gives what was submitted to the system, which else may wait for more to come.
     fn flush(&mut self) {}
@@ -77,7 +77,7 @@ pub(super) trait Engine {
 }
 
 /// For at most `reads` reads under way.
-pub(super) fn engine(reading: Reading, reads: usize) -> Box<dyn Engine> {
+pub(crate) fn engine(reading: Reading, reads: usize) -> Box<dyn Engine> {
     let ring = match reading {
         Reading::Ring => io_uring::IoUring::new(reads as u32).ok(),
         Reading::Pool => None,

@@ -9,7 +9,7 @@ use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// A file that is being written.
-pub(crate) struct Whole {
+pub(crate) struct AtomicFile {
     shown: String,
     /// Where it will be: behind a link, where that leads to.
     path: PathBuf,
@@ -30,8 +30,8 @@ fn failed(shown: &str, error: std::io::Error) -> Error {
     Error::new(kind, format!("cannot write {shown}: {error}")).hint(hint)
 }
 
-impl Whole {
-    pub(crate) fn create(path: &Path) -> Result<Whole> {
+impl AtomicFile {
+    pub(crate) fn create(path: &Path) -> Result<AtomicFile> {
         let shown = path.display().to_string();
         let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
         let there = std::fs::metadata(&path).ok();
@@ -48,7 +48,7 @@ impl Whole {
             None => File::options().write(true).open(&path),
         };
         let out = BufWriter::new(out.map_err(|e| failed(&shown, e))?);
-        Ok(Whole { shown, path, temporary, out })
+        Ok(AtomicFile { shown, path, temporary, out })
     }
 
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
@@ -78,7 +78,7 @@ impl Whole {
     }
 }
 
-impl Drop for Whole {
+impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
             // What is left of it is hidden, and nobody refers to it.
@@ -93,7 +93,7 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Writes a file: whole, or not at all.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
-    let mut whole = Whole::create(path)?;
+    let mut whole = AtomicFile::create(path)?;
     whole.write(bytes)?;
     whole.finish()
 }

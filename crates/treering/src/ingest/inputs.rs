@@ -3,7 +3,7 @@
 //! Every file gives its fields and one variable more, the record of the file. The law: within a rank
 //! no two variables share a name, and no two files of a set do, so that everything can be given back.
 
-use super::ingest::RankFile;
+use super::RankFile;
 use super::merge::Merge;
 use crate::array::{Bound, DType, Description, Rounding, Shape};
 use crate::codec::Nature;

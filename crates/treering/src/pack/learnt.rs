@@ -4,23 +4,23 @@
 //! next ones, and every so often an epoch forgets it all and chooses anew. Nothing depends on it but
 //! size and time.
 
+use super::{Key, Packed};
 use crate::codec::{Chain, Chooser};
 use crate::format::{Footer, Manifest, VariableDelta};
-use crate::pack::{Key, Packed};
 use std::collections::HashMap;
 
 /// The first epoch after so many checkpoints chooses anew.
 const EVERY: u64 = 32;
 
 /// By which chain the new bytes of each variable of a pack were encoded, and to which share.
-pub(super) struct Learnt {
+pub(crate) struct Learnt {
     chains: HashMap<Key, (Chain, f64)>,
     /// Whether differences might have been chosen.
     tried: bool,
 }
 
 impl Learnt {
-    pub(super) fn new(footer: &Footer) -> Learnt {
+    pub(crate) fn new(footer: &Footer) -> Learnt {
         let of = |delta: &VariableDelta| {
             let new = delta.regions.iter().find(|region| region.fresh)?;
             let frame = &footer.frames[footer.frame_at(new.place.offset)?];
@@ -32,7 +32,7 @@ impl Learnt {
     }
 
     /// Tells it to one that has to choose for variables, of each the first that is like it.
-    pub(super) fn tell(&self, chooser: &mut Chooser, variables: &[Packed], firsts: &[usize]) {
+    pub(crate) fn tell(&self, chooser: &mut Chooser, variables: &[Packed], firsts: &[usize]) {
         for (variable, first) in variables.iter().zip(firsts) {
             if let Some((chain, share)) = self.chains.get(&variable.key()) {
                 let like = &variables[*first];
@@ -43,7 +43,7 @@ impl Learnt {
 }
 
 /// Whether an epoch that begins behind this checkpoint chooses anew.
-pub(super) fn is_over(newest: &Manifest) -> bool {
+pub(crate) fn is_over(newest: &Manifest) -> bool {
     passes(newest.epoch.sequence, newest.sequence + 1)
 }
 

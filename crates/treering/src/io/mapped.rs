@@ -17,7 +17,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// A part of a file, mapped and watched.
-pub(super) struct Mapped {
+pub(crate) struct Mapped {
     map: Mmap,
     watch: &'static Watch,
     /// What lies before was given back.
@@ -51,7 +51,7 @@ static PAGE: AtomicUsize = AtomicUsize::new(4096);
 
 impl Mapped {
     /// Maps `len` bytes of a file, if the system and the handler can.
-    pub(super) fn new(file: &File, offset: u64, len: u64) -> Option<Mapped> {
+    pub(crate) fn new(file: &File, offset: u64, len: u64) -> Option<Mapped> {
         BEFORE.get_or_init(install).as_ref()?;
         let len = usize::try_from(len).ok().filter(|len| *len > 0)?;
         let watch = WATCHES.iter().find(|watch| !watch.taken.swap(true, Ordering::Acquire))?;
@@ -71,7 +71,7 @@ impl Mapped {
     }
 
     /// Makes the pages of a range ready at once.
-    pub(super) fn ready(&self, range: Range<u64>) {
+    pub(crate) fn ready(&self, range: Range<u64>) {
         let len = (range.end - range.start) as usize;
         // Whether the system can changes nothing but the time.
         let _ = self.map.advise_range(Advice::PopulateRead, range.start as usize, len);
@@ -79,7 +79,7 @@ impl Mapped {
 
     /// Gives pages back that lie so far before a place that nobody uses them any more: what is mapped
     /// at a time stays small. Whoever does still gets them again.
-    pub(super) fn passed(&self, at: u64) {
+    pub(crate) fn passed(&self, at: u64) {
         let start = self.kept_from.load(Ordering::Relaxed);
         let end = (at.saturating_sub(KEPT) / KEPT) * KEPT;
         let mine = |start| {
@@ -94,12 +94,12 @@ impl Mapped {
         }
     }
 
-    pub(super) fn bytes(&self, range: Range<u64>) -> &[u8] {
+    pub(crate) fn bytes(&self, range: Range<u64>) -> &[u8] {
         &self.map[range.start as usize..range.end as usize]
     }
 
     /// Whether some of the bytes that were seen are not the file's.
-    pub(super) fn is_torn(&self) -> bool {
+    pub(crate) fn is_torn(&self) -> bool {
         self.watch.torn.load(Ordering::Acquire)
     }
 }
