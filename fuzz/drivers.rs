@@ -22,6 +22,7 @@ pub fn log_entry(data: &[u8]) {
     sealed.extend_from_slice(&digest(data).to_bytes());
     let again = match LogEntry::parse(&sealed) {
         Ok(LogEntry::Opening(opening)) => LogEntry::parse(&opening.write()).map(|_| ()),
+        Ok(LogEntry::Mark(mark)) => LogEntry::parse(&mark.write()).map(|_| ()),
         Ok(LogEntry::Manifest(manifest)) => {
             for (number, group) in manifest.groups.iter().enumerate() {
                 assert_eq!(
@@ -48,7 +49,7 @@ pub fn footer(data: &[u8]) {
     let frames = u64::from(u16::from_le_bytes([a, b]));
     let size = 16 + frames + body.len() as u64 + 32;
     let seal = Seal { size, footer: body.len() as u64, digest: digest(&all) };
-    if let Ok(footer) = Footer::parse(&head, body, &seal) {
+    if let Ok(footer) = Footer::parse(&head, body, &seal, true) {
         let (written, _) = footer.write();
         assert!(!written.is_empty());
         footer.frame_at(footer.len() / 2);

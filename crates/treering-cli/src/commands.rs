@@ -3,7 +3,7 @@
 use crate::output;
 use serde_json::json;
 use std::path::Path;
-use treering::library::{CheckpointInfo, Keep, Place, PrunePlan, RunInfo};
+use treering::library::{CheckpointInfo, Keep, Place, PlannedStep, PrunePlan, RunInfo};
 use treering::{Error, ErrorKind, Library, Result};
 
 /// The store of a place, and the place.
@@ -130,7 +130,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         return output::json(&json!({
             "run": run, "step": manifest.step, "sequence": manifest.sequence, "time": manifest.time,
             "parent": manifest.parent, "epoch": manifest.epoch, "ranks": manifest.ranks,
-            "groups": manifest.groups.len(), "packs": packs, "full_bytes": manifest.full_bytes(),
+            "groups": manifest.groups.len(), "packs": packs, "full_bytes": manifest.full_bytes,
             "stats": manifest.stats, "variables": variables, "notes": checkpoint.notes(),
         }));
     }
@@ -138,7 +138,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         "{run}@{}   captured {}   {} in {}   needs {}",
         manifest.step,
         output::moment(manifest.time),
-        output::bytes(manifest.full_bytes()),
+        output::bytes(manifest.full_bytes),
         output::count(variables.len() as u64, "variable"),
         output::count(packs, "pack"),
     ));
@@ -248,8 +248,8 @@ pub fn prune(place: &str, keep: Keep, dry_run: bool, json: bool) -> Result<()> {
 }
 
 fn print_plan(plan: &PrunePlan, dry_run: bool) {
-    let steps = |pairs: &[(u64, u64)]| {
-        output::ranges(&pairs.iter().map(|(step, _)| *step).collect::<Vec<_>>())
+    let steps = |planned: &[PlannedStep]| {
+        output::ranges(&planned.iter().map(|planned| planned.step).collect::<Vec<_>>())
     };
     let (verb, freed) = match dry_run {
         true => ("would remove", "would free"),

@@ -211,7 +211,7 @@ impl Taken<'_> {
 
     /// How many variables are stored rounded.
     fn rounded(&self) -> u64 {
-        self.manifest.variables.iter().filter(|v| v.rounded.is_some()).count() as u64
+        self.manifest.rounded
     }
 
     pub fn json(&self) -> serde_json::Value {

@@ -35,7 +35,7 @@ pub enum ErrorKind {
 }
 
 /// What happened, to what, and what to try.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
     what: String,
@@ -117,6 +117,13 @@ impl fmt::Display for Error {
             write!(f, "; {hint}")?;
         }
         Ok(())
+    }
+}
+
+/// The sentence, too: it is what a `main` that returns an error prints.
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} [{:?}]", self.kind)
     }
 }
 

@@ -25,6 +25,7 @@
 struct Readme;
 
 pub mod array;
+mod capture;
 pub mod codec;
 pub mod compare;
 pub mod error;
@@ -40,8 +41,11 @@ mod pack;
 pub mod report;
 pub mod restore;
 pub mod run;
+mod save;
 pub mod source;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use array::{Bound, DType, Description, Element, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};
@@ -50,4 +54,5 @@ pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
 pub use library::Library;
 pub use lineage::{ChunkSize, Method};
 pub use restore::{Backwards, Checkpoint, State};
-pub use run::{Options, Overload, Run, Save};
+pub use run::{Options, Overload, Restored, Run};
+pub use save::Save;

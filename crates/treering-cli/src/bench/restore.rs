@@ -101,7 +101,7 @@ fn newest(size: usize, chunk: u64, folder: &Path) -> Result<Newest> {
 /// The checkpoint with the longest way back to the beginning of its epoch.
 fn slowest(folder: &Path, run: &str) -> Result<u64> {
     let (checkpoints, _) = Library::open(folder)?.checkpoints(run)?;
-    let way = |c: &CheckpointInfo| c.sequence - c.epoch.sequence;
+    let way = |c: &CheckpointInfo| c.sequence.0 - c.epoch.sequence.0;
     Ok(checkpoints.iter().max_by_key(|c| way(c)).map_or(0, |c| c.step))
 }
 

@@ -61,14 +61,23 @@ impl Serialize for DType {
     }
 }
 
-/// A Rust type that is an element of an array; a pair of floats is a complex number.
-pub trait Element: bytemuck::Pod {
+mod sealed {
+    /// Only types whose size is that of their [`DType`](super::DType) are elements.
+    pub trait Sealed {}
+}
+
+/// A Rust type that is an element of an array; a pair of floats is a complex number. Other types are
+/// handed over as bytes with their [`DType`], see [`Variable::from_bytes`].
+pub trait Element: bytemuck::Pod + sealed::Sealed {
     /// The stored type.
     const DTYPE: DType;
 }
 
 macro_rules! elements {
-    ($($t:ty => $d:ident),* $(,)?) => { $(impl Element for $t { const DTYPE: DType = DType::$d; })* };
+    ($($t:ty => $d:ident),* $(,)?) => { $(
+        impl sealed::Sealed for $t {}
+        impl Element for $t { const DTYPE: DType = DType::$d; }
+    )* };
 }
 elements! {
     u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
@@ -263,18 +272,62 @@ impl<'a> Variable<'a> {
 }
 
 /// An array to be filled by a restore.
-#[derive(Debug)]
 pub struct VariableMut<'a> {
-    pub(crate) description: Description,
-    pub(crate) bytes: &'a mut [u8],
+    description: Description,
+    memory: Memory<'a>,
+    optional: bool,
+}
+
+/// The memory that a restore fills.
+enum Memory<'a> {
+    Fixed(&'a mut [u8]),
+    Growing(&'a mut dyn Grow),
+}
+
+/// An array that takes the size of the stored one.
+trait Grow {
+    fn resize(&mut self, elements: u64) -> Result<()>;
+    fn bytes(&mut self) -> &mut [u8];
+}
+
+impl<T: Element> Grow for Vec<T> {
+    fn resize(&mut self, elements: u64) -> Result<()> {
+        let more = (elements as usize).saturating_sub(self.len());
+        self.try_reserve_exact(more).map_err(|_| {
+            Error::new(ErrorKind::Limit, format!("there is no memory for {elements} elements"))
+        })?;
+        Vec::resize(self, elements as usize, T::zeroed());
+        Ok(())
+    }
+
+    fn bytes(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(self)
+    }
 }
 
 impl<'a> VariableMut<'a> {
-    /// A one-dimensional array.
+    /// A one-dimensional array; the stored one must have the same length.
     pub fn new<T: Element>(name: &str, data: &'a mut [T]) -> Self {
         VariableMut {
             description: flat(name, T::DTYPE, data.len()),
-            bytes: bytemuck::cast_slice_mut(data),
+            memory: Memory::Fixed(bytemuck::cast_slice_mut(data)),
+            optional: false,
+        }
+    }
+
+    /// An array that gets the length of the stored one, whatever that is. A stored array of several
+    /// dimensions comes in the order of memory.
+    ///
+    /// ```
+    /// use treering::VariableMut;
+    /// let mut particles: Vec<f64> = Vec::new();
+    /// let variable = VariableMut::growing("particles", &mut particles);
+    /// ```
+    pub fn growing<T: Element>(name: &str, data: &'a mut Vec<T>) -> Self {
+        VariableMut {
+            description: flat(name, T::DTYPE, data.len()),
+            memory: Memory::Growing(data),
+            optional: false,
         }
     }
 
@@ -282,7 +335,7 @@ impl<'a> VariableMut<'a> {
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a mut [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
-        VariableMut { description, bytes }
+        VariableMut { description, memory: Memory::Fixed(bytes), optional: false }
     }
 
     /// The same data with another shape.
@@ -299,8 +352,45 @@ impl<'a> VariableMut<'a> {
         self
     }
 
-    pub(crate) fn check(&self) -> Result<()> {
-        check_length(&self.description, self.bytes.len())
+    /// Leaves the array as it is if the checkpoint does not have it; without this, that is an error.
+    #[must_use]
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.description.name
+    }
+
+    pub(crate) fn is_optional(&self) -> bool {
+        self.optional
+    }
+
+    pub(crate) fn bytes(&mut self) -> &mut [u8] {
+        match &mut self.memory {
+            Memory::Fixed(bytes) => bytes,
+            Memory::Growing(vec) => vec.bytes(),
+        }
+    }
+
+    /// Refuses descriptions that make no sense.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match &self.memory {
+            Memory::Fixed(bytes) => check_length(&self.description, bytes.len()),
+            Memory::Growing(_) => self.description.check().map(drop),
+        }
+    }
+
+    /// Takes the extent of the stored variable, or refuses it.
+    pub(crate) fn fit(&mut self, stored: &Description) -> Result<()> {
+        if let Memory::Growing(vec) = &mut self.memory {
+            self.description.shape = stored.shape.clone();
+            self.description.part = stored.part.clone();
+            self.description.expect(stored)?;
+            vec.resize(stored.shape.elements().unwrap_or(u64::MAX))?;
+        }
+        self.description.expect(stored)
     }
 }
 

@@ -345,7 +345,7 @@ impl StoredSide {
     /// The trees that a checkpoint holds as variables.
     fn trees(&self, checkpoint: &Arc<Checkpoint>) -> Vec<TreeView<'static>> {
         let mut views = Vec::new();
-        for (at, entry) in checkpoint.manifest().variables.iter().enumerate() {
+        for (at, entry) in checkpoint.entries().iter().enumerate() {
             if !entry.description.name.starts_with(TREE_PREFIX) {
                 continue;
             }
@@ -404,7 +404,7 @@ impl Side for StoredSide {
             return Ok(Vec::new());
         };
         let mut entries = Vec::new();
-        for (at, variable) in checkpoint.manifest().variables.iter().enumerate() {
+        for (at, variable) in checkpoint.entries().iter().enumerate() {
             if !variable.is_hidden() {
                 entries.push(Entry {
                     rank: variable.rank,
@@ -419,10 +419,10 @@ impl Side for StoredSide {
         if let Some(later) = self.checkpoint(&self.afterwards, step)? {
             // A step that was done again has other data than its tree was made from.
             let root = |view: &TreeView| -> Option<Digest> {
-                let found =
-                    checkpoint.manifest().variables.iter().find(|v| {
-                        v.rank == view.entry.rank && v.description == view.entry.description
-                    });
+                let found = checkpoint
+                    .entries()
+                    .iter()
+                    .find(|v| v.rank == view.entry.rank && v.description == view.entry.description);
                 found.map(|v| v.root)
             };
             let views = self.trees(&later).into_iter();
@@ -509,6 +509,14 @@ impl Blob for Lent<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         copy(self.0, offset, buffer)
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 impl Blob for Held {
@@ -522,6 +530,14 @@ impl Blob for Held {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         copy(&self.0, offset, buffer)
+    }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
     }
 }
 

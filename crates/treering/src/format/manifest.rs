@@ -1,16 +1,43 @@
-//! The log of a run: openings and manifests, one file for each sequence number.
+//! The log of a run: openings, manifests and marks, one file for each sequence number.
+//!
+//! A writer begins with an opening and commits without gaps from there on; a number whose save failed is
+//! filled by a mark. Two writers therefore always meet at a number, and put-if-absent decides between
+//! them. Every entry names its writer, so an entry of somebody else's opening is never taken for one of
+//! this run's.
 
 use super::bytes::{Reader, Writer};
-use super::names::{PackName, check_run_name};
+use super::names::{PackName, WriterId, check_run_name};
 use super::pack::Seal;
-use crate::array::{Bound, DType, Description, Part, Rounding, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lineage::{ChunkSize, MAX_PACKS};
-use crate::merkle::Digest;
+use crate::lineage::MAX_PACKS;
 use serde::Serialize;
+use std::fmt;
 
 const OPENING: &[u8; 8] = b"TREEOPEN";
 const MANIFEST: &[u8; 8] = b"TREERING";
+const MARK: &[u8; 8] = b"TREEMARK";
+
+/// The number of the hash of prints: xxh3-64 with a secret derived from the seed.
+const XXH3: u8 = 1;
+
+/// The position of an entry in the log of its run; the first is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Sequence(pub u64);
+
+impl Sequence {
+    /// The number behind this one.
+    pub fn next(self) -> Sequence {
+        Sequence(self.0 + 1)
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 /// A file of the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,29 +46,56 @@ pub enum LogEntry {
     Opening(Opening),
     /// A checkpoint is complete.
     Manifest(Box<Manifest>),
+    /// A writer has used this number for no checkpoint.
+    Mark(Mark),
 }
 
 impl LogEntry {
-    /// Reads either kind.
+    /// Reads any kind.
     pub fn parse(bytes: &[u8]) -> Result<LogEntry> {
         if bytes.starts_with(OPENING) {
             return Opening::parse(bytes).map(LogEntry::Opening);
         }
+        if bytes.starts_with(MARK) {
+            return Mark::parse(bytes).map(LogEntry::Mark);
+        }
         Manifest::parse(bytes).map(|m| LogEntry::Manifest(Box::new(m)))
+    }
+
+    /// The manifest, if it is one.
+    pub fn into_manifest(self) -> Option<Manifest> {
+        match self {
+            LogEntry::Manifest(manifest) => Some(*manifest),
+            _ => None,
+        }
+    }
+
+    /// Run, sequence number and writer.
+    pub(crate) fn head(&self) -> (&str, Sequence, WriterId) {
+        match self {
+            LogEntry::Opening(o) => (&o.run, o.writer.opening, o.writer),
+            LogEntry::Manifest(m) => (&m.run, m.sequence, m.writer),
+            LogEntry::Mark(m) => (&m.run, m.sequence, m.writer),
+        }
+    }
+
+    /// Whether a file begins as one that is no manifest does, whatever follows.
+    pub(crate) fn is_surely_no_manifest(bytes: &[u8]) -> bool {
+        bytes.starts_with(OPENING) || bytes.starts_with(MARK)
     }
 }
 
-/// A writer has taken the run; whoever had it before finds its next sequence number used.
+/// A writer has taken the run. Earlier writers find their next sequence number used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Opening {
     /// The run.
     pub run: String,
-    /// Its sequence number, which names this writer.
-    pub sequence: u64,
-    /// When, in milliseconds since 1970.
+    /// The writer, with the sequence number of this entry.
+    pub writer: WriterId,
+    /// Milliseconds since 1970.
     pub time: u64,
-    /// Who: host and process.
-    pub writer: String,
+    /// Host and process, for people.
+    pub who: String,
 }
 
 impl Opening {
@@ -54,9 +108,9 @@ impl Opening {
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer::file(OPENING);
         out.string(&self.run);
-        out.int(self.sequence);
+        write_writer(&mut out, self.writer);
         out.int(self.time);
-        out.string(&self.writer);
+        out.string(&self.who);
         out.sealed()
     }
 
@@ -65,22 +119,56 @@ impl Opening {
         let mut reader = Reader::file(bytes, OPENING, "opening")?;
         let opening = Opening {
             run: reader.string()?,
-            sequence: reader.int()?,
+            writer: parse_writer(&mut reader)?,
             time: reader.int()?,
-            writer: reader.string()?,
+            who: reader.string()?,
         };
         reader.end()?;
         Ok(opening)
     }
 }
 
+/// A number of the log that holds no checkpoint, because its save failed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Mark {
+    /// The run.
+    pub run: String,
+    /// The sequence number.
+    pub sequence: Sequence,
+    /// The writer that used it.
+    pub writer: WriterId,
+}
+
+impl Mark {
+    /// The bytes of the file.
+    pub fn write(&self) -> Vec<u8> {
+        let mut out = Writer::file(MARK);
+        out.string(&self.run);
+        out.int(self.sequence.0);
+        write_writer(&mut out, self.writer);
+        out.sealed()
+    }
+
+    /// Reads the bytes of the file.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut reader = Reader::file(bytes, MARK, "mark")?;
+        let mark = Mark {
+            run: reader.string()?,
+            sequence: Sequence(reader.int()?),
+            writer: parse_writer(&mut reader)?,
+        };
+        reader.end()?;
+        Ok(mark)
+    }
+}
+
 /// Where a checkpoint came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Origin {
     /// The run, where it is another one (a branch).
     pub run: Option<String>,
     /// The sequence number there.
-    pub sequence: u64,
+    pub sequence: Sequence,
 }
 
 /// Packs of one writer with running numbers one after another.
@@ -88,8 +176,8 @@ pub struct Origin {
 pub struct PackRange {
     /// The run that wrote them.
     pub run: String,
-    /// The opening that wrote them.
-    pub writer: u64,
+    /// The writer.
+    pub writer: WriterId,
     /// The first running number.
     pub first: u64,
     /// How many.
@@ -142,50 +230,6 @@ impl Group {
     }
 }
 
-/// A tree for comparison, kept in a pack: what it was made with, and where it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TreeRef {
-    /// The kind of tree.
-    pub kind: u8,
-    /// Its parameters (bound, chunk size, planes), as its kind writes them.
-    pub parameters: Vec<u8>,
-    /// The pack's position in the epoch.
-    pub pack: u32,
-    /// Where its bytes begin in the pack.
-    pub offset: u64,
-    /// How many bytes it has.
-    pub len: u64,
-}
-
-/// A variable of a checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct VariableEntry {
-    /// The rank it belongs to.
-    pub rank: u32,
-    /// The group whose packs hold it.
-    pub group: u32,
-    /// Name, type, shape, part.
-    pub description: Description,
-    /// The chunk size of its tree.
-    pub chunk: ChunkSize,
-    /// The root of its tree.
-    pub root: Digest,
-    /// How the program's values were rounded before anything else; nothing if they are exact.
-    pub rounded: Option<Rounding>,
-    /// Trees for comparison.
-    pub trees: Vec<TreeRef>,
-}
-
-/// What begins the names of variables that are no program's: trees, and records of files.
-pub const HIDDEN: &str = "treering:";
-
-impl VariableEntry {
-    /// Whether it is no variable of the program.
-    pub fn is_hidden(&self) -> bool {
-        self.description.name.starts_with(HIDDEN)
-    }
-}
-
 /// How the bytes of a checkpoint divide, and how long the program was held up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -199,16 +243,18 @@ pub struct Stats {
     pub blocked_ns: u64,
 }
 
-/// A complete checkpoint.
+/// The head of a complete checkpoint. What each group holds stands in its newest pack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The run.
     pub run: String,
     /// The sequence number.
-    pub sequence: u64,
+    pub sequence: Sequence,
+    /// The writer that committed it; the default for the first entry of a branch.
+    pub writer: WriterId,
     /// The program's own iteration number.
     pub step: u64,
-    /// When, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub time: u64,
     /// The checkpoint it continues.
     pub parent: Option<Origin>,
@@ -216,14 +262,20 @@ pub struct Manifest {
     pub epoch: Origin,
     /// The seed of the prints.
     pub seed: u64,
-    /// How many ranks the run has.
+    /// The number of ranks.
     pub ranks: u32,
+    /// The number of variables of all ranks, trees and records of files left out.
+    pub variables: u64,
+    /// The number of variables whose values are kept within a bound, not exactly.
+    pub rounded: u64,
+    /// The number of files of other programs it holds.
+    pub files: u64,
+    /// The bytes of all variables: the size of a full copy.
+    pub full_bytes: u64,
+    /// Bytes that are the same, duplicate and new.
+    pub stats: Stats,
     /// The groups of ranks and their packs.
     pub groups: Vec<Group>,
-    /// The variables of all ranks.
-    pub variables: Vec<VariableEntry>,
-    /// What was same, moved and new.
-    pub stats: Stats,
 }
 
 impl Manifest {
@@ -231,7 +283,8 @@ impl Manifest {
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer::file(MANIFEST);
         out.string(&self.run);
-        out.int(self.sequence);
+        out.int(self.sequence.0);
+        write_writer(&mut out, self.writer);
         out.int(self.step);
         out.int(self.time);
         out.byte(u8::from(self.parent.is_some()));
@@ -239,17 +292,15 @@ impl Manifest {
             write_origin(&mut out, parent);
         }
         write_origin(&mut out, &self.epoch);
+        out.byte(XXH3);
         out.u64(self.seed);
         out.int(u64::from(self.ranks));
         let stats = &self.stats;
-        out.int(stats.same_bytes);
-        out.int(stats.moved_bytes);
-        out.int(stats.new_bytes);
-        out.int(stats.blocked_ns);
+        let numbers = [self.variables, self.rounded, self.files, self.full_bytes];
+        let shares = [stats.same_bytes, stats.moved_bytes, stats.new_bytes, stats.blocked_ns];
+        numbers.iter().chain(&shares).for_each(|number| out.int(*number));
         out.int(self.groups.len() as u64);
         self.groups.iter().for_each(|g| self.write_group(&mut out, g));
-        out.int(self.variables.len() as u64);
-        self.variables.iter().for_each(|v| write_variable(&mut out, v));
         out.sealed()
     }
 
@@ -261,7 +312,7 @@ impl Manifest {
         for range in &group.packs {
             // Its own name is the common case and takes one byte.
             out.string(if range.run == self.run { "" } else { &range.run });
-            out.int(range.writer);
+            write_writer(out, range.writer);
             out.int(range.first);
             out.int(range.count);
         }
@@ -274,7 +325,8 @@ impl Manifest {
         check_run_name(&run)
             .map_err(|_| Error::damaged("a manifest has an impossible run name"))?;
         let mut manifest = Manifest {
-            sequence: reader.int()?,
+            sequence: Sequence(reader.int()?),
+            writer: parse_writer(&mut reader)?,
             step: reader.int()?,
             time: reader.int()?,
             parent: match reader.byte()? {
@@ -282,8 +334,12 @@ impl Manifest {
                 _ => Some(parse_origin(&mut reader)?),
             },
             epoch: parse_origin(&mut reader)?,
-            seed: reader.u64()?,
+            seed: parse_seed(&mut reader)?,
             ranks: reader.u32()?,
+            variables: reader.int()?,
+            rounded: reader.int()?,
+            files: reader.int()?,
+            full_bytes: reader.int()?,
             stats: Stats {
                 same_bytes: reader.int()?,
                 moved_bytes: reader.int()?,
@@ -292,51 +348,43 @@ impl Manifest {
             },
             run,
             groups: Vec::new(),
-            variables: Vec::new(),
         };
-        let groups = reader.count()?;
-        for _ in 0..groups {
+        for _ in 0..reader.count()? {
             manifest.groups.push(parse_group(&mut reader, &manifest.run)?);
-        }
-        let variables = reader.count()?;
-        for _ in 0..variables {
-            let variable = parse_variable(&mut reader)?;
-            if variable.group as usize >= groups || variable.rank >= manifest.ranks {
-                return Err(Error::damaged("a variable belongs to a rank that does not exist"));
-            }
-            manifest.variables.push(variable);
         }
         reader.end()?;
         Ok(manifest)
     }
+}
 
-    /// The bytes of all variables: what a full copy would take.
-    pub fn full_bytes(&self) -> u64 {
-        let bytes = self.variables.iter().filter_map(|v| v.description.bytes());
-        bytes.fold(0, u64::saturating_add)
+fn parse_seed(reader: &mut Reader) -> Result<u64> {
+    match reader.byte()? {
+        XXH3 => reader.u64(),
+        hash => Err(Error::new(
+            ErrorKind::Mismatch,
+            format!("a checkpoint was made with hash {hash}, which this release does not know"),
+        )
+        .hint("use a newer release of treering")),
     }
+}
 
-    /// The variable of that rank and name.
-    pub fn variable(&self, rank: u32, name: &str) -> Result<&VariableEntry> {
-        let found = self.variables.iter().find(|v| v.rank == rank && v.description.name == name);
-        found.ok_or_else(|| {
-            let names: Vec<&str> =
-                self.variables.iter().map(|v| v.description.name.as_str()).collect();
-            Error::new(ErrorKind::Mismatch, format!("there is no variable {name:?} of rank {rank}"))
-                .at(format!("{}@{}", self.run, self.step))
-                .hint(format!("it has {}", names.join(", ")))
-        })
-    }
+fn write_writer(out: &mut Writer, writer: WriterId) {
+    out.int(writer.opening.0);
+    out.u64(writer.nonce);
+}
+
+fn parse_writer(reader: &mut Reader) -> Result<WriterId> {
+    Ok(WriterId { opening: Sequence(reader.int()?), nonce: reader.u64()? })
 }
 
 fn write_origin(out: &mut Writer, origin: &Origin) {
     out.string(origin.run.as_deref().unwrap_or(""));
-    out.int(origin.sequence);
+    out.int(origin.sequence.0);
 }
 
 fn parse_origin(reader: &mut Reader) -> Result<Origin> {
     let run = reader.string()?;
-    Ok(Origin { run: (!run.is_empty()).then_some(run), sequence: reader.int()? })
+    Ok(Origin { run: (!run.is_empty()).then_some(run), sequence: Sequence(reader.int()?) })
 }
 
 fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
@@ -351,8 +399,12 @@ fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
             true => run = own.to_string(),
             false => check_run_name(&run).map_err(|_| wrong())?,
         }
-        let range =
-            PackRange { run, writer: reader.int()?, first: reader.int()?, count: reader.int()? };
+        let range = PackRange {
+            run,
+            writer: parse_writer(reader)?,
+            first: reader.int()?,
+            count: reader.int()?,
+        };
         total = total.checked_add(range.count).ok_or_else(wrong)?;
         if range.first.checked_add(range.count).is_none() || range.count == 0 {
             return Err(wrong());
@@ -365,109 +417,13 @@ fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
     Ok(Group { packs, seal })
 }
 
-fn write_variable(out: &mut Writer, variable: &VariableEntry) {
-    out.int(u64::from(variable.rank));
-    out.int(u64::from(variable.group));
-    write_description(out, &variable.description);
-    out.int(variable.chunk.bytes() as u64);
-    out.digest(variable.root);
-    write_rounding(out, variable.rounded);
-    out.int(variable.trees.len() as u64);
-    for tree in &variable.trees {
-        out.byte(tree.kind);
-        out.bytes(&tree.parameters);
-        out.int(u64::from(tree.pack));
-        out.int(tree.offset);
-        out.int(tree.len);
-    }
-}
-
-pub(super) fn write_description(out: &mut Writer, description: &Description) {
-    out.string(&description.name);
-    out.byte(description.dtype.code());
-    out.ints(&description.shape.0);
-    out.byte(u8::from(description.part.is_some()));
-    if let Some(part) = &description.part {
-        out.ints(&part.global.0);
-        out.ints(&part.offset);
-    }
-}
-
-pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
-    let description = Description {
-        name: reader.string()?,
-        dtype: DType::from_code(reader.byte()?)
-            .ok_or_else(|| Error::damaged("a variable has an unknown type"))?,
-        shape: Shape(reader.ints()?),
-        part: match reader.byte()? {
-            0 => None,
-            _ => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
-        },
-    };
-    description.check().map_err(|e| {
-        Error::damaged(format!("the description of a variable makes no sense: {e}"))
-    })?;
-    Ok(description)
-}
-
-fn parse_variable(reader: &mut Reader) -> Result<VariableEntry> {
-    let rank = reader.u32()?;
-    let group = reader.u32()?;
-    let description = parse_description(reader)?;
-    let chunk = ChunkSize::new(reader.int()?)
-        .map_err(|_| Error::damaged("a variable has an impossible chunk size"))?;
-    let root = reader.digest()?;
-    let rounded = parse_rounding(reader, description.dtype)?;
-    let count = reader.count()?;
-    let mut trees = Vec::with_capacity(count);
-    for _ in 0..count {
-        trees.push(TreeRef {
-            kind: reader.byte()?,
-            parameters: reader.bytes()?.to_vec(),
-            pack: reader.u32()?,
-            offset: reader.int()?,
-            len: reader.int()?,
-        });
-    }
-    Ok(VariableEntry { rank, group, description, chunk, root, rounded, trees })
-}
-
-/// Numbers of the ways in which values are kept.
-const EXACT: u64 = 0;
-const ABSOLUTE: u64 = 1;
-const RELATIVE: u64 = 2;
-
-fn write_rounding(out: &mut Writer, rounded: Option<Rounding>) {
-    let (way, bound) = match rounded.map(|rounding| rounding.bound()) {
-        Some(Bound::Within { abs: 0.0, rel }) => (RELATIVE, rel),
-        Some(Bound::Within { abs, .. }) => (ABSOLUTE, abs),
-        _ => return out.int(EXACT),
-    };
-    out.int(way);
-    out.u64(bound.to_bits());
-}
-
-fn parse_rounding(reader: &mut Reader, dtype: DType) -> Result<Option<Rounding>> {
-    let bound = match reader.int()? {
-        EXACT => return Ok(None),
-        ABSOLUTE => Bound::abs(f64::from_bits(reader.u64()?)),
-        RELATIVE => Bound::rel(f64::from_bits(reader.u64()?)),
-        _ => {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                "a variable is stored in a way of later releases",
-            )
-            .hint("use a newer release of treering"));
-        }
-    };
-    let wrong = |e| Error::damaged(format!("the bound of a variable makes no sense: {e}"));
-    Rounding::new(bound, dtype).map(Some).map_err(wrong)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::merkle::Digest;
     use proptest::prelude::*;
+
+    const WRITER: WriterId = WriterId { opening: Sequence(4), nonce: 0x0123_4567_89ab_cdef };
 
     fn sample() -> Manifest {
         let mut group = Group {
@@ -475,61 +431,36 @@ mod tests {
             seal: Seal { size: 0, footer: 0, digest: Digest::default() },
         };
         let seal = Seal { size: 4096, footer: 99, digest: Digest([5, 6]) };
-        for (run, writer, attempt) in [("b", 1, 0), ("b", 1, 1), ("a", 4, 0), ("a", 4, 2)] {
+        let other = WriterId { opening: Sequence(1), nonce: 7 };
+        for (run, writer, attempt) in
+            [("b", other, 0), ("b", other, 1), ("a", WRITER, 0), ("a", WRITER, 2)]
+        {
             group.push(run, PackName { writer, attempt, group: 0 }, seal);
         }
         Manifest {
             run: "a".into(),
-            sequence: 7,
+            sequence: Sequence(7),
+            writer: WRITER,
             step: 100,
             time: 1_700_000_000_000,
-            parent: Some(Origin { run: Some("b".into()), sequence: 3 }),
-            epoch: Origin { run: Some("b".into()), sequence: 2 },
+            parent: Some(Origin { run: Some("b".into()), sequence: Sequence(3) }),
+            epoch: Origin { run: Some("b".into()), sequence: Sequence(2) },
             seed: 42,
             ranks: 2,
-            groups: vec![group],
-            variables: vec![VariableEntry {
-                rank: 1,
-                group: 0,
-                description: Description {
-                    name: "grid/ρ".into(),
-                    dtype: DType::F64,
-                    shape: Shape(vec![4, 5]),
-                    part: Some(Part { global: Shape(vec![8, 5]), offset: vec![4, 0] }),
-                },
-                chunk: ChunkSize::default(),
-                root: Digest([1, 2]),
-                rounded: None,
-                trees: vec![TreeRef {
-                    kind: 1,
-                    parameters: vec![1, 2],
-                    pack: 1,
-                    offset: 9,
-                    len: 8,
-                }],
-            }],
+            variables: 3,
+            rounded: 2,
+            files: 1,
+            full_bytes: 12345,
             stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
+            groups: vec![group],
         }
     }
 
-    #[test]
-    fn manifests_return_and_every_flipped_byte_is_seen() {
-        returns(&sample());
-        for bound in [Bound::abs(1e-6), Bound::rel(1e-4)] {
-            let mut manifest = sample();
-            manifest.variables[0].rounded = Some(Rounding::new(bound, DType::F64).unwrap());
-            returns(&manifest);
-        }
-    }
-
-    fn returns(manifest: &Manifest) {
-        assert_eq!(manifest.groups[0].packs.len(), 3);
-        assert_eq!(manifest.groups[0].names(0).count(), 4);
-        let bytes = manifest.write();
-        assert_eq!(Manifest::parse(&bytes).unwrap(), *manifest);
+    fn returns(entry: &LogEntry, bytes: &[u8]) {
+        assert_eq!(LogEntry::parse(bytes).unwrap(), *entry);
         for at in 0..bytes.len() {
             for bit in 0..8 {
-                let mut bad = bytes.clone();
+                let mut bad = bytes.to_vec();
                 bad[at] ^= 1 << bit;
                 assert!(LogEntry::parse(&bad).is_err(), "byte {at}");
             }
@@ -538,40 +469,22 @@ mod tests {
     }
 
     #[test]
-    fn bounds_that_make_no_sense_are_refused() {
-        let with = |way: u64, bits: u64, dtype: DType| {
-            let mut out = Writer(Vec::new());
-            out.int(way);
-            out.u64(bits);
-            parse_rounding(&mut Reader::new(&out.0), dtype)
-        };
-        assert!(with(1, 1e-6f64.to_bits(), DType::C64).unwrap().is_some());
-        assert!(with(2, 1e-6f64.to_bits(), DType::F32).unwrap().is_some());
-        let bad = [(1, 0.0, DType::F64), (1, f64::NAN, DType::F64), (1, 1e-6, DType::I32)];
-        for (way, bound, dtype) in bad.into_iter().chain([(2, 1.0, DType::F64)]) {
-            let error = with(way, bound.to_bits(), dtype).unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Damaged);
-        }
-        assert_eq!(with(3, 0, DType::F64).unwrap_err().kind(), ErrorKind::Mismatch);
-        assert!(parse_rounding(&mut Reader::new(&[1, 0, 0]), DType::F64).is_err());
-    }
-
-    #[test]
-    fn openings_return() {
-        let opening =
-            Opening { run: "a".into(), sequence: 3, time: 9, writer: "host, process 1".into() };
-        assert_eq!(LogEntry::parse(&opening.write()).unwrap(), LogEntry::Opening(opening));
+    fn entries_return_and_every_flipped_byte_is_seen() {
+        let manifest = sample();
+        assert_eq!(manifest.groups[0].packs.len(), 3);
+        assert_eq!(manifest.groups[0].names(0).count(), 4);
+        returns(&LogEntry::Manifest(Box::new(manifest.clone())), &manifest.write());
+        let opening = Opening { run: "a".into(), writer: WRITER, time: 9, who: "process 1".into() };
+        returns(&LogEntry::Opening(opening.clone()), &opening.write());
+        let mark = Mark { run: "a".into(), sequence: Sequence(9), writer: WRITER };
+        returns(&LogEntry::Mark(mark.clone()), &mark.write());
     }
 
     proptest! {
         /// Behind a valid digest any bytes may stand; parsing them must not panic or allocate much.
         #[test]
-        fn sealed_junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..300), cut in 0usize..200, rounded in any::<bool>()) {
-            let mut manifest = sample();
-            if rounded {
-                manifest.variables[0].rounded = Rounding::new(Bound::abs(0.5), DType::F64).ok();
-            }
-            let mut body = manifest.write();
+        fn sealed_junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..300), cut in 0usize..200) {
+            let mut body = sample().write();
             body.truncate(body.len() - 16 - cut.min(body.len() - 40));
             body.extend_from_slice(&junk);
             let sealed = Writer(body).sealed();

@@ -1,8 +1,9 @@
 //! Every byte on disk is written and read here; `docs/format.md` is the specification.
 //!
-//! Five kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
-//! complete), a *pack* (the bytes of a delta, in frames), a *tree file* (bounded trees) and a
-//! *skeleton* (what a foreign file is made of). All of them start with a magic number and a version
+//! Six kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
+//! complete), a *mark* (a number of the log without a checkpoint), a *pack* (the bytes of a delta, in
+//! frames, and its section), a *tree file* (bounded trees) and a *skeleton* (what a foreign file is made
+//! of). All of them start with a magic number and a version
 //! and end with a digest. Parsers take any bytes: a count is believed only as far as
 //! the bytes behind it reach, so nothing is allocated that the input does not pay for.
 
@@ -12,17 +13,17 @@ mod file;
 mod manifest;
 mod names;
 mod pack;
+mod section;
 mod skeleton;
 mod tree;
 
 pub use file::{FILE_PREFIX, FileRecord, check_file_name};
-pub use manifest::{
-    Group, HIDDEN, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
-};
-pub use names::{Names, PackName, check_run_name};
+pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, PackRange, Sequence, Stats};
+pub use names::{Names, PackName, WriterId, check_run_name};
 pub use pack::{Footer, Frame, RAW, Run, Seal, VariableDelta};
-pub(crate) use pack::{HEADER_BYTES, Kind, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
+pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
 
+pub use section::{HIDDEN, VariableEntry};
 pub(crate) use skeleton::MOST_INFLATED;
 pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};
 pub use tree::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};

@@ -1,5 +1,6 @@
 //! The names of things in a store: where a run keeps its log and its packs.
 
+use super::manifest::Sequence;
 use crate::error::{Error, Result};
 
 /// Refuses run names that could be confused with paths, options or places.
@@ -22,11 +23,21 @@ pub struct Names {
     run: String,
 }
 
-/// A pack of a run: which opening wrote it, and its running number there.
+/// A writer of a run. The random number tells it from a writer of another store that once stood at the
+/// same path.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WriterId {
+    /// The sequence number of its opening.
+    pub opening: Sequence,
+    /// A random number.
+    pub nonce: u64,
+}
+
+/// A pack of a run: its writer, and its running number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PackName {
-    /// The sequence number of the opening that wrote it.
-    pub writer: u64,
+    /// The writer.
+    pub writer: WriterId,
     /// The running number among the packs of that writer.
     pub attempt: u64,
     /// The group of ranks.
@@ -48,14 +59,15 @@ impl Names {
     }
 
     /// The entry with a sequence number.
-    pub fn entry(&self, sequence: u64) -> String {
+    pub fn entry(&self, sequence: Sequence) -> String {
+        let sequence = sequence.0;
         format!("runs/{}/log/{sequence:012}", self.run)
     }
 
     /// The sequence number of a file in the log folder.
-    pub fn parse_entry(file: &str) -> Option<u64> {
+    pub fn parse_entry(file: &str) -> Option<Sequence> {
         let digits = file.len() >= 12 && file.bytes().all(|b| b.is_ascii_digit());
-        digits.then(|| file.parse().ok()).flatten()
+        digits.then(|| file.parse().ok().map(Sequence)).flatten()
     }
 
     /// The folder of packs.
@@ -65,19 +77,28 @@ impl Names {
 
     /// A pack.
     pub fn pack(&self, name: PackName) -> String {
-        let PackName { writer, attempt, group } = name;
-        format!("runs/{}/packs/{writer:06}-{attempt:06}-g{group}.pack", self.run)
+        let PackName { writer: WriterId { opening, nonce }, attempt, group } = name;
+        let opening = opening.0;
+        format!("runs/{}/packs/{opening:06}-{nonce:016x}-{attempt:06}-g{group}.pack", self.run)
     }
 
     /// The pack that a file in the packs folder is.
     pub fn parse_pack(file: &str) -> Option<PackName> {
         let mut parts = file.strip_suffix(".pack")?.split('-');
         let name = PackName {
-            writer: parts.next()?.parse().ok()?,
+            writer: WriterId {
+                opening: Sequence(parts.next()?.parse().ok()?),
+                nonce: u64::from_str_radix(parts.next()?, 16).ok()?,
+            },
             attempt: parts.next()?.parse().ok()?,
             group: parts.next()?.strip_prefix('g')?.parse().ok()?,
         };
         parts.next().is_none().then_some(name)
+    }
+
+    /// The note in a tier that is in front of others: which store its checkpoints move to.
+    pub fn tier(&self) -> String {
+        format!("runs/{}/tier", self.run)
     }
 
     /// The lock that its writer holds.
@@ -93,10 +114,11 @@ mod tests {
     #[test]
     fn names_return_and_bad_ones_are_refused() {
         let names = Names::new("a");
-        let pack = PackName { writer: 1, attempt: 1_000_000, group: 3 };
+        let writer = WriterId { opening: Sequence(1), nonce: 0xfedc };
+        let pack = PackName { writer, attempt: 1_000_000, group: 3 };
         let key = names.pack(pack);
         assert_eq!(Names::parse_pack(key.rsplit('/').next().unwrap()), Some(pack));
-        assert_eq!(Names::parse_entry("000000000012"), Some(12));
+        assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {
             assert_eq!(Names::parse_entry(junk), None);
         }

@@ -7,7 +7,9 @@
 
 use super::bytes::{Reader, Writer, check_version};
 use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions};
-use super::names::PackName;
+use super::manifest::Sequence;
+use super::names::{PackName, WriterId};
+use super::section::{VariableEntry, parse_section, write_section};
 use crate::codec::{Chain, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::{ChunkSize, Place, Region};
@@ -32,13 +34,6 @@ const CHAINS: u8 = 2;
 
 /// How many differences stand behind one another at most.
 pub(crate) const MAX_DEPTH: u8 = 7;
-
-/// What a pack file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// The data of a group of ranks.
-    Pack = 0,
-}
 
 /// Vouches for a pack: with these three, no other bytes pass for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +101,8 @@ pub struct Footer {
     pub before: Vec<(u32, Vec<Run>)>,
     /// The deltas of the variables.
     pub deltas: Vec<VariableDelta>,
+    /// The section: all variables of the group at this checkpoint. Empty if it was not read.
+    pub variables: Vec<VariableEntry>,
 }
 
 /// Bytes of an earlier pack of the epoch, one after another.
@@ -118,11 +115,10 @@ pub struct Run {
 }
 
 /// The first bytes of a pack.
-pub(crate) fn header(kind: Kind) -> [u8; HEADER_BYTES as usize] {
+pub(crate) fn header() -> [u8; HEADER_BYTES as usize] {
     let mut bytes = [0; HEADER_BYTES as usize];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..10].copy_from_slice(&super::VERSION.to_le_bytes());
-    bytes[10] = kind as u8;
     bytes
 }
 
@@ -142,8 +138,10 @@ impl Footer {
     /// Footer and trailer as they follow the frames, and the seal of the whole.
     pub fn write(&self) -> (Vec<u8>, Seal) {
         let mut out = Writer::default();
+        out.bytes(&write_section(&self.variables));
         out.string(&self.run);
-        out.int(self.name.writer);
+        out.int(self.name.writer.opening.0);
+        out.u64(self.name.writer.nonce);
         out.int(self.name.attempt);
         out.int(u64::from(self.name.group));
         out.int(u64::from(self.ordinal));
@@ -159,7 +157,7 @@ impl Footer {
         let seal = Seal {
             size: end + out.0.len() as u64 + TRAILER_BYTES,
             footer: out.0.len() as u64,
-            digest: sealed(&header(Kind::Pack), &out.0),
+            digest: sealed(&header(), &out.0),
         };
         out.u64(seal.footer);
         out.digest(seal.digest);
@@ -189,18 +187,25 @@ impl Footer {
         }
     }
 
-    /// Reads a footer; `head` and `bytes` are the file's header and footer as they were read.
-    pub fn parse(head: &[u8], bytes: &[u8], seal: &Seal) -> Result<Footer> {
+    /// Reads a footer; `head` and `bytes` are the file's header and footer as they were read. Only the
+    /// newest pack of a checkpoint needs its section.
+    pub fn parse(head: &[u8], bytes: &[u8], seal: &Seal, section: bool) -> Result<Footer> {
         if head.len() as u64 != HEADER_BYTES || &head[..8] != MAGIC {
             return Err(Error::damaged("this is no pack"));
         }
         check_version([head[8], head[9]])?;
-        if head != header(Kind::Pack) || sealed(head, bytes) != seal.digest {
+        if head != header() || sealed(head, bytes) != seal.digest {
             return Err(Error::damaged("the digest of a pack's footer does not match"));
         }
         let mut reader = Reader::new(bytes);
+        let variables = reader.bytes()?;
         let run = reader.string()?;
-        let name = PackName { writer: reader.int()?, attempt: reader.int()?, group: reader.u32()? };
+        let writer = WriterId { opening: Sequence(reader.int()?), nonce: reader.u64()? };
+        let name = PackName { writer, attempt: reader.int()?, group: reader.u32()? };
+        let variables = match section {
+            true => parse_section(variables, name.group)?,
+            false => Vec::new(),
+        };
         let ordinal = reader.u32()?;
         let parent = match ordinal {
             0 => None,
@@ -216,7 +221,7 @@ impl Footer {
             .map(|_| VariableDelta::parse(ordinal, &mut reader))
             .collect::<Result<_>>()?;
         reader.end()?;
-        Ok(Footer { run, name, ordinal, parent, frames, chains, before, deltas })
+        Ok(Footer { run, name, ordinal, parent, frames, chains, before, deltas, variables })
     }
 
     /// The chain that a frame is encoded by.
@@ -265,28 +270,6 @@ impl Footer {
     /// Whether it holds no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
-    }
-
-    /// What a restore spends on this pack, counted in bytes to be read and decoded: its own, and
-    /// what opening a file, following a region and filling memory come to.
-    ///
-    /// A chain of differences ends after [`MAX_DEPTH`] packs by itself, so each counts as so small a
-    /// part of a whole: a new epoch would not shorten it.
-    pub(crate) fn restore_cost(&self) -> u64 {
-        const FILE: u64 = 64 << 10;
-        const REGION: u64 = 32;
-        const FILLED_PER_READ: u64 = 2;
-        let regions: u64 = self.deltas.iter().map(|d| d.regions.len() as u64).sum();
-        let filled = self.deltas.iter().map(VariableDelta::covered_bytes);
-        let filled = filled.fold(0, u64::saturating_add);
-        let differences = self
-            .before
-            .iter()
-            .filter_map(|(frame, _)| self.frames.get(*frame as usize).map(|frame| frame.len));
-        let differences = differences.sum::<u64>().min(filled);
-        let spared = differences - differences / (u64::from(MAX_DEPTH) + 1);
-        let follow = (filled - spared) / FILLED_PER_READ + REGION * regions + FILE;
-        (self.len() - spared.min(self.len())).saturating_add(follow)
     }
 
     /// The index of the frame that holds the byte at `offset`.
@@ -377,8 +360,8 @@ fn parse_before(
 }
 
 impl VariableDelta {
-    /// How many bytes of the variable its regions cover.
-    fn covered_bytes(&self) -> u64 {
+    /// The bytes of the variable that its regions cover.
+    pub(crate) fn covered_bytes(&self) -> u64 {
         let chunks = self.regions.iter().map(|r| r.count).fold(0, u64::saturating_add);
         chunks.saturating_mul(self.chunk.bytes() as u64).min(self.bytes)
     }
@@ -432,7 +415,6 @@ impl VariableDelta {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lineage::Place;
 
     fn footer() -> Footer {
         let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 3, checksum: 7 };
@@ -440,7 +422,11 @@ mod tests {
         let place = Place { pack: 2, offset: 0 };
         Footer {
             run: "a".into(),
-            name: PackName { writer: 1, attempt: 4, group: 0 },
+            name: PackName {
+                writer: WriterId { opening: Sequence(1), nonce: 9 },
+                attempt: 4,
+                group: 0,
+            },
             ordinal: 2,
             parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
             frames: vec![frame],
@@ -455,6 +441,19 @@ mod tests {
                 bitmap: false,
                 regions: vec![Region { start: 3, count: 1, place, period: 0, fresh: true }],
             }],
+            variables: vec![VariableEntry {
+                rank: 0,
+                group: 0,
+                description: crate::array::Description {
+                    name: "x".into(),
+                    dtype: crate::array::DType::Bytes,
+                    shape: crate::array::Shape(vec![5000]),
+                    part: None,
+                },
+                chunk: ChunkSize::new(128).unwrap(),
+                root: Digest([3, 4]),
+                rounded: None,
+            }],
         }
     }
 
@@ -463,18 +462,20 @@ mod tests {
         let footer = footer();
         let (bytes, seal) = footer.write();
         let (body, trailer) = bytes.split_at(seal.footer as usize);
-        let head = header(Kind::Pack);
+        let head = header();
         assert_eq!(parse_trailer(trailer, seal.size).unwrap(), seal);
-        assert_eq!(Footer::parse(&head, body, &seal).unwrap(), footer);
+        assert_eq!(Footer::parse(&head, body, &seal, true).unwrap(), footer);
+        let without = Footer { variables: Vec::new(), ..footer };
+        assert_eq!(Footer::parse(&head, body, &seal, false).unwrap(), without);
         for at in 0..body.len() {
             let mut bad = body.to_vec();
             bad[at] ^= 1;
-            assert!(Footer::parse(&head, &bad, &seal).is_err());
+            assert!(Footer::parse(&head, &bad, &seal, true).is_err());
         }
         for at in 0..head.len() {
             let mut bad = head;
             bad[at] ^= 1;
-            assert!(Footer::parse(&bad, body, &seal).is_err());
+            assert!(Footer::parse(&bad, body, &seal, true).is_err());
         }
         for at in 0..trailer.len() {
             let mut bad = trailer.to_vec();

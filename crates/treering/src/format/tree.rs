@@ -5,7 +5,7 @@
 //! root checks every node and leaf it reads; planes need no checksum (see `merkle::bounded`).
 
 use super::bytes::{Reader, Writer};
-use super::manifest::{parse_description, write_description};
+use super::section::{parse_description, write_description};
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::merkle::Digest;

@@ -10,6 +10,7 @@ use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, check_file_name};
 use crate::pack::Packed;
+use crate::save::Member;
 use crate::source::Anatomy;
 use crate::store::Blob;
 use rayon::prelude::*;
@@ -59,7 +60,7 @@ impl Input {
         self.description.name.starts_with(FILE_PREFIX)
     }
 
-    pub(super) fn packed(&self, merge: Merge, block: Option<u64>) -> Packed {
+    pub(super) fn member(&self, merge: Merge, block: Option<u64>) -> Member {
         let flat = Nature::flat(self.description.dtype);
         let (like, nature) = match merge {
             Merge::Ranks | Merge::Files => (String::new(), flat),
@@ -70,7 +71,8 @@ impl Input {
         let nature = nature.rounded(self.rounded.as_ref());
         let name = self.description.name.clone();
         let far = merge == Merge::Ranks;
-        Packed { rank: self.rank, name, like, bytes: self.len(), nature, far }
+        let packed = Packed { rank: self.rank, name, like, bytes: self.len(), nature, far };
+        Member { packed, description: self.description.clone(), rounded: self.rounded }
     }
 }
 

@@ -16,28 +16,27 @@ pub use merge::Merge;
 
 use self::feed::{Batch, Prints, read};
 use self::inputs::{Input, Limit};
-use crate::run::commit::LogWriter;
-
 use crate::array::Bound;
 use crate::codec::Encoding;
 use crate::error::{Error, Result};
-use crate::format::{
-    Footer, Group, Kind, Manifest, Names, Origin, PackName, Seal, Stats, VariableEntry, header,
-};
-use crate::lineage::MAX_PACKS;
+use crate::format::{Manifest, Names, Origin, Sequence, WriterId};
 use crate::log::Log;
-use crate::merkle::{BOUGH, Hasher, Tree};
-use crate::pack::{Before, Keeper, Learnt, Packed, Packer, Plan, firsts, remembers_no_longer};
+use crate::merkle::{BOUGH, Hasher};
+use crate::pack::{Before, Keeper, Learnt, firsts, remembers_no_longer};
 use crate::restore::{Checkpoint, Pack, Previous, Restored};
-use crate::run::Options;
-use crate::run::open;
+use crate::run::{Options, Overload};
+use crate::save::{
+    self, Decision, Epoch, GroupWriter, LogWriter, Member, PackJob, Sealed, Vote, WriterSettings,
+    decide, draft, restore_cost,
+};
 use crate::source::{self, Anatomy, RawLayout};
-use crate::store::Lock;
+use crate::store::{Lock, Store};
 use rayon::prelude::*;
 use regex::Regex;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// How many batches wait to be packed.
 const AHEAD: usize = 1;
@@ -92,38 +91,43 @@ impl Default for IngestSettings {
 
 /// Takes files in as the checkpoints of a run.
 pub struct Ingest {
-    options: Options,
+    writer: WriterSettings,
     settings: IngestSettings,
     within: Vec<Limit>,
+    store: Arc<dyn Store>,
     log: LogWriter,
+    id: WriterId,
     hasher: Hasher,
-    /// The groups of the open epoch, and its ranks.
+    /// The writers of the groups of the open epoch, what else is known of each, and all ranks.
+    writers: Vec<GroupWriter>,
     groups: Vec<GroupState>,
     ranks: Vec<u32>,
-    epoch: Option<Origin>,
-    /// The newest checkpoint of the run.
+    epoch: Epoch,
+    /// Where the open epoch began.
+    origin: Option<Origin>,
+    /// The newest checkpoint of the run, and the same for differences to it.
     newest: Option<Manifest>,
+    previous: Option<Previous>,
     /// Whether it was made by an earlier process and is still to be looked at.
     inherited: bool,
-    attempt: u64,
-    /// What restoring the first checkpoint of the epoch costs, and what the others add.
-    whole: u64,
-    deltas: u64,
-    _lock: Lock,
+    /// The newest number of the log, and the bytes that had changed then.
+    sequence: Sequence,
+    changed: u64,
+    notes: Vec<String>,
+    _lock: Option<Lock>,
 }
 
 struct GroupState {
-    keeper: Keeper,
     /// The prints of the chunks of every variable, as they were at the step before.
     prints: Prints,
-    packs: Option<Group>,
     merge: Merge,
     /// How an earlier process encoded variables, the newest pack first.
     learnt: Vec<Learnt>,
 }
 
 impl Ingest {
-    /// Takes the run, as [`super::Run::open`] does.
+    /// Takes the run, as [`Run::open`](crate::Run::open) does. Options that only matter to programs are
+    /// refused.
     pub fn open(options: Options, settings: IngestSettings) -> Result<Ingest> {
         if settings.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));
@@ -131,26 +135,38 @@ impl Ingest {
         if settings.block == Some(0) {
             return Err(Error::usage("a block needs one byte at least"));
         }
+        options.check()?;
+        refuse_unused(&options)?;
         let within = settings.within.iter().map(Limit::new).collect::<Result<_>>()?;
-        let opened = open::open(&options)?;
-        let log = Log::read(opened.store.clone(), &options.run)?;
-        let newest = log.manifests().0.pop();
+        let writer = options.writer;
+        let opened = save::open(&writer.tiers, &writer.run)?;
+        let newest = Log::read(opened.store.clone(), &writer.run)?.manifests().0.pop();
         Ok(Ingest {
-            log: LogWriter::new(&options, &opened),
+            log: opened.log(&writer.tiers.last, true),
+            id: opened.opening.writer,
             hasher: Hasher::new(opened.seed),
-            options,
             settings,
             within,
+            writers: Vec::new(),
             groups: Vec::new(),
             ranks: Vec::new(),
-            epoch: None,
+            epoch: Epoch::new(writer.growth),
+            origin: None,
             inherited: newest.is_some(),
             newest,
-            attempt: 0,
-            whole: 0,
-            deltas: 0,
+            previous: None,
+            sequence: opened.opening.writer.opening,
+            changed: 0,
+            writer,
+            store: opened.store,
+            notes: opened.notes,
             _lock: opened.lock,
         })
+    }
+
+    /// What opening the run found that is worth knowing.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// Takes in a set of files as the checkpoint of a step; `told` hears of bytes that were packed.
@@ -163,32 +179,17 @@ impl Ingest {
         self.take_if(step, files, told, &|| Ok(()))
     }
 
-    /// The same, unless `still` objects when everything has been read and nothing is committed.
+    /// Like [`take`](Self::take), but calls `confirm` after all input is read and before the checkpoint is
+    /// committed; an error from it aborts.
     pub fn take_if(
         &mut self,
         step: u64,
         files: &[RankFile],
         told: &(dyn Fn(u64, u64) + Sync),
-        still: &dyn Fn() -> Result<()>,
-    ) -> Result<Manifest> {
-        let outcome = self.save(step, files, told, still);
-        if outcome.is_err() {
-            // The next checkpoint builds on nothing that may not be there.
-            self.epoch = None;
-        }
-        outcome
-    }
-
-    fn save(
-        &mut self,
-        step: u64,
-        files: &[RankFile],
-        told: &(dyn Fn(u64, u64) + Sync),
-        still: &dyn Fn() -> Result<()>,
+        confirm: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
         inputs::check(files)?;
-        // What a save that failed left behind keeps its name.
-        self.attempt += 1;
+        self.log.check()?;
         let raw = self.settings.raw.as_ref();
         let mut anatomies: Vec<Anatomy> = files
             .par_iter()
@@ -201,51 +202,72 @@ impl Ingest {
         inputs::round(&mut anatomies, &names, &self.within)?;
         let inputs = inputs::gather(files, &anatomies, names, &self.settings.like)?;
         let ranks: Vec<u32> = inputs.keys().copied().collect();
+        let total = inputs.values().flatten().map(Input::len).fold(0, u64::saturating_add);
+        let decision = self.decide(step, &ranks, total);
+        // A number is used once, and so is the name of a pack.
+        self.sequence = decision.sequence;
+        let told = |done: u64| told(done, total);
+        let outcome = self.save(decision, &inputs, &told, &|| {
+            anatomies.iter().try_for_each(Anatomy::unchanged)?;
+            confirm()
+        });
+        if outcome.is_err() {
+            // The next checkpoint builds on nothing that may not be there.
+            self.epoch.failed(decision.sequence);
+        }
+        outcome
+    }
+
+    /// Decides on the next checkpoint, and makes the groups ready for it.
+    fn decide(&mut self, step: u64, ranks: &[u32], state: u64) -> Decision {
         if std::mem::take(&mut self.inherited) {
-            self.go_on(&ranks);
+            self.go_on(ranks);
         }
-        if self.epoch.is_none() || ranks != self.ranks || self.epoch_is_over() {
-            self.begin_epoch(&ranks);
+        let (changed, whole) = (self.changed.min(state), ranks != self.ranks);
+        let vote = Vote { state, changed, whole, overloaded: false };
+        let decision = decide(&self.epoch, &[vote], self.sequence.next(), step);
+        if decision.whole {
+            self.begin_epoch(ranks);
         }
-        let per_pack = self.settings.ranks_per_pack as usize;
+        self.epoch.begin(decision, state);
+        decision
+    }
+
+    fn save(
+        &mut self,
+        decision: Decision,
+        inputs: &BTreeMap<u32, Vec<Input>>,
+        told: &(dyn Fn(u64) + Sync),
+        confirm: &dyn Fn() -> Result<()>,
+    ) -> Result<Manifest> {
         let mut groups: Vec<Vec<&Input>> = Vec::new();
-        for (number, ranks) in ranks.chunks(per_pack).enumerate() {
-            let mut all: Vec<&Input> = ranks.iter().flat_map(|rank| &inputs[rank]).collect();
+        let per_pack = self.settings.ranks_per_pack as usize;
+        for (number, ranks) in self.ranks.chunks(per_pack).enumerate() {
+            let mut members: Vec<&Input> =
+                ranks.iter().filter_map(|rank| inputs.get(rank)).flatten().collect();
             let state = &mut self.groups[number];
             if state.merge == Merge::Auto {
-                state.merge = match self.options.encoding {
-                    Encoding::Best(_) => merge::choose(&all)?,
+                state.merge = match self.writer.encoding {
+                    Encoding::Best(_) => merge::choose(&members)?,
                     _ => Merge::Meaning,
                 };
             }
-            merge::sort(&mut all, state.merge);
-            groups.push(all);
+            merge::sort(&mut members, state.merge);
+            groups.push(members);
         }
-        let total = groups.iter().flatten().map(|input| input.len()).sum();
-        let mut done = 0;
-        let (mut stats, mut cost, mut packs) = (Stats::default(), 0, Vec::new());
-        let previous = self.newest.clone().filter(|_| self.epoch.is_some());
-        let previous = previous.map(|manifest| Previous::new(self.log.store.clone(), manifest));
+        let (mut done, mut sealed) = (0, Vec::new());
+        let previous = self.previous.take();
         let before = previous.as_ref().map(|previous| previous as &dyn Before);
         for (number, group) in groups.iter().enumerate() {
-            let (footer, added, seal) = self.pack(number, group, before, &mut |bytes| {
+            sealed.push(self.pack(number, group, before, &mut |bytes| {
                 done += bytes;
-                told(done, total);
-            })?;
-            stats.same_bytes += added.same_bytes;
-            stats.moved_bytes += added.moved_bytes;
-            stats.new_bytes += added.new_bytes;
-            cost += footer.restore_cost();
-            let state = &self.groups[number];
-            let mut group = state.packs.clone().unwrap_or(Group { packs: Vec::new(), seal });
-            group.push(&self.log.run, footer.name, seal);
-            packs.push(group);
+                told(done);
+            })?);
         }
-        anatomies.iter().try_for_each(Anatomy::unchanged)?;
-        still()?;
-        let manifest = self.manifest(step, &groups, packs, stats);
-        let manifest = self.log.commit(manifest)?;
-        self.keep(&manifest, cost);
+        confirm()?;
+        let manifest = self.manifest(decision, &sealed);
+        self.log.commit(&manifest)?;
+        self.keep(&manifest, sealed, previous);
         Ok(manifest)
     }
 
@@ -253,25 +275,26 @@ impl Ingest {
     /// and if all of it can be read; else a new one begins, which needs nothing of it.
     fn go_on(&mut self, ranks: &[u32]) {
         let Some(newest) = self.newest.clone() else { return };
-        let place = |rank: u32| ranks.binary_search(&rank).ok();
         let per_pack = self.settings.ranks_per_pack as usize;
-        let fits = |entry: &VariableEntry| {
-            place(entry.rank).is_some_and(|at| at / per_pack == entry.group as usize)
-                && entry.chunk == self.options.chunk
-        };
-        let groups = ranks.len().div_ceil(per_pack);
-        if newest.groups.len() != groups || !newest.variables.iter().all(fits) {
+        if newest.groups.len() != ranks.len().div_ceil(per_pack) {
             return;
         }
-        let Ok(checkpoint) = Checkpoint::load(self.log.store.clone(), newest.clone()) else {
+        let Ok(checkpoint) = Checkpoint::load(self.store.clone(), newest.clone()) else {
             return;
         };
+        let place = |rank: u32| ranks.binary_search(&rank).ok();
+        let chunk = self.writer.chunk;
+        let fits = checkpoint.entries().iter().all(|entry| {
+            place(entry.rank).is_some_and(|at| at / per_pack == entry.group as usize)
+                && entry.chunk == chunk
+        });
+        if !fits {
+            return;
+        }
         self.begin_epoch(ranks);
-        let groups = newest.groups.iter().zip(&checkpoint.packs);
-        for (state, (group, packs)) in self.groups.iter_mut().zip(groups) {
-            state.packs = Some(group.clone());
-            let told = [packs.last(), packs.first()].into_iter().flatten();
-            state.learnt = told.map(|pack| Learnt::new(&pack.footer)).collect();
+        for (state, packs) in self.groups.iter_mut().zip(&checkpoint.packs) {
+            let known = [packs.last(), packs.first()].into_iter().flatten();
+            state.learnt = known.map(|pack| Learnt::new(&pack.footer)).collect();
         }
         // The first pack of an epoch tells nothing of differences; the one before it does.
         if newest.epoch.sequence == newest.sequence
@@ -281,71 +304,79 @@ impl Ingest {
                 state.learnt.extend(packs.last().map(|pack| Learnt::new(&pack.footer)));
             }
         }
-        let cost = |pack: &Pack| pack.footer.restore_cost();
-        let first = checkpoint.packs.iter().filter_map(|packs| packs.first().map(cost));
-        self.whole = first.sum();
-        self.deltas =
-            checkpoint.packs.iter().flat_map(|packs| packs.iter().skip(1)).map(cost).sum();
-        if self.epoch_is_over() {
-            return;
-        }
         let Ok(restored) = checkpoint.retrace_all() else { return };
-        self.hasher = Hasher::new(newest.seed);
-        for (entry, Restored { prints, tree, .. }) in newest.variables.iter().zip(restored) {
-            let state = &mut self.groups[entry.group as usize];
+        let mut trees: Vec<Vec<_>> = self.groups.iter().map(|_| Vec::new()).collect();
+        for (entry, Restored { prints, tree, .. }) in checkpoint.entries().iter().zip(restored) {
             let key = (entry.rank, entry.description.name.clone());
-            state.keeper.trees.insert(key.clone(), tree);
-            state.prints.insert(key, prints);
+            trees[entry.group as usize].push((key.clone(), tree));
+            self.groups[entry.group as usize].prints.insert(key, prints);
         }
-        self.epoch = Some(newest.epoch);
+        for ((writer, packs), trees) in self.writers.iter_mut().zip(&newest.groups).zip(trees) {
+            writer.resume(packs.clone(), trees);
+        }
+        let cost = |pack: &Pack| restore_cost(&pack.footer);
+        let first = checkpoint.packs.iter().filter_map(|packs| packs.first().map(cost));
+        let others = checkpoint.packs.iter().flat_map(|packs| packs.iter().skip(1)).map(cost);
+        let packs = checkpoint.packs.iter().map(Vec::len).max().unwrap_or(0);
+        self.epoch.resume(first.sum(), others.sum(), packs as u64);
+        self.hasher = Hasher::new(newest.seed);
+        self.origin = Some(newest.epoch.clone());
+        self.previous = Some(Previous::new(self.store.clone(), newest));
     }
 
     /// The checkpoint before one, if it is of this run and can be read.
     fn ancestor(&self, manifest: &Manifest) -> Option<Checkpoint> {
         let parent = manifest.parent.as_ref().filter(|parent| parent.run.is_none())?;
-        let log = Log::read(self.log.store.clone(), &self.log.run).ok()?;
+        let log = Log::read(self.store.clone(), &self.writer.run).ok()?;
         let older = log.manifest(parent.sequence).ok()??;
-        Checkpoint::load(self.log.store.clone(), older).ok()
-    }
-
-    fn epoch_is_over(&self) -> bool {
-        let packs = self.groups.iter().filter_map(|g| g.packs.as_ref());
-        self.deltas as f64 > self.options.growth * self.whole as f64
-            || packs.map(Group::count).max() >= Some(u64::from(MAX_PACKS) - 1)
+        Checkpoint::load(self.store.clone(), older).ok()
     }
 
     /// What was learnt about variables lasts for some epochs, if these are of the same ranks.
     fn begin_epoch(&mut self, ranks: &[u32]) {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
-        let record = self.options.record.min(RECORD) / groups.max(1) as u64;
-        let mut known = std::mem::take(&mut self.groups).into_iter();
+        let record = self.writer.record.min(RECORD) / groups.max(1) as u64;
+        let known =
+            std::mem::take(&mut self.writers).into_iter().zip(std::mem::take(&mut self.groups));
+        let mut known: Vec<_> =
+            known.map(|(writer, state)| (writer.keeper.chooser, state.learnt)).collect();
         if ranks != self.ranks || self.newest.as_ref().is_some_and(remembers_no_longer) {
-            known = Vec::new().into_iter();
+            known.clear();
         }
-        let group = |_| {
-            let mut keeper = Keeper::new(record, self.options.encoding);
+        let mut known = known.into_iter();
+        for number in 0..groups as u32 {
+            let mut keeper = Keeper::new(record, self.writer.encoding);
             let mut learnt = Vec::new();
-            if let Some(known) = known.next() {
-                keeper.chooser = known.keeper.chooser;
-                learnt = known.learnt;
+            if let Some((chooser, known)) = known.next() {
+                (keeper.chooser, learnt) = (chooser, known);
             }
+            self.writers.push(GroupWriter::new(number, keeper));
             let merge = self.settings.merge;
-            GroupState { keeper, prints: Prints::new(), packs: None, merge, learnt }
-        };
-        self.groups = (0..groups).map(group).collect();
-        (self.ranks, self.epoch, self.whole, self.deltas) = (ranks.to_vec(), None, 0, 0);
+            self.groups.push(GroupState { prints: Prints::new(), merge, learnt });
+        }
+        (self.ranks, self.origin, self.previous) = (ranks.to_vec(), None, None);
+        self.epoch.end();
     }
 
     /// What was committed is what the next checkpoint builds on.
-    fn keep(&mut self, manifest: &Manifest, cost: u64) {
-        for (state, group) in self.groups.iter_mut().zip(&manifest.groups) {
-            state.packs = Some(group.clone());
+    fn keep(&mut self, manifest: &Manifest, sealed: Vec<Sealed>, previous: Option<Previous>) {
+        for (writer, packs) in self.writers.iter_mut().zip(&manifest.groups) {
+            writer.keep(packs.clone());
         }
-        match self.epoch {
-            None => self.whole = cost,
-            Some(_) => self.deltas += cost,
-        }
-        self.epoch = Some(manifest.epoch.clone());
+        let stats = &manifest.stats;
+        self.changed = stats.new_bytes + stats.moved_bytes;
+        self.epoch.captured(manifest.sequence, self.changed);
+        let cost = sealed.iter().map(|sealed| restore_cost(&sealed.footer)).sum();
+        self.epoch.committed(manifest.sequence, cost);
+        let packs = sealed.into_iter().map(Sealed::into_pack).collect();
+        self.previous = Some(match previous {
+            Some(mut previous) => {
+                previous.advance(manifest.clone(), packs);
+                previous
+            }
+            None => Previous::begun(self.store.clone(), manifest.clone(), packs),
+        });
+        self.origin = Some(manifest.epoch.clone());
         self.newest = Some(manifest.clone());
     }
 
@@ -356,101 +387,87 @@ impl Ingest {
         inputs: &[&Input],
         before: Option<&dyn Before>,
         told: &mut (dyn FnMut(u64) + Send),
-    ) -> Result<(Footer, Stats, Seal)> {
-        let (log, options) = (&self.log, &self.options);
-        let state = &mut self.groups[number];
-        let name = PackName { writer: log.writer, attempt: self.attempt, group: number as u32 };
+    ) -> Result<Sealed> {
+        let (writer, state) = (&mut self.writers[number], &mut self.groups[number]);
         let (merge, block) = (state.merge, self.settings.block);
-        let variables: Vec<Packed> = inputs.iter().map(|i| i.packed(merge, block)).collect();
-        let bough = (options.chunk.bytes() * BOUGH) as u64;
-        let block = block.map(|block| block.max(1).next_multiple_of(bough));
-        let firsts = firsts(&variables);
+        let members: Vec<Member> = inputs.iter().map(|input| input.member(merge, block)).collect();
+        let packed: Vec<_> = members.iter().map(|member| member.packed.clone()).collect();
+        let chunk = self.writer.chunk.bytes();
+        let block = block.map(|block| block.max(1).next_multiple_of((chunk * BOUGH) as u64));
+        let firsts = firsts(&packed);
         let turns = merge::turns(inputs, &firsts, block);
         for learnt in std::mem::take(&mut state.learnt) {
-            learnt.tell(&mut state.keeper.chooser, &variables, &firsts);
+            learnt.tell(&mut writer.keeper.chooser, &packed, &firsts);
         }
-        let plan = Plan {
-            run: log.run.clone(),
-            name,
-            ordinal: state.packs.as_ref().map_or(0, Group::count) as u32,
-            parent: state.packs.as_ref().map(|group| group.seal),
-            chunk: options.chunk,
-            method: options.method,
-            variables,
+        let name = writer.name(self.id, self.sequence.0);
+        let mut put = self.store.put(&Names::new(&self.writer.run).pack(name))?;
+        let job = PackJob {
+            writer: self.id,
+            attempt: self.sequence.0,
+            members: &members,
+            hasher: &self.hasher,
+            before,
             turns: block.is_some(),
+            pool: None,
         };
-        let mut put = log.first.put(&Names::new(&log.run).pack(name))?;
-        put.append(&header(Kind::Pack))?;
-        let mut packer = Packer::new(plan, &self.hasher, before);
         let (sender, batches) = sync_channel(AHEAD);
         let (give_back, spare) = sync_channel(AHEAD + 2);
-        let chunk = options.chunk.bytes();
-        let (keeper, hasher) = (&mut state.keeper, &self.hasher);
-        let mut before = std::mem::take(&mut state.prints);
-        let (footer, stats) = std::thread::scope(|scope| {
-            let before = &mut before;
+        let hasher = &self.hasher;
+        let mut prints = std::mem::take(&mut state.prints);
+        let sealed = std::thread::scope(|scope| {
+            let prints = &mut prints;
             scope.spawn(move || {
-                if let Err(error) = read(inputs, &turns, chunk, hasher, before, &sender, &spare) {
+                if let Err(error) = read(inputs, &turns, chunk, hasher, prints, &sender, &spare) {
                     let _ = sender.send(Err(error));
                 }
             });
             let batches: Receiver<Result<Batch>> = batches;
-            let mut sink = |bytes: &[u8]| put.append(bytes);
-            for batch in batches {
-                let batch = batch?;
-                packer.take(keeper, &batch.strips, &batch.bytes[..batch.filled], &mut sink)?;
-                told(batch.read);
-                let _ = give_back.try_send(batch.bytes);
-            }
-            packer.finish(keeper, &mut sink)
+            writer.write(&self.writer, job, put.as_mut(), |take| {
+                for batch in batches {
+                    let batch = batch?;
+                    take(&batch.strips, &batch.bytes[..batch.filled])?;
+                    told(batch.read);
+                    let _ = give_back.try_send(batch.bytes);
+                }
+                Ok(())
+            })
         })?;
-        state.prints = before;
-        state.keeper.retain(|key| state.prints.contains_key(key));
-        let (bytes, seal) = footer.write();
-        put.append(&bytes)?;
+        state.prints = prints;
         put.finish()?;
-        Ok((footer, stats, seal))
+        Ok(sealed)
     }
 
-    fn manifest(
-        &self,
-        step: u64,
-        groups: &[Vec<&Input>],
-        packs: Vec<Group>,
-        stats: Stats,
-    ) -> Manifest {
-        let sequence = self.log.sequence + 1;
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut variables = Vec::new();
-        for (number, group) in groups.iter().enumerate() {
-            let trees = &self.groups[number].keeper.trees;
-            variables.extend(group.iter().map(|input| {
-                let key = (input.rank, input.description.name.clone());
-                let tree = trees.get(&key);
-                VariableEntry {
-                    rank: input.rank,
-                    group: number as u32,
-                    description: input.description.clone(),
-                    chunk: self.options.chunk,
-                    root: tree
-                        .map_or_else(|| Tree::default().root(input.len()), |t| t.root(input.len())),
-                    rounded: input.rounded,
-                    trees: Vec::new(),
-                }
-            }));
-        }
+    fn manifest(&self, decision: Decision, sealed: &[Sealed]) -> Manifest {
+        let ranks = self.ranks.last().map_or(1, |rank| rank + 1);
+        let sequence = decision.sequence;
+        let parent = self.newest.as_ref();
         Manifest {
-            run: self.log.run.clone(),
             sequence,
-            step,
-            time: time.as_millis() as u64,
-            parent: self.newest.as_ref().map(|m| Origin { run: None, sequence: m.sequence }),
-            epoch: self.epoch.clone().unwrap_or(Origin { run: None, sequence }),
+            writer: self.id,
+            step: decision.step,
+            parent: parent.map(|m| Origin { run: None, sequence: m.sequence }),
+            epoch: self.origin.clone().unwrap_or(Origin { run: None, sequence }),
             seed: self.hasher.seed(),
-            ranks: self.ranks.last().map_or(1, |rank| rank + 1),
-            groups: packs,
-            variables,
-            stats,
+            ..draft(&self.writer.run, &self.writers, sealed, ranks)
         }
+    }
+}
+
+/// Refuses options that ingest would ignore.
+fn refuse_unused(options: &Options) -> Result<()> {
+    let plain = Options::in_store(options.writer.tiers.last.clone(), &options.writer.run);
+    let unused = [
+        (!options.writer.tiers.near.is_empty(), "a node's store (Options::node)"),
+        (options.overload != Overload::Wait, "Options::overload"),
+        (options.staging != plain.staging, "Options::staging"),
+        (!options.bounds.is_empty(), "Options::bound"),
+        (options.trees != plain.trees, "Options::tree"),
+        (options.trees_only, "Options::trees_only"),
+        (options.reference.is_some(), "Options::reference"),
+    ];
+    match unused.iter().find(|(given, _)| *given) {
+        Some((_, what)) => Err(Error::usage(format!("ingest cannot use {what}"))
+            .hint("files are taken in as they are and go straight to the store")),
+        None => Ok(()),
     }
 }

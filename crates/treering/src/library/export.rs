@@ -116,7 +116,7 @@ pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<E
 
 /// The ranks and records of the files of some ranks, or of all.
 pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32, FileRecord)>> {
-    let all = checkpoint.manifest().variables.iter();
+    let all = checkpoint.entries().iter();
     let records = all.filter(|v| {
         v.description.name.starts_with(FILE_PREFIX) && (ranks.is_empty() || ranks.contains(&v.rank))
     });
@@ -138,7 +138,7 @@ impl<'c> Parts<'c> {
         rank: u32,
         record: &'c FileRecord,
     ) -> Result<Self> {
-        let field = |name: &String| checkpoint.manifest().variable(rank, name);
+        let field = |name: &String| checkpoint.variable(rank, name);
         let fields: Vec<_> = record.fields.iter().map(field).collect::<Result<_>>()?;
         let bytes = fields.iter().fold(0u64, |all, field| all.saturating_add(size(field)));
         Ok(Parts { rank, record, fields, bytes })

@@ -8,7 +8,7 @@ use super::Library;
 use super::export::{Parts, records};
 use crate::array::Bound;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, Manifest, VariableEntry, check_run_name};
+use crate::format::{FileRecord, Manifest, Sequence, VariableEntry, check_run_name};
 use crate::log::Log;
 use crate::restore::Checkpoint;
 use crate::source::{self, RawLayout};
@@ -24,7 +24,7 @@ pub struct Holdings {
     run: String,
     log: Log,
     /// The sequence numbers of each step, ascending.
-    steps: HashMap<u64, Vec<u64>>,
+    steps: HashMap<u64, Vec<Sequence>>,
     newest: Option<usize>,
 }
 
@@ -55,8 +55,7 @@ impl Holdings {
 
     /// Takes note of a checkpoint that is newer than all others.
     pub fn add(&mut self, manifest: &Manifest) {
-        let names = manifest.variables.iter().map(|variable| &variable.description.name);
-        let files = names.filter(|name| name.starts_with(FILE_PREFIX)).count();
+        let files = manifest.files as usize;
         if files > 0 {
             self.steps.entry(manifest.step).or_default().push(manifest.sequence);
             self.newest = Some(files);
@@ -80,7 +79,7 @@ impl Holdings {
         (sets, trouble)
     }
 
-    fn load(&self, sequence: u64) -> Result<Option<HeldSet>> {
+    fn load(&self, sequence: Sequence) -> Result<Option<HeldSet>> {
         let manifest = match self.log.manifest(sequence) {
             Ok(Some(manifest)) => manifest,
             Ok(None) => return Ok(None),

@@ -4,11 +4,15 @@ use super::Library;
 use crate::array::{DType, Part, Shape};
 use crate::compare::TREE_PREFIX;
 use crate::error::Result;
-use crate::format::{Footer, Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::format::{
+    Footer, Manifest, Origin, Sequence, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin,
+    VariableDelta, VariableEntry,
+};
 use crate::log::lineage;
 use crate::merkle::bounded::Bound;
 use crate::restore::Checkpoint;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// A run, in short.
@@ -34,7 +38,7 @@ pub struct RunInfo {
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckpointInfo {
     /// Its sequence number.
-    pub sequence: u64,
+    pub sequence: Sequence,
     /// The program's iteration number.
     pub step: u64,
     /// When, in milliseconds since 1970.
@@ -122,7 +126,7 @@ pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
         unreadable: trouble.len() as u64,
         newest_step: newest.map(|m| m.step),
         newest_time: newest.map(|m| m.time),
-        full_bytes: manifests.iter().map(Manifest::full_bytes).sum(),
+        full_bytes: manifests.iter().map(|m| m.full_bytes).sum(),
         stored_bytes,
     })
 }
@@ -136,9 +140,9 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
         parent: m.parent.clone(),
         epoch: m.epoch.clone(),
         abandoned: !line.contains(&m.sequence),
-        full_bytes: m.full_bytes(),
+        full_bytes: m.full_bytes,
         stored_bytes: added_bytes(m),
-        variables: m.variables.iter().filter(|v| !v.is_hidden()).count() as u64,
+        variables: m.variables,
         stats: m.stats,
     };
     manifests.iter().map(info).collect()
@@ -152,93 +156,95 @@ fn added_bytes(manifest: &Manifest) -> u64 {
 }
 
 pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
-    let manifest = checkpoint.manifest();
-    let mut trees = trees(checkpoint);
-    let info = |entry: &crate::format::VariableEntry| {
-        let newest = checkpoint.packs[entry.group as usize].last();
-        let mut deltas = newest.iter().flat_map(|pack| &pack.footer.deltas);
-        let delta = deltas.find(|d| d.rank == entry.rank && d.name == entry.description.name);
-        let bytes = entry.description.bytes().unwrap_or(0);
-        let chunk = entry.chunk.bytes() as u64;
-        let of_kind = |fresh: bool| {
-            let regions = delta.iter().flat_map(|d| &d.regions).filter(|r| r.fresh == fresh);
-            regions
-                .map(|r| {
-                    bytes
-                        .min(r.end().saturating_mul(chunk))
-                        .saturating_sub(r.start.saturating_mul(chunk))
-                })
-                .sum()
-        };
-        let new_bytes: u64 = of_kind(true);
-        let (encoded_bytes, codecs) = match (newest, delta) {
-            (Some(pack), Some(delta)) => {
-                let regions = delta.regions.iter().filter(|region| region.fresh);
-                let places = regions.map(|region| {
-                    let len = region.count.saturating_mul(chunk);
-                    region.place.offset..region.place.offset.saturating_add(len)
-                });
-                // Of all chunks only the last one may be short.
-                let mut left = new_bytes;
-                let places = places.map(|place| {
-                    let len = left.min(place.end - place.start);
-                    left -= len;
-                    place.start..place.start + len
-                });
-                encoded(&pack.footer, &places.collect::<Vec<_>>())
-            }
-            _ => Default::default(),
-        };
-        VariableInfo {
-            rank: entry.rank,
-            name: entry.description.name.clone(),
-            dtype: entry.description.dtype,
-            shape: entry.description.shape.clone(),
-            part: entry.description.part.clone(),
-            bytes,
-            new_bytes,
-            encoded_bytes,
-            codecs,
-            moved_bytes: of_kind(false),
-            chunk_bytes: chunk,
-            root: entry.root.to_string(),
-            within: entry.rounded.map(|rounding| rounding.bound()),
-            bounds: Vec::new(),
-        }
+    let newest = checkpoint.packs.iter().filter_map(|packs| packs.last());
+    let deltas: HashMap<(u32, &str), (&Footer, &VariableDelta)> = newest
+        .flat_map(|pack| pack.footer.deltas.iter().map(|delta| (&pack.footer, delta)))
+        .map(|(footer, delta)| ((delta.rank, delta.name.as_str()), (footer, delta)))
+        .collect();
+    let data = checkpoint.entries().iter().filter(|v| !v.is_hidden());
+    let row = |entry: &VariableEntry| {
+        let key = (entry.rank, entry.description.name.as_str());
+        row(entry, deltas.get(&key).copied())
     };
-    let data = manifest.variables.iter().filter(|v| !v.is_hidden());
-    let mut variables: Vec<VariableInfo> = data.map(info).collect();
-    for variable in &mut variables {
-        let own = trees.extract_if(.., |(rank, tree, _)| {
-            *rank == variable.rank && tree.description.name == variable.name
+    let mut variables: Vec<VariableInfo> = data.map(row).collect();
+    let named = variables.iter().enumerate();
+    let mut places: HashMap<(u32, String), usize> =
+        named.map(|(at, v)| ((v.rank, v.name.clone()), at)).collect();
+    for (rank, tree, bytes) in trees(checkpoint) {
+        let bound = tree_info(&tree, bytes);
+        let at = *places.entry((rank, tree.description.name.clone())).or_insert_with(|| {
+            // A variable of which only trees were kept.
+            variables.push(without_data(rank, &tree));
+            variables.len() - 1
         });
-        variable.bounds = own.map(|(_, tree, bytes)| tree_info(&tree, bytes)).collect();
-    }
-    // What is left has trees only.
-    for (rank, tree, bytes) in trees {
-        let trees = tree_info(&tree, bytes);
-        let description = tree.description;
-        match variables.iter_mut().find(|v| v.rank == rank && v.name == description.name) {
-            Some(variable) => variable.bounds.push(trees),
-            None => variables.push(VariableInfo {
-                rank,
-                bytes: 0,
-                name: description.name,
-                dtype: description.dtype,
-                shape: description.shape,
-                part: description.part,
-                new_bytes: 0,
-                encoded_bytes: 0,
-                codecs: Vec::new(),
-                moved_bytes: 0,
-                chunk_bytes: 0,
-                root: tree.root.to_string(),
-                within: None,
-                bounds: vec![trees],
-            }),
-        }
+        variables[at].bounds.push(bound);
     }
     variables
+}
+
+/// A variable, and what the newest pack adds to it.
+fn row(entry: &VariableEntry, added: Option<(&Footer, &VariableDelta)>) -> VariableInfo {
+    let (bytes, chunk) = (entry.bytes(), entry.chunk.bytes() as u64);
+    let of_kind = |fresh: bool| -> u64 {
+        let regions = added.iter().flat_map(|(_, delta)| &delta.regions);
+        let covered = |r: &crate::lineage::Region| {
+            let end = bytes.min(r.end().saturating_mul(chunk));
+            end.saturating_sub(r.start.saturating_mul(chunk))
+        };
+        regions.filter(|r| r.fresh == fresh).map(covered).sum()
+    };
+    let new_bytes = of_kind(true);
+    let (encoded_bytes, codecs) =
+        added.map(|(footer, delta)| stored(footer, delta, new_bytes)).unwrap_or_default();
+    VariableInfo {
+        rank: entry.rank,
+        name: entry.description.name.clone(),
+        dtype: entry.description.dtype,
+        shape: entry.description.shape.clone(),
+        part: entry.description.part.clone(),
+        bytes,
+        new_bytes,
+        encoded_bytes,
+        codecs,
+        moved_bytes: of_kind(false),
+        chunk_bytes: chunk,
+        root: entry.root.to_string(),
+        within: entry.rounded.map(|rounding| rounding.bound()),
+        bounds: Vec::new(),
+    }
+}
+
+fn without_data(rank: u32, tree: &TreeEntry) -> VariableInfo {
+    let description = tree.description.clone();
+    VariableInfo {
+        rank,
+        bytes: 0,
+        name: description.name,
+        dtype: description.dtype,
+        shape: description.shape,
+        part: description.part,
+        new_bytes: 0,
+        encoded_bytes: 0,
+        codecs: Vec::new(),
+        moved_bytes: 0,
+        chunk_bytes: 0,
+        root: tree.root.to_string(),
+        within: None,
+        bounds: Vec::new(),
+    }
+}
+
+/// The encoded size of the new bytes of a variable, and their codecs.
+fn stored(footer: &Footer, delta: &VariableDelta, new_bytes: u64) -> (u64, Vec<String>) {
+    let chunk = delta.chunk.bytes() as u64;
+    // Of all chunks only the last one may be short.
+    let mut left = new_bytes;
+    let places = delta.regions.iter().filter(|region| region.fresh).map(|region| {
+        let len = left.min(region.count.saturating_mul(chunk));
+        left -= len;
+        region.place.offset..region.place.offset.saturating_add(len)
+    });
+    encoded(footer, &places.collect::<Vec<_>>())
 }
 
 /// What some bytes of a pack take there, and how they are encoded.
@@ -270,8 +276,8 @@ fn encoded(footer: &Footer, places: &[Range<u64>]) -> (u64, Vec<String>) {
 
 /// Rank, head and size of every tree that can be read.
 fn trees(checkpoint: &Checkpoint) -> Vec<(u32, TreeEntry, u64)> {
-    let manifest = checkpoint.manifest();
-    let hidden = manifest.variables.iter().filter(|v| v.description.name.starts_with(TREE_PREFIX));
+    let hidden =
+        checkpoint.entries().iter().filter(|v| v.description.name.starts_with(TREE_PREFIX));
     let head = |entry: &crate::format::VariableEntry| -> Option<(u32, TreeEntry, u64)> {
         let bytes = entry.description.bytes()?;
         let mut front = vec![0; bytes.min(TREE_FRONT as u64) as usize];

@@ -1,7 +1,7 @@
 //! The front door for tools: what a store holds, whether it is sound, and what may go.
 //!
 //! Everything here works on any store, beside running programs: reading needs no lock, and removing
-//! leaves alone whatever a living writer may still refer to.
+//! leaves alone whatever a living writer may still refer to, whatever locks say.
 
 mod export;
 mod holdings;
@@ -16,17 +16,18 @@ pub use export::{Exported, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;
-pub use prune::{Keep, PrunePlan};
+pub use prune::{Keep, PlannedStep, PrunePlan};
 pub use sides::open_side;
 pub use verify::{Finding, VerifyReport};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, check_run_name};
-use crate::log::{Log, runs};
+use crate::format::{Manifest, Names, Origin, Sequence, WriterId, check_run_name};
+use crate::log::{KnownEntries, Log, runs};
 use crate::restore::{Backwards, Checkpoint};
-use crate::store::{DirectoryStore, Store, lock_patiently};
+use crate::store::{DirectoryStore, Store, TieredStore, lock_patiently};
+use std::collections::HashMap;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Told how many bytes of how many are done.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
@@ -37,7 +38,13 @@ const LOCK: &str = "lock";
 /// A store, as tools see it.
 #[derive(Clone)]
 pub struct Library {
+    /// All tiers as one.
     store: Arc<dyn Store>,
+    /// The tier that lasts, and those in front of it.
+    last: Arc<dyn Store>,
+    near: Vec<Arc<dyn Store>>,
+    /// The entries of each run's log that were read before.
+    known: Arc<Mutex<HashMap<String, KnownEntries>>>,
 }
 
 impl Library {
@@ -58,7 +65,13 @@ impl Library {
 
     /// Any store.
     pub fn of(store: Arc<dyn Store>) -> Self {
-        Library { store }
+        Library { last: store.clone(), store, near: Vec::new(), known: Arc::default() }
+    }
+
+    /// A store and the tiers in front of it, the nearest first.
+    pub fn of_tiers(near: Vec<Arc<dyn Store>>, last: Arc<dyn Store>) -> Self {
+        let store = Arc::new(TieredStore::new(near.clone(), last.clone()));
+        Library { store, last, near, known: Arc::default() }
     }
 
     /// The names of all runs.
@@ -104,8 +117,9 @@ impl Library {
     pub fn branch(&self, run: &str, step: Option<u64>, new: &str) -> Result<Manifest> {
         check_run_name(new)?;
         let _lock = lock_patiently(self.store.as_ref(), LOCK, prune::PATIENCE)?;
-        // A state that cannot be restored is no beginning.
-        let source = self.checkpoint(run, step)?.manifest().clone();
+        // A state that cannot be restored is no beginning. Only the last tier outlives the node.
+        let last = Library::of(self.last.clone());
+        let source = last.checkpoint(run, step)?.manifest().clone();
         let names = Names::new(new);
         let _writer = self.store.lock(&names.lock())?;
         let taken = || {
@@ -121,20 +135,35 @@ impl Library {
         };
         let manifest = Manifest {
             run: new.to_string(),
-            sequence: 1,
+            sequence: Sequence(1),
+            writer: WriterId::default(),
             parent: Some(from(source.sequence, &None)),
             epoch: from(source.epoch.sequence, &source.epoch.run),
-            ..source
+            ..source.clone()
         };
-        match self.store.commit(&names.entry(1), &manifest.write())? {
-            true => Ok(manifest),
-            false => Err(taken()),
+        if !self.last.commit(&names.entry(manifest.sequence), &manifest.write())? {
+            return Err(taken());
+        }
+        // Prune removes manifests, then looks who else names their packs. Either it has seen this one, or
+        // the source is gone by now.
+        match Log::read(self.last.clone(), run)?.manifest(source.sequence) {
+            Ok(Some(still)) if still == source => Ok(manifest),
+            _ => {
+                self.last.delete(&[names.entry(manifest.sequence)])?;
+                Err(Error::new(ErrorKind::Busy, "the checkpoint was pruned meanwhile")
+                    .at(format!("{run}@{}", source.step))
+                    .hint("branch from another one"))
+            }
         }
     }
 
     fn log(&self, run: &str) -> Result<Log> {
         check_run_name(run)?;
-        let log = Log::read(self.store.clone(), run)?;
+        let known = {
+            let mut known = self.known.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+            known.entry(run.to_string()).or_default().clone()
+        };
+        let log = Log::read_beside(self.store.clone(), run, known)?;
         if log.sequences.is_empty() {
             let mut names = self.run_names()?;
             names.retain(|name| name != run);
@@ -160,7 +189,7 @@ impl Library {
                     return Ok((manifest, trouble));
                 }
                 Ok(_) => {}
-                Err(_) if log.looks_like_opening(*sequence) => {}
+                Err(_) if log.is_surely_no_manifest(*sequence) => {}
                 Err(error) => trouble.push(error),
             }
         }

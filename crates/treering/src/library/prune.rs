@@ -1,21 +1,26 @@
 //! Retention: what to keep is computed first, as a plan, and carried out afterwards.
 //!
-//! Always kept: the newest checkpoint, a checkpoint of a second epoch (one bad frame can spoil all
+//! Only the last tier counts: a checkpoint that is on a node alone is neither kept for the user's number nor
+//! removed. Always kept: the newest checkpoint, a checkpoint of a second epoch (one bad frame can spoil all
 //! checkpoints of an epoch), and, if the newest kept one cannot be restored, the newest that can.
-//! Manifests go first, durably; packs go when no manifest of any run names them. Whatever is
-//! interrupted leaves packs without a manifest, which the next time removes. A run that is being
-//! written keeps its open epoch: its writer may refer to any of it.
+//!
+//! Nothing here rests on a lock. A writer that is at work, here or on another machine, builds on a
+//! checkpoint of the newest epoch; so every pack of that epoch stays: a manifest of it is removed only if the
+//! newest manifest names all its packs. A pack that no manifest names may be part of a save that is under
+//! way; it goes only if its writer has used its number, which is that of its checkpoint, in the log (the
+//! next opening of the run removes what a crash has left). Manifests go first, durably; then all runs are
+//! asked again which packs they name.
 
 use super::{LOCK, Library, Progress};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, PackName};
+use crate::format::{Manifest, Names, PackName, Sequence, WriterId};
 use crate::log::{Log, packs_of, settle_logs};
 use crate::store::lock_patiently;
 use serde::Serialize;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-/// How long tools wait for each other.
+/// The time for which tools wait for each other.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What to keep of a run.
@@ -30,102 +35,138 @@ pub struct Keep {
     pub forget_damaged: bool,
 }
 
+/// A checkpoint in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct PlannedStep {
+    /// Its step.
+    pub step: u64,
+    /// Its number in the log.
+    pub sequence: Sequence,
+}
+
 /// What a pruning would remove, and why it keeps the rest.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PrunePlan {
     /// The run.
     pub run: String,
-    /// The steps that stay, with their sequence numbers.
-    pub kept: Vec<(u64, u64)>,
-    /// The steps that go, with their sequence numbers.
-    pub removed: Vec<(u64, u64)>,
+    /// The checkpoints that stay.
+    pub kept: Vec<PlannedStep>,
+    /// The checkpoints that go.
+    pub removed: Vec<PlannedStep>,
     /// The sequence numbers of damaged entries of the log that go.
-    pub forgotten: Vec<u64>,
+    pub forgotten: Vec<Sequence>,
     /// The keys of packs that go.
     pub packs: Vec<String>,
-    /// How many bytes that frees.
+    /// The bytes that this frees.
     pub bytes: u64,
-    /// How many packs that steps which go have made stay, because others build on them.
+    /// The packs of checkpoints that go which stay, because others build on them.
     pub held: u64,
     /// The bytes of these.
     pub held_bytes: u64,
-    /// What is worth knowing.
+    /// Things worth knowing.
     pub notes: Vec<String>,
+}
+
+/// The manifests and packs of a run as they are now.
+struct Holding {
+    manifests: Vec<Manifest>,
+    unreadable: Vec<(Sequence, Error)>,
+    /// Packs of this run that other runs name.
+    shared: HashSet<PackName>,
+    /// The newest number of each writer in the log.
+    newest_of: HashMap<WriterId, Sequence>,
+    /// The packs that are there, and their sizes.
+    packs: Vec<(PackName, u64)>,
 }
 
 impl Library {
     /// Computes what may go; reads the newest checkpoint to be sure that it can be restored.
     pub fn plan_prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
+        self.refuse_tier(run)?;
         let sound = self.newest_sound(run, progress)?;
-        // A lock that cannot be taken, for whatever reason, counts as a living writer: it is safe.
-        let writer_is_gone = self.store.lock(&Names::new(run).lock()).is_ok();
-        self.plan(run, keep, writer_is_gone, sound)
+        plan(run, keep, &self.holding(run)?, sound)
     }
 
     /// Computes and carries out.
     pub fn prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
+        self.refuse_tier(run)?;
         // What takes long is done before any lock is taken.
         let sound = self.newest_sound(run, progress)?;
-        let _lock = lock_patiently(self.store.as_ref(), LOCK, PATIENCE)?;
-        // Held to the end, so that no writer begins while its packs are being counted.
-        let writer = self.store.lock(&Names::new(run).lock());
-        let closed = match &writer {
-            Ok(_) => true,
-            Err(error) if error.kind() == ErrorKind::Busy => false,
-            Err(error) => return Err(error.clone()),
-        };
-        let plan = self.plan(run, keep, closed, sound)?;
+        let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
+        let before = self.holding(run)?;
+        let mut plan = plan(run, keep, &before, sound)?;
         let names = Names::new(run);
-        let removed = plan.removed.iter().map(|(_, sequence)| sequence).chain(&plan.forgotten);
-        let entries: Vec<String> = removed.map(|sequence| names.entry(*sequence)).collect();
-        self.store.delete(&entries)?;
-        settle_logs(&self.store)?;
-        self.store.delete(&plan.packs)?;
+        let removed = plan.removed.iter().map(|gone| gone.sequence).chain(plan.forgotten.clone());
+        let entries: Vec<String> = removed.map(|sequence| names.entry(sequence)).collect();
+        self.last.delete(&entries)?;
+        settle_logs(&self.last)?;
+        // Somebody may have begun to share packs since the plan was made.
+        // The manifests that are gone have told which saves are over.
+        let mut now = self.holding(run)?;
+        now.newest_of.extend(before.newest_of);
+        if let Some((_, error)) = now.unreadable.first() {
+            return Err(unknown(run, error));
+        }
+        let all: BTreeSet<Sequence> = now.manifests.iter().map(|m| m.sequence).collect();
+        let (packs, bytes) = removable(&now, &all);
+        plan.packs = packs.iter().map(|pack| names.pack(*pack)).collect();
+        plan.bytes = bytes;
+        self.last.delete(&plan.packs)?;
+        for tier in &self.near {
+            tier.delete(&entries)?;
+            tier.delete(&plan.packs)?;
+        }
         Ok(plan)
     }
 
-    fn plan(&self, run: &str, keep: Keep, closed: bool, sound: Sound) -> Result<PrunePlan> {
-        if keep.last == 0 {
-            return Err(Error::usage("at least one checkpoint must be kept")
-                .hint("--keep-last 1 keeps the newest"));
-        }
-        if keep.every == Some(0) {
-            return Err(
-                Error::usage("every 0th step makes no sense").hint("give --keep-every 1 or more")
-            );
-        }
-        let mut plan =
-            PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
-        let (manifests, unreadable) = self.log(run)?.survey();
-        for (sequence, error) in unreadable {
-            match keep.forget_damaged && error.kind() == ErrorKind::Damaged {
-                true => plan.forgotten.push(sequence),
-                false => return Err(unknown(run, &error)),
+    /// A node's store holds what has not reached the last tier yet, and leaves the rest by itself.
+    fn refuse_tier(&self, run: &str) -> Result<()> {
+        let Ok(note) = self.last.open(&Names::new(run).tier()) else { return Ok(()) };
+        let behind = crate::store::read_small(note.as_ref()).unwrap_or_default();
+        let behind = String::from_utf8_lossy(&behind).into_owned();
+        Err(Error::usage(format!("this is a node's store in front of {behind}; it is not pruned"))
+            .at(self.last.name())
+            .hint(format!(
+                "prune {behind}; checkpoints leave a node's store once they are there, and a run whose \
+                 node is full makes room by itself"
+            )))
+    }
+
+    fn holding(&self, run: &str) -> Result<Holding> {
+        let survey = Log::read(self.last.clone(), run)?.survey();
+        let mut shared = HashSet::new();
+        for other in crate::log::runs(self.last.as_ref())?.iter().filter(|other| *other != run) {
+            let others = Log::read(self.last.clone(), other)?.survey();
+            if let Some((_, error)) = others.unreadable.first() {
+                return Err(unknown(other, error));
             }
+            let packs = others.manifests.iter().flat_map(packs_of);
+            shared.extend(packs.filter(|(of, _)| of == run).map(|(_, pack)| pack));
         }
-        let mut kept = choose(&manifests, keep, closed, &mut plan.notes);
-        kept.extend(sound.sequence);
-        for manifest in &manifests {
-            let pair = (manifest.step, manifest.sequence);
-            match kept.contains(&manifest.sequence) {
-                true => plan.kept.push(pair),
-                false => plan.removed.push(pair),
-            }
-        }
-        self.add_packs(&manifests, &kept, closed, &mut plan)?;
-        Ok(plan)
+        let items = self.last.list(&Names::new(run).packs())?;
+        let packs =
+            items.iter().filter_map(|item| Some((Names::parse_pack(&item.name)?, item.size)));
+        Ok(Holding {
+            manifests: survey.manifests,
+            unreadable: survey.unreadable,
+            shared,
+            newest_of: survey.newest_of,
+            packs: packs.collect(),
+        })
     }
 
     /// The newest checkpoint that can be restored.
     fn newest_sound(&self, run: &str, progress: Progress) -> Result<Sound> {
-        let manifests = self.log(run)?.manifests().0;
-        let total = manifests.iter().map(Manifest::full_bytes).max().unwrap_or(0);
+        self.log(run)?;
+        let manifests = Log::read(self.last.clone(), run)?.manifests().0;
+        let total = manifests.iter().map(|m| m.full_bytes).max().unwrap_or(0);
         progress(0, total);
         let mut sound = Sound::default();
+        let last = Library::of(self.last.clone());
         for manifest in manifests.into_iter().rev() {
             let (step, sequence) = (manifest.step, manifest.sequence);
-            match self.check_checkpoint(manifest, true) {
-                Ok(()) => {
+            match last.check_checkpoint(manifest, true) {
+                Ok(_) => {
                     sound.sequence = Some(sequence);
                     break;
                 }
@@ -137,47 +178,61 @@ impl Library {
         progress(total, total);
         Ok(sound)
     }
+}
 
-    fn add_packs(
-        &self,
-        manifests: &[Manifest],
-        kept: &BTreeSet<u64>,
-        closed: bool,
-        plan: &mut PrunePlan,
-    ) -> Result<()> {
-        let run = plan.run.clone();
-        let names = Names::new(&run);
-        let mut needed: HashSet<(String, PackName)> = HashSet::new();
-        for other in self.run_names()?.iter().filter(|other| **other != run) {
-            let (others, unreadable) = Log::read(self.store.clone(), other)?.survey();
-            if let Some((_, error)) = unreadable.first() {
-                return Err(unknown(other, error));
-            }
-            needed.extend(others.iter().flat_map(packs_of).filter(|(of, _)| *of == run));
-        }
-        let stays = manifests.iter().filter(|m| kept.contains(&m.sequence));
-        needed.extend(stays.flat_map(packs_of));
-        // Packs newer than any that a manifest names may belong to a save that is under way.
-        let own = manifests.iter().flat_map(packs_of).filter(|(of, _)| *of == run);
-        let newest_named = own.map(|(_, pack)| pack).max();
-        let goes = manifests.iter().filter(|m| !kept.contains(&m.sequence));
-        let made: HashSet<PackName> = goes.flat_map(made_by).collect();
-        for item in self.store.list(&names.packs())? {
-            let Some(pack) = Names::parse_pack(&item.name) else {
-                continue;
-            };
-            let may_be_under_way = !closed && Some(pack) > newest_named;
-            if needed.contains(&(run.clone(), pack)) || may_be_under_way {
-                let held = u64::from(made.contains(&pack));
-                plan.held += held;
-                plan.held_bytes += held * item.size;
-                continue;
-            }
-            plan.bytes += item.size;
-            plan.packs.push(names.pack(pack));
-        }
-        Ok(())
+fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PrunePlan> {
+    if keep.last == 0 {
+        return Err(Error::usage("at least one checkpoint must be kept")
+            .hint("--keep-last 1 keeps the newest"));
     }
+    if keep.every == Some(0) {
+        return Err(Error::usage("invalid interval 0: expected every first step or more")
+            .hint("give --keep-every 1 or more"));
+    }
+    let mut plan = PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
+    for (sequence, error) in &holding.unreadable {
+        match keep.forget_damaged && error.kind() == ErrorKind::Damaged {
+            true => plan.forgotten.push(*sequence),
+            false => return Err(unknown(run, error)),
+        }
+    }
+    let mut kept = choose(&holding.manifests, keep, &mut plan.notes);
+    kept.extend(sound.sequence);
+    for manifest in &holding.manifests {
+        let planned = PlannedStep { step: manifest.step, sequence: manifest.sequence };
+        match kept.contains(&manifest.sequence) {
+            true => plan.kept.push(planned),
+            false => plan.removed.push(planned),
+        }
+    }
+    let (packs, bytes) = removable(holding, &kept);
+    let goes = holding.manifests.iter().filter(|m| !kept.contains(&m.sequence));
+    let made: HashSet<PackName> = goes.flat_map(made_by).collect();
+    let held =
+        holding.packs.iter().filter(|(pack, _)| made.contains(pack) && !packs.contains(pack));
+    (plan.held, plan.held_bytes) = held.fold((0, 0), |(n, all), (_, size)| (n + 1, all + size));
+    let names = Names::new(run);
+    plan.packs = packs.iter().map(|pack| names.pack(*pack)).collect();
+    plan.bytes = bytes;
+    Ok(plan)
+}
+
+/// The packs that may go when only `kept` checkpoints stay, and their bytes.
+fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<PackName>, u64) {
+    let stays = holding.manifests.iter().filter(|m| kept.contains(&m.sequence));
+    let mut needed: HashSet<PackName> = stays.flat_map(packs_of).map(|(_, pack)| pack).collect();
+    needed.extend(&holding.shared);
+    // A writer's numbers come to the log in their order: up to its newest, every save is over.
+    let is_over = |pack: &PackName| {
+        holding.newest_of.get(&pack.writer).is_some_and(|newest| pack.attempt <= newest.0)
+    };
+    let mut bytes = 0;
+    let goes = holding.packs.iter().filter(|(pack, _)| !needed.contains(pack) && is_over(pack));
+    let goes = goes.map(|(pack, size)| {
+        bytes += size;
+        *pack
+    });
+    (goes.collect(), bytes)
 }
 
 /// The packs that a checkpoint has added to its run.
@@ -192,28 +247,23 @@ fn made_by(manifest: &Manifest) -> impl Iterator<Item = PackName> {
 /// The newest checkpoint that can be restored, and what is wrong with newer ones.
 #[derive(Default)]
 struct Sound {
-    sequence: Option<u64>,
+    sequence: Option<Sequence>,
     notes: Vec<String>,
 }
 
 /// Nothing is removed while it is unknown what is needed.
 fn unknown(run: &str, error: &Error) -> Error {
     let what = format!("an entry of the log of run {run:?} cannot be read: {error}");
-    Error::new(ErrorKind::Damaged, what).hint(format!(
+    Error::new(error.kind(), what).hint(format!(
         "nothing is removed while it is unknown what it needs; `treering prune STORE#{run} --forget-damaged` \
          gives the damaged entry up"
     ))
 }
 
 /// The sequence numbers to keep.
-fn choose(
-    manifests: &[Manifest],
-    keep: Keep,
-    closed: bool,
-    notes: &mut Vec<String>,
-) -> BTreeSet<u64> {
+fn choose(manifests: &[Manifest], keep: Keep, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
     let newest_first = || manifests.iter().rev();
-    let mut kept: BTreeSet<u64> =
+    let mut kept: BTreeSet<Sequence> =
         newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
     if let Some(every) = keep.every {
         kept.extend(manifests.iter().filter(|m| m.step % every == 0).map(|m| m.sequence));
@@ -221,18 +271,19 @@ fn choose(
     let Some(newest) = manifests.last() else {
         return kept;
     };
-    if !closed {
-        let open = manifests.iter().filter(|m| m.epoch == newest.epoch);
-        kept.extend(open.map(|m| m.sequence));
-        notes.push("the run is being written, so its open epoch stays".into());
+    let packs: HashSet<_> = packs_of(newest).collect();
+    let open = newest_first().filter(|m| m.epoch == newest.epoch);
+    for manifest in open.filter(|m| !packs_of(m).all(|pack| packs.contains(&pack))) {
+        if kept.insert(manifest.sequence) {
+            let step = manifest.step;
+            notes.push(format!(
+                "step {step} stays: a program could go on from it in the open epoch"
+            ));
+        }
     }
-    let epochs: BTreeMap<_, _> = manifests
-        .iter()
-        .filter(|m| kept.contains(&m.sequence))
-        .map(|m| ((m.epoch.run.clone(), m.epoch.sequence), m.sequence))
-        .collect();
-    if epochs.len() < 2
-        && let Some(second) = newest_first().find(|m| m.epoch != newest.epoch)
+    let is_second = |m: &&Manifest| m.epoch != newest.epoch;
+    if !manifests.iter().filter(|m| kept.contains(&m.sequence)).any(|m| is_second(&m))
+        && let Some(second) = newest_first().find(is_second)
     {
         kept.insert(second.sequence);
         notes.push(format!("step {} stays as the newest of a second epoch", second.step));

@@ -115,9 +115,9 @@ impl Library {
         progress: Progress,
     ) -> Result<Vec<Made>> {
         let side = StoredSide::open(self.store.clone(), run, Some(step))?;
-        let manifest = self.newest(run, Some(step))?.0;
+        let checkpoint = self.checkpoint(run, Some(step))?;
         make(&side.entries(Some(step))?, patterns, settings, progress, |entry| {
-            let exact = manifest.variable(entry.rank, &entry.description.name)?.root;
+            let exact = checkpoint.variable(entry.rank, &entry.description.name)?.root;
             Ok(Some((entry.rank, exact)))
         })
     }
@@ -164,7 +164,7 @@ fn save(keeper: &mut Run, step: u64, made: &[Made]) -> Result<()> {
 }
 
 fn read_tree(checkpoint: &Checkpoint, name: &str) -> Result<Vec<u8>> {
-    let entry = checkpoint.manifest().variable(0, name)?;
+    let entry = checkpoint.variable(0, name)?;
     let bytes = entry.description.bytes().unwrap_or(0);
     let mut out = crate::memory::zeroed(bytes)?;
     checkpoint.read_bytes(entry, 0..bytes, &mut out)?;

@@ -12,7 +12,7 @@ use crate::log::{Log, packs_of, runs};
 use crate::memory::zeroed;
 use crate::restore::{Checkpoint, check_frames, read_footer};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Something that is wrong.
@@ -47,8 +47,8 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
-    fn add(&mut self, place: impl Into<String>, what: impl ToString) {
-        self.findings.push(Finding { place: place.into(), what: what.to_string() });
+    fn add(&mut self, place: impl ToString, what: impl ToString) {
+        self.findings.push(Finding { place: place.to_string(), what: what.to_string() });
     }
 }
 
@@ -71,17 +71,27 @@ impl Library {
         let named = self.named()?;
         let mut all = Vec::new();
         for run in &names {
-            let (manifests, trouble) = Log::read(self.store.clone(), run)?.manifests();
-            trouble.iter().for_each(|error| report.add(format!("run {run}"), error));
+            let survey = Log::read(self.store.clone(), run)?.survey();
+            let bad = survey.unreadable.iter().map(|(_, error)| error).chain(&survey.others);
+            bad.for_each(|error| report.add(format!("run {run}"), error));
+            let entry = |sequence| Names::new(run).entry(sequence);
+            report.unreferenced.extend(survey.strays.into_iter().map(entry));
             self.find_unreferenced(run, &named, &mut report)?;
-            all.extend(manifests);
+            all.extend(survey.manifests);
         }
         self.check_log_copies(&all, &mut report);
-        self.check_packs(&all, progress, &mut report);
+        let bad = self.check_packs(&all, progress, &mut report);
         for (at, manifest) in all.iter().enumerate() {
             let newest = all.get(at + 1).is_none_or(|next| next.run != manifest.run);
             report.checkpoints += 1;
-            match self.check_checkpoint(manifest.clone(), deep || newest) {
+            let sound =
+                self.check_checkpoint(manifest.clone(), deep || newest).and_then(|checkpoint| {
+                    match bad.is_empty() {
+                        true => Ok(()),
+                        false => checkpoint.avoids(&bad),
+                    }
+                });
+            match sound {
                 Ok(()) => report.sound += 1,
                 Err(error) => report.add(format!("{}@{}", manifest.run, manifest.step), error),
             }
@@ -90,9 +100,9 @@ impl Library {
     }
 
     /// Restores a checkpoint in memory, variable by variable, and compares the roots.
-    pub(super) fn check_checkpoint(&self, manifest: Manifest, restore: bool) -> Result<()> {
+    pub(super) fn check_checkpoint(&self, manifest: Manifest, restore: bool) -> Result<Checkpoint> {
         let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
-        for entry in &checkpoint.manifest().variables {
+        for entry in checkpoint.entries() {
             checkpoint.check_references(entry)?;
             if restore {
                 let bytes = entry.description.bytes().unwrap_or(0);
@@ -100,7 +110,7 @@ impl Library {
                 checkpoint.read_bytes(entry, 0..bytes, &mut out)?;
             }
         }
-        Ok(())
+        Ok(checkpoint)
     }
 
     /// The log's readers stop at the first good copy of an entry; here each copy counts.
@@ -108,49 +118,71 @@ impl Library {
         for manifest in manifests {
             let key = Names::new(&manifest.run).entry(manifest.sequence);
             for copy in self.store.copies(&key) {
-                let same =
-                    crate::store::read_small(copy.as_ref()).is_ok_and(|b| b == manifest.write());
-                if !same {
-                    report.add(
-                        format!("{key} in {}", copy.store()),
-                        "this copy of a manifest is damaged",
-                    );
+                match copy {
+                    Ok(copy) => {
+                        let read = crate::store::read_small(copy.as_ref());
+                        if !read.is_ok_and(|bytes| bytes == manifest.write()) {
+                            let place = format!("{key} in {}", copy.store());
+                            report.add(place, "this copy of a manifest is damaged");
+                        }
+                    }
+                    Err(error) => report.add(&key, error),
                 }
             }
         }
     }
 
-    fn check_packs(&self, manifests: &[Manifest], progress: Progress, report: &mut VerifyReport) {
+    /// Reads all packs; the frames that are bad in every copy, by the key of their pack.
+    fn check_packs(
+        &self,
+        manifests: &[Manifest],
+        progress: Progress,
+        report: &mut VerifyReport,
+    ) -> HashMap<String, HashSet<u32>> {
         let named: BTreeSet<_> = manifests.iter().flat_map(packs_of).collect();
-        for (run, name) in &named {
-            let key = Names::new(run).pack(*name);
-            let found = self.store.copies(&key);
-            report.bytes += found.iter().map(|copy| copy.size()).sum::<u64>();
+        let keys: Vec<String> =
+            named.iter().map(|(run, name)| Names::new(run).pack(*name)).collect();
+        for key in &keys {
+            let found = self.store.copies(key);
+            report.bytes += found.iter().flatten().map(|copy| copy.size()).sum::<u64>();
             if found.is_empty() {
                 report.add(key, "the pack is missing");
             }
         }
         let total = report.bytes;
         let done = AtomicU64::new(0);
-        for (run, name) in &named {
-            let key = Names::new(run).pack(*name);
+        let tell = |bytes| {
+            let now = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+            progress(now.min(total), total);
+        };
+        let mut bad = HashMap::new();
+        for key in keys {
+            let mut everywhere: Option<HashSet<u32>> = None;
             for copy in self.store.copies(&key) {
-                report.packs += 1;
-                let place = format!("{key} in {}", copy.store());
-                match read_footer(copy.as_ref()) {
-                    Ok((_, footer)) => {
-                        let tell = |bytes| {
-                            let now = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
-                            progress(now.min(total), total);
-                        };
-                        let bad = check_frames(copy.as_ref(), &footer, &tell);
-                        bad.iter().for_each(|error| report.add(&place, error));
+                let checked = copy.map_err(|error| (key.clone(), error)).and_then(|copy| {
+                    report.packs += 1;
+                    let place = format!("{key} in {}", copy.store());
+                    match read_footer(copy.as_ref(), true) {
+                        Ok((_, footer)) => Ok((place, check_frames(copy.as_ref(), &footer, &tell))),
+                        Err(error) => Err((place, error)),
                     }
-                    Err(error) => report.add(&place, error),
+                });
+                match checked {
+                    Ok((place, frames)) => {
+                        frames.iter().for_each(|(_, error)| report.add(&place, error));
+                        let frames: HashSet<u32> = frames.into_iter().map(|(at, _)| at).collect();
+                        everywhere = Some(match everywhere {
+                            Some(others) => others.intersection(&frames).copied().collect(),
+                            None => frames,
+                        });
+                    }
+                    Err((place, error)) => report.add(place, error),
                 }
             }
+            bad.extend(everywhere.filter(|frames| !frames.is_empty()).map(|frames| (key, frames)));
         }
         progress(total, total);
+        bad
     }
 
     /// Every pack that a readable manifest of any run names.

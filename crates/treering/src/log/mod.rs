@@ -1,57 +1,105 @@
-//! Reading the log of a run: which sequence numbers there are, and what stands behind them.
+//! The catalogue of a run: its sequence numbers, and the entries behind them.
+//!
+//! The law: an entry belongs to the run only if no opening contradicts it. A writer commits behind its own
+//! opening and before any later one; an entry behind another's opening, or behind one of the same number
+//! but another random number (somebody replaced the store while an old job was writing), is a *stray*. It
+//! is never listed, restored or built on.
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest, Names, Opening, PackName, check_run_name};
+use crate::format::{
+    LogEntry, Manifest, Names, Origin, PackName, Sequence, WriterId, check_run_name,
+};
 use crate::store::{Store, read_small};
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Entries that were read before. They never change, so they are read once.
+#[derive(Clone, Default)]
+pub(crate) struct KnownEntries(Arc<Mutex<HashMap<Sequence, LogEntry>>>);
+
+impl KnownEntries {
+    fn held(&self) -> MutexGuard<'_, HashMap<Sequence, LogEntry>> {
+        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+}
 
 /// The log of a run as it was when it was listed.
 pub(crate) struct Log {
     store: Arc<dyn Store>,
     run: String,
     names: Names,
+    known: KnownEntries,
     /// Ascending.
-    pub(crate) sequences: Vec<u64>,
+    pub(crate) sequences: Vec<Sequence>,
+}
+
+/// Everything that a log holds.
+#[derive(Default)]
+pub(crate) struct Survey {
+    /// The checkpoints that can be read, ascending.
+    pub(crate) manifests: Vec<Manifest>,
+    /// Entries that may be checkpoints and cannot be read.
+    pub(crate) unreadable: Vec<(Sequence, Error)>,
+    /// Entries that cannot be read and are surely no checkpoints.
+    pub(crate) others: Vec<Error>,
+    /// Entries that a writer left which did not have the run any more.
+    pub(crate) strays: Vec<Sequence>,
+    /// The writer of the newest opening.
+    pub(crate) writer: Option<WriterId>,
+    /// The openings, ascending.
+    pub(crate) openings: Vec<Sequence>,
+    /// The newest number of each writer.
+    pub(crate) newest_of: HashMap<WriterId, Sequence>,
 }
 
 impl Log {
     pub(crate) fn read(store: Arc<dyn Store>, run: &str) -> Result<Log> {
-        let names = Names::new(run);
-        let items = store.list(&names.log())?;
-        let mut sequences: Vec<u64> =
-            items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
-        sequences.sort_unstable();
-        Ok(Log { store, run: run.to_string(), names, sequences })
+        Self::read_beside(store, run, KnownEntries::default())
     }
 
-    /// What stands behind a sequence number; the last tier, which all writers share, is asked first.
-    pub(crate) fn entry(&self, sequence: u64) -> Result<LogEntry> {
-        let key = self.names.entry(sequence);
-        let copies = self.store.copies(&key);
-        // Without any copy, opening it tells why: it may be there and not be ours to read.
-        let mut trouble = match copies.is_empty() {
-            true => self.store.open(&key).err(),
-            false => None,
+    /// Lists the log again; entries that are known are not read again.
+    pub(crate) fn read_beside(
+        store: Arc<dyn Store>,
+        run: &str,
+        known: KnownEntries,
+    ) -> Result<Log> {
+        let names = Names::new(run);
+        let items = store.list(&names.log())?;
+        let mut sequences: Vec<Sequence> =
+            items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
+        sequences.sort_unstable();
+        Ok(Log { store, run: run.to_string(), names, known, sequences })
+    }
+
+    /// The entry of a sequence number; the last tier, which all writers share, is asked first.
+    pub(crate) fn entry(&self, sequence: Sequence) -> Result<LogEntry> {
+        if let Some(known) = self.known.held().get(&sequence) {
+            return Ok(known.clone());
         }
-        .unwrap_or_else(|| Error::new(ErrorKind::NotFound, "it is gone").at(&key));
-        for copy in copies.iter().rev() {
-            let read = read_small(copy.as_ref()).and_then(|bytes| self.parse(sequence, &bytes));
+        let key = self.names.entry(sequence);
+        let mut trouble = Error::new(ErrorKind::NotFound, "an entry of the log is gone").at(&key);
+        for copy in self.store.copies(&key).into_iter().rev() {
+            let read = copy.and_then(|copy| {
+                let entry = read_small(copy.as_ref()).and_then(|b| self.parse(sequence, &b));
+                entry.map_err(|error| error.at(format!("{} in {}", key, copy.store())))
+            });
             match read {
-                Ok(entry) => return Ok(entry),
-                Err(error) => trouble = error.at(format!("{} in {}", key, copy.store())),
+                Ok(entry) => {
+                    self.known.held().insert(sequence, entry.clone());
+                    return Ok(entry);
+                }
+                // An error of access says that the entry may be fine; damage in another copy does not.
+                Err(error) if trouble.kind() != ErrorKind::Io => trouble = error.at(&key),
+                Err(_) => {}
             }
         }
         Err(trouble)
     }
 
-    fn parse(&self, sequence: u64, bytes: &[u8]) -> Result<LogEntry> {
+    fn parse(&self, sequence: Sequence, bytes: &[u8]) -> Result<LogEntry> {
         let entry = LogEntry::parse(bytes)?;
-        let (run, number) = match &entry {
-            LogEntry::Opening(opening) => (&opening.run, opening.sequence),
-            LogEntry::Manifest(manifest) => (&manifest.run, manifest.sequence),
-        };
-        match *run == self.run && number == sequence {
+        let (run, number, _) = entry.head();
+        match run == self.run && number == sequence {
             true => Ok(entry),
             false => {
                 Err(Error::damaged(format!("this file belongs to {run} number {number}, not here")))
@@ -59,67 +107,108 @@ impl Log {
         }
     }
 
-    /// The manifest of a sequence number, or `None` for an opening.
-    pub(crate) fn manifest(&self, sequence: u64) -> Result<Option<Manifest>> {
-        match self.entry(sequence)? {
-            LogEntry::Opening(_) => Ok(None),
-            LogEntry::Manifest(manifest) => Ok(Some(*manifest)),
-        }
+    /// The manifest of a sequence number; `None` for an entry that is no checkpoint of this run.
+    pub(crate) fn manifest(&self, sequence: Sequence) -> Result<Option<Manifest>> {
+        let manifest = self.entry(sequence)?.into_manifest();
+        Ok(manifest.filter(|manifest| !self.is_foreign(manifest)))
+    }
+
+    /// Whether the opening that a manifest names is another one: its writer lost the store, not the run.
+    fn is_foreign(&self, manifest: &Manifest) -> bool {
+        let opening = manifest.writer.opening;
+        self.sequences.binary_search(&opening).is_ok()
+            && matches!(self.entry(opening), Ok(LogEntry::Opening(o)) if o.writer != manifest.writer)
     }
 
     /// All manifests that can be read, ascending, and what is wrong with the others.
     pub(crate) fn manifests(&self) -> (Vec<Manifest>, Vec<Error>) {
-        let (mut good, mut bad) = (Vec::new(), Vec::new());
-        for &sequence in &self.sequences {
-            match self.manifest(sequence) {
-                Ok(manifest) => good.extend(manifest),
-                Err(error) => bad.push(error),
-            }
-        }
-        (good, bad)
+        let survey = self.survey();
+        let unreadable = survey.unreadable.into_iter().map(|(_, error)| error);
+        (survey.manifests, unreadable.chain(survey.others).collect())
     }
 
-    /// All manifests, and the entries that cannot be read and may be manifests, too: nobody knows
-    /// what those name. One pass, because an entry that could be read a moment ago may not be now.
-    pub(crate) fn survey(&self) -> (Vec<Manifest>, Vec<(u64, Error)>) {
-        let (mut manifests, mut unknown) = (Vec::new(), Vec::new());
+    /// Reads the whole log.
+    pub(crate) fn survey(&self) -> Survey {
+        let mut survey = Survey::default();
         for &sequence in &self.sequences {
-            match self.manifest(sequence) {
-                Ok(manifest) => manifests.extend(manifest),
-                Err(_) if self.looks_like_opening(sequence) => {}
-                Err(error) => unknown.push((sequence, error)),
+            let entry = self.entry(sequence);
+            if let Ok(entry) = &entry {
+                survey.newest_of.insert(entry.head().2, sequence);
+            }
+            match entry {
+                Ok(LogEntry::Opening(opening)) => {
+                    survey.openings.push(sequence);
+                    survey.writer = Some(opening.writer);
+                }
+                Ok(LogEntry::Mark(_)) => {}
+                Ok(LogEntry::Manifest(manifest)) => {
+                    match survey.writer.is_some_and(|w| contradicts(w, manifest.writer)) {
+                        true => survey.strays.push(sequence),
+                        false => survey.manifests.push(*manifest),
+                    }
+                }
+                Err(error) if self.is_surely_no_manifest(sequence) => survey.others.push(error),
+                Err(error) => survey.unreadable.push((sequence, error)),
             }
         }
-        (manifests, unknown)
+        survey
     }
 
     /// Whether an entry that cannot be read is surely no manifest.
-    pub(crate) fn looks_like_opening(&self, sequence: u64) -> bool {
+    pub(crate) fn is_surely_no_manifest(&self, sequence: Sequence) -> bool {
         let copies = self.store.copies(&self.names.entry(sequence));
-        copies.iter().any(|copy| read_small(copy.as_ref()).is_ok_and(|b| Opening::is_magic(&b)))
+        copies.iter().flatten().any(|copy| {
+            read_small(copy.as_ref()).is_ok_and(|bytes| LogEntry::is_surely_no_manifest(&bytes))
+        })
     }
 
     /// The checkpoint that stands for `parent`: itself, or, if it was pruned, the next older one.
-    pub(crate) fn ancestor(&self, parent: u64) -> Option<u64> {
+    pub(crate) fn ancestor(&self, parent: Sequence) -> Option<Sequence> {
         let older = self.sequences.iter().rev().filter(|s| **s <= parent);
         older.copied().find(|s| !matches!(self.manifest(*s), Ok(None)))
     }
 
-    /// The sequence number of the newest opening: the writer that may be at work.
-    pub(crate) fn newest_writer(&self) -> Option<u64> {
-        let is_opening = |s: &&u64| matches!(self.entry(**s), Ok(LogEntry::Opening(_)));
-        self.sequences.iter().rev().find(is_opening).copied()
+    /// The checkpoint before another one in its lineage; if its manifest cannot be read, the next older.
+    pub(crate) fn before(
+        &self,
+        sequence: Sequence,
+        manifest: Option<&Manifest>,
+    ) -> Option<Sequence> {
+        let parent = manifest.and_then(|m| m.parent.as_ref());
+        match parent {
+            Some(Origin { run: Some(_), .. }) => None,
+            Some(parent) if parent.sequence < sequence => self.ancestor(parent.sequence),
+            Some(_) => None,
+            None if manifest.is_some() => None,
+            None => self.older(sequence),
+        }
+    }
+
+    /// The next older checkpoint, of whatever lineage.
+    pub(crate) fn older(&self, sequence: Sequence) -> Option<Sequence> {
+        sequence.0.checked_sub(1).and_then(|older| self.ancestor(Sequence(older)))
+    }
+
+    /// The epoch of the newest checkpoint that can be read.
+    pub(crate) fn newest_epoch(&self) -> Option<Origin> {
+        let newest_first = self.sequences.iter().rev();
+        newest_first.filter_map(|s| self.manifest(*s).ok().flatten()).map(|m| m.epoch).next()
     }
 
     /// The newest sequence number; 0 before the first.
-    pub(crate) fn newest(&self) -> u64 {
-        self.sequences.last().copied().unwrap_or(0)
+    pub(crate) fn newest(&self) -> Sequence {
+        self.sequences.last().copied().unwrap_or_default()
     }
+}
+
+/// Whether an entry of `writer` cannot stand behind the opening of `newest`.
+fn contradicts(newest: WriterId, writer: WriterId) -> bool {
+    newest.opening > writer.opening || newest.opening == writer.opening && newest != writer
 }
 
 /// The sequence numbers from which the newest checkpoint descends, its own included. Where a parent
 /// was pruned, the next older checkpoint stands for it.
-pub(crate) fn lineage(manifests: &[Manifest]) -> HashSet<u64> {
+pub(crate) fn lineage(manifests: &[Manifest]) -> HashSet<Sequence> {
     let mut line = HashSet::new();
     let mut next = manifests.len().checked_sub(1);
     while let Some(at) = next {
@@ -138,15 +227,16 @@ pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
     Ok(folders.filter(|name| check_run_name(name).is_ok()).collect())
 }
 
-/// Every pack that any manifest of any run names; an error if one cannot be read.
-pub(crate) fn named_packs(store: &Arc<dyn Store>) -> Result<HashSet<(String, PackName)>> {
+/// Every pack of `of` that a manifest of any run names; an error if a manifest cannot be read.
+pub(crate) fn named_packs(store: &Arc<dyn Store>, of: &str) -> Result<HashSet<PackName>> {
     let mut named = HashSet::new();
     for run in runs(store.as_ref())? {
-        let (manifests, unknown) = Log::read(store.clone(), &run)?.survey();
-        if let Some((_, error)) = unknown.into_iter().next() {
+        let survey = Log::read(store.clone(), &run)?.survey();
+        if let Some((_, error)) = survey.unreadable.into_iter().next() {
             return Err(error);
         }
-        manifests.iter().for_each(|manifest| named.extend(packs_of(manifest)));
+        let packs = survey.manifests.iter().flat_map(packs_of);
+        named.extend(packs.filter(|(run, _)| run == of).map(|(_, pack)| pack));
     }
     Ok(named)
 }
@@ -159,12 +249,9 @@ pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, Pac
     })
 }
 
-/// Makes durable whatever was removed from the log of any run. Whoever is about to remove a pack
-/// because no manifest names it must be sure that none comes back.
+/// Makes durable whatever was removed from the log of any run. A pack is removed because no manifest
+/// names it; so no manifest may come back.
 pub(crate) fn settle_logs(store: &Arc<dyn Store>) -> Result<()> {
-    for run in runs(store.as_ref())? {
-        // There is no number 0: this removes nothing, and makes that durable.
-        store.delete(&[Names::new(&run).entry(0)])?;
-    }
-    Ok(())
+    let names = runs(store.as_ref())?;
+    names.iter().try_for_each(|run| store.settle(&Names::new(run).log()))
 }

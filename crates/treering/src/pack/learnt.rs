@@ -44,7 +44,7 @@ impl Learnt {
 
 /// Whether an epoch that begins behind this checkpoint chooses anew.
 pub(crate) fn is_over(newest: &Manifest) -> bool {
-    passes(newest.epoch.sequence, newest.sequence + 1)
+    passes(newest.epoch.sequence.0, newest.sequence.next().0)
 }
 
 /// Whether the number of checkpoints passed a multiple between the beginnings of two epochs.

@@ -196,6 +196,7 @@ impl<'a> Packer<'a> {
             chains: self.chains,
             before: self.differences,
             deltas: self.deltas,
+            variables: Vec::new(),
         };
         Ok((footer, self.stats))
     }

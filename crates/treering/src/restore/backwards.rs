@@ -3,10 +3,12 @@
 //!
 //! Neighbouring checkpoints of an epoch share most chunks, and their places tell which: only the
 //! chunks whose place differs are fetched, into a copy of the newer state. Each state is verified
-//! by its roots before it is handed out.
+//! by its roots before it is handed out. A state that cannot be read is an error in its place, and the
+//! next older one follows.
 
 use super::checkpoint::Checkpoint;
 use crate::error::{Error, Result};
+use crate::format::{Manifest, Sequence};
 use crate::log::Log;
 use crate::store::Store;
 use std::collections::HashMap;
@@ -19,15 +21,22 @@ use std::thread::JoinHandle;
 pub struct State {
     /// The step.
     pub step: u64,
-    /// The bytes of each variable.
-    pub variables: HashMap<String, Vec<u8>>,
+    /// The bytes of each variable, by rank and name.
+    pub variables: HashMap<(u32, String), Vec<u8>>,
 }
 
 impl State {
-    /// A variable's elements.
+    /// The elements of a variable of rank 0.
     pub fn get<T: crate::array::Element>(&self, name: &str) -> Result<Vec<T>> {
-        let bytes = self.variables.get(name);
-        let bytes = bytes.ok_or_else(|| Error::usage(format!("there is no variable {name:?}")))?;
+        self.get_of(0, name)
+    }
+
+    /// The elements of a variable of a rank.
+    pub fn get_of<T: crate::array::Element>(&self, rank: u32, name: &str) -> Result<Vec<T>> {
+        let bytes = self
+            .variables
+            .get(&(rank, name.to_string()))
+            .ok_or_else(|| Error::usage(format!("there is no variable {name:?} of rank {rank}")))?;
         if bytes.len() % size_of::<T>() != 0 {
             return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
         }
@@ -43,7 +52,7 @@ pub struct Backwards {
 
 impl Backwards {
     /// From the checkpoint with that sequence number back to the first.
-    pub(crate) fn new(store: Arc<dyn Store>, run: &str, from: u64) -> Result<Self> {
+    pub(crate) fn new(store: Arc<dyn Store>, run: &str, from: Sequence) -> Result<Self> {
         let log = Log::read(store.clone(), run)?;
         // Without room in the channel, one state is made ready and then waits to be taken.
         let (send, states) = sync_channel(0);
@@ -52,21 +61,20 @@ impl Backwards {
                 let mut newer: Option<(Checkpoint, State)> = None;
                 let mut next = Some(from);
                 while let Some(sequence) = next {
-                    let made = step_back(&store, &log, sequence, newer.take());
-                    let (checkpoint, state) = match made {
-                        Ok(made) => made,
-                        Err(error) => {
-                            let _ = send.send(Err(error));
-                            return;
-                        }
+                    let manifest = log.manifest(sequence);
+                    next = log.before(sequence, manifest.as_ref().ok().and_then(Option::as_ref));
+                    let made = match manifest {
+                        Ok(Some(manifest)) => step_back(&store, manifest, newer.take()),
+                        Ok(None) => Err(Error::damaged("a parent in the log is no checkpoint")),
+                        Err(error) => Err(error),
                     };
-                    let parent = checkpoint.manifest().parent.as_ref();
-                    next =
-                        parent.filter(|p| p.run.is_none()).and_then(|p| log.ancestor(p.sequence));
-                    if send.send(Ok(state.clone())).is_err() {
+                    let state = made.map(|(checkpoint, state)| {
+                        newer = Some((checkpoint, state.clone()));
+                        state
+                    });
+                    if send.send(state).is_err() {
                         return;
                     }
-                    newer = Some((checkpoint, state));
                 }
             });
         let worker = spawned.map_err(|e| Error::io("cannot start a thread", e))?;
@@ -95,24 +103,19 @@ impl Drop for Backwards {
 /// The state of one checkpoint, made from the newer one where they share an epoch.
 fn step_back(
     store: &Arc<dyn Store>,
-    log: &Log,
-    sequence: u64,
-    newer: Option<(Checkpoint, State)>,
+    manifest: Manifest,
+    mut newer: Option<(Checkpoint, State)>,
 ) -> Result<(Checkpoint, State)> {
-    let manifest = log.manifest(sequence)?;
-    let manifest =
-        manifest.ok_or_else(|| Error::damaged("a parent in the log is no checkpoint"))?;
     let checkpoint = Checkpoint::load(store.clone(), manifest)?;
     let mut state = State { step: checkpoint.step(), ..State::default() };
-    let mut newer = newer;
-    for entry in &checkpoint.manifest().variables {
-        let name = &entry.description.name;
+    for entry in checkpoint.entries() {
+        let key = (entry.rank, entry.description.name.clone());
         let base = newer.as_mut().and_then(|(newer, state)| {
-            let bytes = state.variables.remove(name)?;
+            let bytes = state.variables.remove(&key)?;
             Some((&*newer, bytes))
         });
         let bytes = checkpoint.read_beside(entry, base)?;
-        state.variables.insert(name.clone(), bytes);
+        state.variables.insert(key, bytes);
     }
     Ok((checkpoint, state))
 }

@@ -1,6 +1,7 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
 use super::fetch::{Kept, Notes, Pack, Target, fetch, image, note, read_footer};
+use super::handles::{Handles, first_good};
 use super::plan::{Piece, Wanted, fill, plan};
 use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
@@ -10,18 +11,20 @@ use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// A checkpoint, ready to be read.
 pub struct Checkpoint {
-    store: Arc<dyn Store>,
+    handles: Handles,
     manifest: Manifest,
+    /// The variables of all ranks, group by group.
+    variables: Vec<VariableEntry>,
     /// The packs of each group's epoch, oldest first.
     pub(crate) packs: Vec<Vec<Pack>>,
     deltas: Deltas,
-    /// The position of each variable in the manifest, by rank and name.
+    /// The position of each variable in the list, by rank and name.
     positions: HashMap<(u32, String), usize>,
     notes: Notes,
     kept: Kept,
@@ -46,17 +49,82 @@ impl Checkpoint {
     pub(crate) fn load(store: Arc<dyn Store>, manifest: Manifest) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
+        let handles = Handles::new(store.clone());
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
             .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
-        let variables = manifest.variables.iter().enumerate();
-        let positions =
-            variables.map(|(at, v)| ((v.rank, v.description.name.clone()), at)).collect();
-        let deltas = index(&packs);
-        let kept = Kept::default();
-        Ok(Checkpoint { store, manifest, packs, deltas, positions, notes, kept })
+        let mut checkpoint = Checkpoint {
+            handles,
+            manifest,
+            variables: Vec::new(),
+            packs,
+            deltas: Deltas::new(),
+            positions: HashMap::new(),
+            notes,
+            kept: Kept::default(),
+        };
+        (0..checkpoint.packs.len()).for_each(|group| checkpoint.index(group, 0));
+        checkpoint.take_sections()?;
+        Ok(checkpoint)
+    }
+
+    /// A checkpoint of which everything is known already; its first and only packs are handed over.
+    pub(crate) fn begun(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        packs: Vec<Pack>,
+    ) -> Result<Self> {
+        let mut checkpoint = Checkpoint {
+            handles: Handles::new(store),
+            manifest: manifest.clone(),
+            variables: Vec::new(),
+            packs: packs.iter().map(|_| Vec::new()).collect(),
+            deltas: Deltas::new(),
+            positions: HashMap::new(),
+            notes: Notes::default(),
+            kept: Kept::default(),
+        };
+        checkpoint.advance(manifest, packs)?;
+        Ok(checkpoint)
+    }
+
+    /// Becomes the next checkpoint of the epoch, which adds one pack to each group.
+    pub(crate) fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) -> Result<()> {
+        self.manifest = manifest;
+        for (group, pack) in packs.into_iter().enumerate() {
+            let first = self.packs[group].len();
+            self.packs[group].push(pack);
+            self.index(group, first);
+        }
+        self.take_sections()
+    }
+
+    /// Enters the deltas of packs from `first` on.
+    fn index(&mut self, group: usize, first: usize) {
+        for (number, pack) in self.packs[group].iter().enumerate().skip(first) {
+            for (at, delta) in pack.footer.deltas.iter().enumerate() {
+                let key = (group as u32, delta.rank, delta.name.clone());
+                self.deltas.entry(key).or_default().push((number, at));
+            }
+        }
+    }
+
+    /// Takes the variables out of the newest packs.
+    fn take_sections(&mut self) -> Result<()> {
+        self.variables.clear();
+        for packs in &mut self.packs {
+            if let Some(newest) = packs.last_mut() {
+                self.variables.append(&mut newest.footer.variables);
+            }
+        }
+        if self.variables.iter().any(|v| v.rank >= self.manifest.ranks) {
+            return Err(Error::damaged("a variable belongs to a rank that does not exist"));
+        }
+        let named = self.variables.iter().enumerate();
+        self.positions = named.map(|(at, v)| ((v.rank, v.description.name.clone()), at)).collect();
+        Ok(())
     }
 
     pub(crate) fn note(&self, text: String) {
@@ -70,7 +138,29 @@ impl Checkpoint {
 
     /// What the manifest says of a variable of a rank.
     pub(crate) fn entry(&self, key: &(u32, String)) -> Option<&VariableEntry> {
-        self.positions.get(key).map(|at| &self.manifest.variables[*at])
+        self.positions.get(key).map(|at| &self.variables[*at])
+    }
+
+    /// The variable of that rank and name.
+    pub fn variable(&self, rank: u32, name: &str) -> Result<&VariableEntry> {
+        self.entry(&(rank, name.to_string())).ok_or_else(|| {
+            let shown = self.variables.iter().filter(|v| !v.is_hidden());
+            let names: Vec<&str> = shown.map(|v| v.description.name.as_str()).take(20).collect();
+            let hint = match names.is_empty() {
+                true => {
+                    "this checkpoint holds trees only, and no data that could be restored".into()
+                }
+                false => format!("it has {}", names.join(", ")),
+            };
+            Error::new(ErrorKind::Mismatch, format!("there is no variable {name:?} of rank {rank}"))
+                .at(format!("{}@{}", self.manifest.run, self.manifest.step))
+                .hint(hint)
+        })
+    }
+
+    /// The variables of all ranks, trees and records of files included.
+    pub fn entries(&self) -> &[VariableEntry] {
+        &self.variables
     }
 
     /// The program's iteration number.
@@ -80,7 +170,7 @@ impl Checkpoint {
 
     /// Its variables.
     pub fn variables(&self) -> impl Iterator<Item = &Description> {
-        self.manifest.variables.iter().map(|v| &v.description)
+        self.variables.iter().map(|v| &v.description)
     }
 
     /// What went wrong on the way without stopping it.
@@ -93,27 +183,33 @@ impl Checkpoint {
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
         let entries = self.fill(targets)?;
-        let mut filled = entries.iter().zip(targets.iter());
-        filled.try_for_each(|(entry, target)| self.check_root(entry, target.bytes))
+        let mut filled = entries.iter().zip(targets.iter_mut());
+        filled.try_for_each(|(entry, target)| match entry {
+            Some(entry) => self.check_root(entry, target.bytes()),
+            None => Ok(()),
+        })
     }
 
-    /// The same, for who goes on with the lineage of the variables.
-    pub(crate) fn resume_into(&self, targets: &mut [VariableMut]) -> Result<Vec<Restored>> {
+    /// The same, with what a writer needs to go on with the lineage of the variables; `None` for optional
+    /// ones that the checkpoint does not have.
+    pub(crate) fn resume_into(&self, targets: &mut [VariableMut]) -> Result<Vec<Option<Restored>>> {
         let entries = self.fill(targets)?;
-        let filled = entries.iter().zip(targets.iter());
-        filled.map(|(entry, target)| self.retrace(entry, target.bytes)).collect()
+        let filled = entries.iter().zip(targets.iter_mut());
+        filled
+            .map(|(entry, target)| entry.map(|e| self.retrace(e, target.bytes())).transpose())
+            .collect()
     }
 
     /// A whole variable.
     pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
-        let entry = self.manifest.variable(0, name)?;
+        let entry = self.variable(0, name)?;
         let elements = entry.description.shape.elements().unwrap_or(0);
         self.read_range(name, 0..elements)
     }
 
     /// The elements `range` of a variable, counted in the order of memory.
     pub fn read_range<T: Element>(&self, name: &str, range: Range<u64>) -> Result<Vec<T>> {
-        let entry = self.manifest.variable(0, name)?;
+        let entry = self.variable(0, name)?;
         if entry.description.dtype != T::DTYPE {
             return Err(Error::new(
                 ErrorKind::Mismatch,
@@ -206,7 +302,7 @@ impl Checkpoint {
             newer.manifest.epoch == self.manifest.epoch && old.len() as u64 == bytes
         });
         let newer_entry = usable.as_ref().and_then(|(newer, _)| {
-            let found = newer.manifest.variable(entry.rank, &entry.description.name).ok()?;
+            let found = newer.variable(entry.rank, &entry.description.name).ok()?;
             Some(newer.layers(found))
         });
         let mut out = match (usable.as_ref(), newer_entry) {
@@ -222,20 +318,28 @@ impl Checkpoint {
     }
 
     /// Fills whole variables, frame by frame verified; their roots are still to be checked.
-    fn fill(&self, targets: &mut [VariableMut]) -> Result<Vec<&VariableEntry>> {
+    fn fill(&self, targets: &mut [VariableMut]) -> Result<Vec<Option<&VariableEntry>>> {
+        let mut names = HashSet::new();
         let mut entries = Vec::new();
-        for target in targets.iter() {
+        for target in targets.iter_mut() {
             target.check()?;
-            let name = &target.description.name;
-            let entry = match self.positions.get(&(0, name.clone())) {
-                Some(at) => &self.manifest.variables[*at],
-                None => self.manifest.variable(0, name)?,
+            if !names.insert(target.name().to_string()) {
+                let name = target.name();
+                return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
+            }
+            let entry = match self.entry(&(0, target.name().to_string())) {
+                None if target.is_optional() => None,
+                _ => Some(self.variable(0, target.name())?),
             };
-            target.description.expect(&entry.description)?;
+            if let Some(entry) = entry {
+                target.fit(&entry.description)?;
+            }
             entries.push(entry);
         }
-        let mut places: Vec<&mut [u8]> = targets.iter_mut().map(|t| &mut *t.bytes).collect();
-        self.fill_places(&entries, &mut places)?;
+        let wanted: Vec<&VariableEntry> = entries.iter().flatten().copied().collect();
+        let there = targets.iter_mut().zip(&entries).filter(|(_, entry)| entry.is_some());
+        let mut places: Vec<&mut [u8]> = there.map(|(target, _)| target.bytes()).collect();
+        self.fill_places(&wanted, &mut places)?;
         Ok(entries)
     }
 
@@ -280,7 +384,7 @@ impl Checkpoint {
 
     /// What who goes on with the lineage of variables needs; a part of them is in memory at a time.
     pub(crate) fn retrace_all(&self) -> Result<Vec<Restored>> {
-        let entries: Vec<&VariableEntry> = self.manifest.variables.iter().collect();
+        let entries: Vec<&VariableEntry> = self.variables.iter().collect();
         let size = |entry: &&VariableEntry| entry.description.bytes().unwrap_or(0);
         let mut all = Vec::with_capacity(entries.len());
         for batch in batches(&entries, TOGETHER, size) {
@@ -324,20 +428,50 @@ impl Checkpoint {
     pub fn read_bytes_needed(&self) -> Result<u64> {
         let mut bytes = 0;
         for (number, packs) in self.packs.iter().enumerate() {
-            let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
-            let members = self.manifest.variables.iter().filter(|v| v.group as usize == number);
-            let wanted: Vec<Wanted> = members
-                .map(|entry| self.wanted(entry, 0, 0..entry.description.bytes().unwrap_or(0)))
-                .collect();
-            let mut frames: Vec<(u32, u32)> =
-                plan(&footers, &wanted)?.iter().map(|p| (p.pack, p.frame)).collect();
-            frames.dedup();
             let size = |(pack, frame): &(u32, u32)| {
-                footers[*pack as usize].frames[*frame as usize].encoded
+                packs[*pack as usize].footer.frames[*frame as usize].encoded
             };
-            bytes += frames.iter().map(size).sum::<u64>();
+            bytes += self.frames_of(number)?.iter().map(size).sum::<u64>();
         }
         Ok(bytes)
+    }
+
+    /// Refuses if a restore would need a frame that is bad, by the keys of packs.
+    pub(crate) fn avoids(&self, bad: &HashMap<String, HashSet<u32>>) -> Result<()> {
+        for (number, packs) in self.packs.iter().enumerate() {
+            let mut next: Vec<(u32, u32)> = self.frames_of(number)?;
+            let mut seen: HashSet<(u32, u32)> = next.iter().copied().collect();
+            while let Some((pack, frame)) = next.pop() {
+                let Pack { key, footer } = &packs[pack as usize];
+                if bad.get(key).is_some_and(|frames| frames.contains(&frame)) {
+                    return Err(Error::damaged(format!(
+                        "it needs frame {frame} of a pack, which is damaged"
+                    ))
+                    .at(key));
+                }
+                for run in footer.before(frame as usize).into_iter().flatten() {
+                    let older = &packs[run.place.pack as usize].footer;
+                    let first = older.frame_at(run.place.offset).unwrap_or(0);
+                    let last =
+                        older.frame_at(run.place.offset + run.len.max(1) - 1).unwrap_or(first);
+                    let below = (first..=last).map(|frame| (run.place.pack, frame as u32));
+                    next.extend(below.filter(|place| seen.insert(*place)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The frames (pack, frame) of a group that hold the bytes of its variables.
+    fn frames_of(&self, group: usize) -> Result<Vec<(u32, u32)>> {
+        let footers: Vec<&Footer> = self.packs[group].iter().map(|p| &p.footer).collect();
+        let members = self.variables.iter().filter(|v| v.group as usize == group);
+        let wanted: Vec<Wanted> =
+            members.map(|entry| self.wanted(entry, 0, 0..entry.bytes())).collect();
+        let pieces = plan(&footers, &wanted)?;
+        let mut frames: Vec<(u32, u32)> = pieces.iter().map(|p| (p.pack, p.frame)).collect();
+        frames.dedup();
+        Ok(frames)
     }
 
     /// Follows every reference of a variable without reading what it leads to.
@@ -371,7 +505,7 @@ impl Checkpoint {
         let plan: Vec<Piece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
         let targets: Vec<Target> = targets.iter_mut().map(|t| Target::new(t)).collect();
         let packs = (group, &packs[..]);
-        fetch(self.store.as_ref(), packs, &plan, &targets, &self.notes, &self.kept)
+        fetch(&self.handles, packs, &plan, &targets, &self.notes, &self.kept)
             .map_err(|e| e.at(here()))
     }
 
@@ -390,7 +524,7 @@ impl Checkpoint {
     ) -> Result<()> {
         let images: Vec<Vec<u8>> = (0..packs.len())
             .into_par_iter()
-            .map(|number| image(self.store.as_ref(), packs, number, &self.notes))
+            .map(|number| image(&self.handles, packs, number, &self.notes))
             .collect::<Result<_>>()?;
         wanted.iter().try_for_each(|want| fill(&images, want, targets[want.target as usize]))
     }
@@ -466,7 +600,7 @@ impl Blob for VariableBlob {
     }
 
     fn size(&self) -> u64 {
-        self.checkpoint.manifest.variables[self.at].description.bytes().unwrap_or(0)
+        self.checkpoint.variables[self.at].description.bytes().unwrap_or(0)
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
@@ -474,22 +608,17 @@ impl Blob for VariableBlob {
         if end > self.size() {
             return Err(Error::damaged("a variable is shorter than it should be").at(&self.name));
         }
-        let entry = &self.checkpoint.manifest.variables[self.at];
+        let entry = &self.checkpoint.variables[self.at];
         self.checkpoint.read_bytes(entry, offset..end, buffer)
     }
-}
 
-fn index(packs: &[Vec<Pack>]) -> Deltas {
-    let mut deltas = Deltas::new();
-    for (group, packs) in packs.iter().enumerate() {
-        for (number, pack) in packs.iter().enumerate() {
-            for (at, delta) in pack.footer.deltas.iter().enumerate() {
-                let key = (group as u32, delta.rank, delta.name.clone());
-                deltas.entry(key).or_default().push((number, at));
-            }
-        }
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
     }
-    deltas
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> Result<Vec<Pack>> {
@@ -497,14 +626,15 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
     // Footers are read in parallel, from whichever copy is readable, and then held to the chain.
     let found: Vec<Option<(Seal, Footer)>> = names
         .par_iter()
-        .map(|(run, name)| {
+        .enumerate()
+        .map(|(ordinal, (run, name))| {
             let key = Names::new(run).pack(*name);
+            let newest = ordinal + 1 == names.len();
             let copies = store.copies(&key);
-            copies.iter().find_map(|copy| {
-                let read = read_footer(copy.as_ref());
-                read.map_err(|error| note(notes, format!("{key} in {}: {error}", copy.store())))
-                    .ok()
-            })
+            let note = |store: &str, error: &Error| {
+                note(notes, format!("{key} in {store}: {error}"));
+            };
+            first_good(&copies, |copy| read_footer(copy, newest), note).ok()
         })
         .collect();
     let mut packs = Vec::with_capacity(names.len());
@@ -514,9 +644,10 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
         let Some(seal) = expected else {
             return Err(Error::damaged("an epoch begins in the middle").at(key));
         };
+        let newest = ordinal + 1 == names.len();
         let good = match found {
             Some((found, footer)) if found == seal => Ok(footer),
-            _ => load_sealed(store, &key, seal, notes),
+            _ => load_sealed(store, &key, seal, newest, notes),
         };
         let footer = good.map_err(|e| e.at(&key))?;
         if footer.ordinal as usize != ordinal || footer.name != *name || footer.run != *run {
@@ -530,19 +661,23 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
 }
 
 /// Looks through all copies of a pack for the one that has the seal.
-fn load_sealed(store: &dyn Store, key: &str, seal: Seal, notes: &Notes) -> Result<Footer> {
+fn load_sealed(
+    store: &dyn Store,
+    key: &str,
+    seal: Seal,
+    newest: bool,
+    notes: &Notes,
+) -> Result<Footer> {
     let copies = store.copies(key);
-    for copy in &copies {
-        match read_footer(copy.as_ref()) {
-            Ok((found, footer)) if found == seal => return Ok(footer),
-            Ok(_) => {
-                note(notes, format!("{key} in {}: another pack is in its place", copy.store()))
-            }
-            Err(error) => note(notes, format!("{key} in {}: {error}", copy.store())),
+    let read = |copy: &dyn Blob| match read_footer(copy, newest)? {
+        (found, footer) if found == seal => Ok(footer),
+        _ => Err(Error::damaged("another pack is in its place")),
+    };
+    let note = |store: &str, error: &Error| note(notes, format!("{key} in {store}: {error}"));
+    first_good(&copies, read, note).map_err(|error| match (error.kind(), copies.len()) {
+        (ErrorKind::Damaged, 1..) => {
+            Error::damaged("a pack's footer is damaged, or another pack is in its place")
         }
-    }
-    Err(match copies.is_empty() {
-        true => Error::damaged("a pack is missing"),
-        false => Error::damaged("a pack's footer is damaged, or another pack is in its place"),
+        _ => error,
     })
 }

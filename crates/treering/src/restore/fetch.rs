@@ -1,14 +1,15 @@
 //! Carrying out a plan: read frames, check them, decode them, fill the targets.
 
+use super::handles::{Handles, first_good};
 use super::plan::Piece;
 use crate::codec::Codec;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Footer, Frame, HEADER_BYTES, MAX_DEPTH, RAW, Seal, TRAILER_BYTES, parse_trailer,
 };
 use crate::memory::{Scratch, zeroed};
 use crate::merkle::checksum;
-use crate::store::{Blob, Store};
+use crate::store::Blob;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -94,7 +95,7 @@ impl Kept {
 
 /// Fills the targets by the plan, from the packs of a group.
 pub(crate) fn fetch(
-    store: &dyn Store,
+    handles: &Handles,
     (group, packs): (u32, &[Pack]),
     plan: &[Piece],
     targets: &[Target],
@@ -111,7 +112,7 @@ pub(crate) fn fetch(
         .collect();
     tasks.into_par_iter().try_for_each(|task| {
         let pack = &packs[task[0][0].pack as usize];
-        let copies = store.copies(&pack.key);
+        let copies = handles.copies(&pack.key);
         for pieces in task {
             let (number, wanted) = (pieces[0].frame as usize, pieces.iter().map(|p| p.len as u64));
             let whole = !few || wanted.sum::<u64>() >= pack.footer.frames[number].len;
@@ -123,7 +124,7 @@ pub(crate) fn fetch(
                     continue;
                 }
                 None => {
-                    let bytes = frame(store, packs, place.1, place.2, notes)?;
+                    let bytes = frame(handles, packs, place.1, place.2, notes)?;
                     let bytes = Arc::new(bytes);
                     if !whole {
                         kept.put(place, bytes.clone());
@@ -143,18 +144,18 @@ pub(crate) fn fetch(
 /// than any writer makes is damage. Each frame below is decoded once, however many runs lead to it:
 /// without that, chains whose runs alternate between packs would take time to the power of their length.
 fn frame(
-    store: &dyn Store,
+    handles: &Handles,
     packs: &[Pack],
     pack: u32,
     number: u32,
     notes: &Notes,
 ) -> Result<Vec<u8>> {
-    Below { store, packs, notes, decoded: HashMap::new() }.frame((pack, number), 0)
+    Below { handles, packs, notes, decoded: HashMap::new() }.frame((pack, number), 0)
 }
 
 /// The frames that one frame is made of.
 struct Below<'a> {
-    store: &'a dyn Store,
+    handles: &'a Handles,
     packs: &'a [Pack],
     notes: &'a Notes,
     decoded: HashMap<(u32, u32), Vec<u8>>,
@@ -189,7 +190,7 @@ impl Below<'_> {
             }
         }
         let chain = pack.footer.chain(frame)?;
-        from_copies(pack, &self.store.copies(&pack.key), number as usize, self.notes, |copy| {
+        from_copies(pack, &self.handles.copies(&pack.key), number as usize, self.notes, |copy| {
             let mut encoded = Scratch::new(frame.encoded as usize)?;
             copy.read_at(frame.position, &mut encoded)?;
             check(&encoded, frame)?;
@@ -202,7 +203,7 @@ impl Below<'_> {
 
 /// The bytes of a whole pack, from the first good copy of each frame.
 pub(crate) fn image(
-    store: &dyn Store,
+    handles: &Handles,
     packs: &[Pack],
     number: usize,
     notes: &Notes,
@@ -221,14 +222,14 @@ pub(crate) fn image(
         })
         .collect();
     let targets = [Target::new(&mut bytes)];
-    fetch(store, (0, packs), &plan, &targets, notes, &Kept::default())?;
+    fetch(handles, (0, packs), &plan, &targets, notes, &Kept::default())?;
     Ok(bytes)
 }
 
 /// Fills the pieces of one frame from the first copy that is good.
 fn fill(
     pack: &Pack,
-    copies: &[Box<dyn Blob>],
+    copies: &[Result<Box<dyn Blob>>],
     pieces: &[Piece],
     targets: &[Target],
     notes: &Notes,
@@ -242,25 +243,27 @@ fn fill(
 /// What the first copy of a frame that is good gives.
 fn from_copies<T>(
     pack: &Pack,
-    copies: &[Box<dyn Blob>],
+    copies: &[Result<Box<dyn Blob>>],
     number: usize,
     notes: &Notes,
     read: impl Fn(&dyn Blob) -> Result<T>,
 ) -> Result<T> {
-    for copy in copies {
-        match read(copy.as_ref()) {
-            Ok(got) => return Ok(got),
-            Err(error) => {
-                note(notes, format!("{} in {}, frame {number}: {error}", pack.key, copy.store()))
+    let note = |store: &str, error: &Error| {
+        note(notes, format!("{} in {store}, frame {number}: {error}", pack.key));
+    };
+    first_good(copies, read, note).map_err(|error| {
+        match (error.kind(), copies.len()) {
+            (ErrorKind::Damaged, 1) => {
+                Error::damaged(format!("frame {number} of a pack is damaged"))
             }
+            (ErrorKind::Damaged, 2..) => Error::damaged(format!(
+                "frame {number} of a pack is damaged in all {} copies",
+                copies.len()
+            )),
+            _ => error,
         }
-    }
-    Err(Error::damaged(match copies.len() {
-        0 => "a pack is missing".to_string(),
-        1 => format!("frame {number} of a pack is damaged"),
-        n => format!("frame {number} of a pack is damaged in all {n} copies"),
+        .at(&pack.key)
     })
-    .at(&pack.key))
 }
 
 fn fill_from(
@@ -318,8 +321,8 @@ fn decoded(encoded: Scratch, footer: &Footer, frame: &Frame) -> Result<Scratch> 
     Ok(raw)
 }
 
-/// Reads header, footer and trailer of one copy of a pack.
-pub(crate) fn read_footer(copy: &dyn Blob) -> Result<(Seal, Footer)> {
+/// Reads header, footer and trailer of one copy of a pack; with `section`, its variables, too.
+pub(crate) fn read_footer(copy: &dyn Blob, section: bool) -> Result<(Seal, Footer)> {
     let size = copy.size();
     let short = || Error::damaged("a pack is cut off");
     let at = size.checked_sub(TRAILER_BYTES).ok_or_else(short)?;
@@ -330,22 +333,22 @@ pub(crate) fn read_footer(copy: &dyn Blob) -> Result<(Seal, Footer)> {
     copy.read_at(0, &mut header)?;
     let mut footer = vec![0; seal.footer as usize];
     copy.read_at(at - seal.footer, &mut footer)?;
-    Ok((seal, Footer::parse(&header, &footer, &seal)?))
+    Ok((seal, Footer::parse(&header, &footer, &seal, section)?))
 }
 
-/// Reads, checks and decodes every frame of one copy; calls `done` with the bytes of each.
+/// Reads, checks and decodes every frame of one copy; the numbers of bad ones. `done` hears of bytes.
 pub(crate) fn check_frames(
     copy: &dyn Blob,
     footer: &Footer,
     done: &(dyn Fn(u64) + Sync),
-) -> Vec<Error> {
+) -> Vec<(u32, Error)> {
     let failures = footer.frames.par_iter().enumerate().filter_map(|(number, frame)| {
         let outcome = Scratch::new(frame.encoded as usize).and_then(|mut encoded| {
             copy.read_at(frame.position, &mut encoded)?;
             decoded(encoded, footer, frame)
         });
         done(frame.encoded);
-        outcome.err().map(|error| error.at(format!("frame {number}")))
+        outcome.err().map(|error| (number as u32, error.at(format!("frame {number}"))))
     });
     failures.collect()
 }

@@ -10,6 +10,7 @@
 mod backwards;
 mod checkpoint;
 mod fetch;
+mod handles;
 mod plan;
 mod previous;
 

@@ -1,10 +1,12 @@
 //! The checkpoint before the one that is being made, for differences to it.
 //!
-//! It is read from the packs themselves, so that nothing has to be held in memory for it and it does
-//! not matter which process wrote it. Whatever cannot be read is merely no base for a difference.
+//! Its bytes are read from the packs themselves, so it does not matter which process wrote it; the footers
+//! of the open epoch stay in memory once they were needed. Bytes that cannot be read are no base for a
+//! difference, and nothing else.
 
 use super::checkpoint::Checkpoint;
 use super::fetch::Pack;
+use crate::error::Result;
 use crate::format::{Footer, MAX_DEPTH, Manifest, Run};
 use crate::pack::{Before, Key};
 use crate::store::Store;
@@ -29,13 +31,49 @@ impl Previous {
         Previous { store, manifest, loaded: OnceLock::new() }
     }
 
+    /// The first checkpoint of an epoch, whose packs this process has just written.
+    pub(crate) fn begun(store: Arc<dyn Store>, manifest: Manifest, packs: Vec<Pack>) -> Self {
+        let previous = Self::new(store.clone(), manifest.clone());
+        if let Ok(checkpoint) = Checkpoint::begun(store, manifest, packs) {
+            let _ = previous.loaded.set(Some(Loaded::new(checkpoint)));
+        }
+        previous
+    }
+
+    /// Becomes the next checkpoint of the epoch, which adds a pack to each group.
+    pub(crate) fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) {
+        let loaded = self.loaded.take().flatten();
+        let advanced = loaded.and_then(|mut loaded| {
+            loaded.advance(manifest.clone(), packs).ok()?;
+            Some(loaded)
+        });
+        self.manifest = manifest;
+        if let Some(advanced) = advanced {
+            let _ = self.loaded.set(Some(advanced));
+        }
+    }
+
     fn loaded(&self) -> Option<&Loaded> {
         let load = || {
             let checkpoint = Checkpoint::load(self.store.clone(), self.manifest.clone()).ok()?;
-            let depths = checkpoint.packs.iter().map(|packs| depths(packs)).collect();
-            Some(Loaded { checkpoint, depths })
+            Some(Loaded::new(checkpoint))
         };
         self.loaded.get_or_init(load).as_ref()
+    }
+}
+
+impl Loaded {
+    fn new(checkpoint: Checkpoint) -> Self {
+        let mut depths: Vec<Vec<Vec<u8>>> = checkpoint.packs.iter().map(|_| Vec::new()).collect();
+        depths.iter_mut().zip(&checkpoint.packs).for_each(|(depths, packs)| deepen(depths, packs));
+        Loaded { checkpoint, depths }
+    }
+
+    fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) -> Result<()> {
+        self.checkpoint.advance(manifest, packs)?;
+        let groups = self.depths.iter_mut().zip(&self.checkpoint.packs);
+        groups.for_each(|(depths, packs)| deepen(depths, packs));
+        Ok(())
     }
 }
 
@@ -64,15 +102,14 @@ impl Before for Previous {
     }
 }
 
-/// How many differences stand behind each frame of the packs of an epoch.
-fn depths(packs: &[Pack]) -> Vec<Vec<u8>> {
-    let footers: Vec<&Footer> = packs.iter().map(|pack| &pack.footer).collect();
-    let mut all: Vec<Vec<u8>> = Vec::new();
-    for footer in &footers {
+/// Adds, for packs of an epoch that are not counted yet, how many differences stand behind each frame.
+fn deepen(all: &mut Vec<Vec<u8>>, packs: &[Pack]) {
+    for pack in &packs[all.len()..] {
+        let footer: &Footer = &pack.footer;
         let mut own = vec![0u8; footer.frames.len()];
         for (frame, runs) in &footer.before {
             let below = runs.iter().map(|run| {
-                let older = footers[run.place.pack as usize];
+                let older = &packs[run.place.pack as usize].footer;
                 let first = older.frame_at(run.place.offset).unwrap_or(0);
                 let last = older.frame_at(run.place.offset + run.len.max(1) - 1).unwrap_or(first);
                 let depths = all.get(run.place.pack as usize).map_or(&[][..], |d| &d[..]);
@@ -82,5 +119,4 @@ fn depths(packs: &[Pack]) -> Vec<Vec<u8>> {
         }
         all.push(own);
     }
-    all
 }

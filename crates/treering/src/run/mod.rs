@@ -1,36 +1,26 @@
 //! The front door for programs: open a run, hand over arrays, get states back.
 //!
-//! What the program waits for is in `capture`: hash, compare, copy what changed. Behind it, the
-//! `worker` decides what is new, encodes it, writes the pack to the first tier and commits the
-//! manifest; with two tiers the `mover` then brings both to the shared store. A save that fails is
-//! reported through its [`Save`] and [`Run::failures`]; saves that build on it fail with it, and the
-//! next checkpoint starts a new epoch, which needs nothing of what was lost.
+//! The program waits for [`capture`](crate::capture): hash, compare, copy what changed. Behind it,
+//! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This
+//! is wiring only.
 
-mod capture;
-pub(crate) mod commit;
-mod mover;
-pub(crate) mod open;
 mod options;
 mod reference;
-mod save;
-mod staging;
-mod trees;
-mod worker;
 
 pub use options::{Options, Overload};
-pub use save::Save;
 
 use crate::array::{Variable, VariableMut};
+use crate::capture::{self, Capture, Declared, Staging, state_bytes};
 use crate::compare::Outcome;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Origin};
+use crate::format::{Manifest, Origin, Sequence};
+use crate::lineage::Method;
 use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint};
+use crate::save::{self, Failures, Save, Saver, Vote};
 use crate::store::{Lock, Store};
-use capture::Capture;
-use save::Failures;
 use std::sync::Arc;
-use worker::Worker;
+use std::time::{Duration, Instant};
 
 /// A run that is open for writing. One process at a time can have it.
 pub struct Run {
@@ -38,10 +28,14 @@ pub struct Run {
     /// All tiers as one, for reading.
     store: Arc<dyn Store>,
     capture: Capture,
-    worker: Worker,
+    saver: Saver,
     failures: Failures,
     divergence: Option<Outcome>,
-    _lock: Lock,
+    blocked: Duration,
+    notes: Vec<String>,
+    /// The process that has opened it; a forked child has no threads to save with.
+    process: u32,
+    _lock: Option<Lock>,
 }
 
 /// What a restore found.
@@ -51,18 +45,34 @@ pub struct Restored {
     pub step: u64,
     /// What went wrong on the way: damaged copies, or newer checkpoints that could not be used.
     pub notes: Vec<String>,
+    /// Optional variables that the checkpoint does not have; their arrays were left as they are.
+    pub missing: Vec<String>,
 }
 
 impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
-        let mut opened = open::open(&options)?;
+        options.check()?;
+        let writer = &options.writer;
+        let mut opened = save::open(&writer.tiers, &writer.run)?;
         let failures = Failures::default();
-        opened.trouble.drain(..).for_each(|(step, error)| failures.add(step, error));
-        let worker = Worker::start(&options, &mut opened, failures.clone())?;
-        let capture = Capture::new(&options, opened.seed, worker.staging.clone());
-        let (store, divergence) = (opened.store, None);
-        Ok(Run { store, capture, worker, failures, divergence, options, _lock: opened.lock })
+        for (step, error) in opened.trouble.drain(..) {
+            failures.add(step, error, &Default::default());
+        }
+        let staging = Staging::new(options.staging);
+        let saver = Saver::start(writer.clone(), &mut opened, staging.clone(), failures.clone())?;
+        Ok(Run {
+            capture: Capture::new(options.capture(), opened.seed, staging),
+            options,
+            store: opened.store,
+            saver,
+            failures,
+            divergence: None,
+            blocked: Duration::ZERO,
+            notes: opened.notes,
+            process: std::process::id(),
+            _lock: opened.lock,
+        })
     }
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
@@ -70,30 +80,87 @@ impl Run {
     /// An error here means that nothing was captured: the arguments make no sense. Whether the save
     /// succeeds is asked of the [`Save`], or of [`Run::failures`].
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
+        self.check_process()?;
         capture::check(variables)?;
-        if self.worker.lineage_lost() {
-            self.capture.forget();
+        let start = Instant::now();
+        let declared = self.capture.declare(variables)?;
+        let save = self.save(step, start, declared, |capture, whole, declared, hand| {
+            capture.capture(whole, variables, declared, hand)
+        })?;
+        if !save.is_skipped() {
+            self.hold_against_reference(step, variables);
         }
-        if self.options.overload == Overload::Skip && self.capture.is_overloaded(variables) {
+        Ok(save)
+    }
+
+    /// Saves trees that were made elsewhere, and nothing else.
+    pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
+        let declared = Declared::of(trees)?;
+        self.save(step, Instant::now(), declared, |capture, whole, declared, hand| {
+            Ok(capture.capture_as_is(whole, trees, declared, hand))
+        })
+    }
+
+    /// Decides on a checkpoint and captures it.
+    fn save(
+        &mut self,
+        step: u64,
+        start: Instant,
+        declared: Vec<Declared>,
+        scan: impl FnOnce(
+            &mut Capture,
+            bool,
+            &[Declared],
+            &mut dyn FnMut(capture::StagedBatch),
+        ) -> Result<u64>,
+    ) -> Result<Save> {
+        let state = state_bytes(&declared);
+        let mut vote = Vote {
+            state,
+            changed: self.capture.expected(state),
+            whole: self.options.writer.method == Method::Full,
+            overloaded: false,
+        };
+        let staging = self.saver.staging.clone();
+        if self.options.overload == Overload::Skip {
+            let expected = if self.saver.decide(step, vote).whole { state } else { vote.changed };
+            vote.overloaded = staging.is_full_for(expected.min(staging.limit()));
+        }
+        if vote.overloaded {
             return Ok(Save::skipped(step));
         }
-        let save = self.capture.capture(step, variables, &mut self.worker)?;
-        self.hold_against_reference(step, variables);
-        Ok(save)
+        let turn = staging.begin_save();
+        let decision = self.saver.decide(step, vote);
+        let hasher = self.capture.hasher();
+        let mut capturing = self.saver.begin(decision, vote, declared.clone(), hasher);
+        let hand = &mut |batch| capturing.hand(batch);
+        let changed = scan(&mut self.capture, decision.whole, &declared, hand)?;
+        let blocked = start.elapsed();
+        self.blocked += blocked;
+        drop(turn);
+        Ok(Save::new(step, capturing.end(changed, blocked), changed, blocked))
+    }
+
+    /// What opening the run found that is worth knowing: a file system without locks, checkpoints that a
+    /// node gave up.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn check_process(&self) -> Result<()> {
+        match std::process::id() == self.process {
+            true => Ok(()),
+            false => {
+                Err(Error::usage("this process was forked from the one that has the run open")
+                    .hint("only the process that opened a run can write to it"))
+            }
+        }
     }
 
     /// What was found at the first checkpoint that differs from the reference run beyond the bounds;
     /// nothing as long as the two agree. See [`Options::reference`].
     pub fn divergence(&self) -> Option<&Outcome> {
         self.divergence.as_ref()
-    }
-
-    /// Saves trees that were made elsewhere, and nothing else.
-    pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
-        if self.worker.lineage_lost() {
-            self.capture.forget();
-        }
-        self.capture.capture_as_is(step, trees, &mut self.worker)
     }
 
     /// A comparison that fails does not stop the program; it is reported as a failure of the step.
@@ -109,22 +176,56 @@ impl Run {
             Ok(_) => {}
             Err(error) => {
                 let what = format!("cannot compare with the reference run: {error}");
-                self.failures.add(step, Error::new(error.kind(), what));
+                self.failures.add(step, Error::new(error.kind(), what), &Default::default());
             }
         }
-        self.capture.blocked += start.elapsed();
+        self.blocked += start.elapsed();
     }
 
     /// Fills the arrays from the newest complete checkpoint, if there is one.
     ///
-    /// A checkpoint that turns out to be damaged is noted, and the one before it serves. Later
-    /// checkpoints continue the lineage of the one that was restored.
+    /// A checkpoint that turns out to be damaged is noted, and the one before it serves. An error of access
+    /// (no permission, too many open files, a failing disk) is no reason for that: it is returned. Later
+    /// checkpoints continue the lineage of the one that was restored. After an error the content of the
+    /// arrays is unspecified.
     pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
-        self.drain();
-        let log = Log::read(self.store.clone(), &self.options.run)?;
-        match log.sequences.is_empty() {
+        let log = self.read_log()?;
+        let newest_epoch = log.newest_epoch();
+        let mut notes = Vec::new();
+        let mut next = log.ancestor(log.newest());
+        while let Some(sequence) = next {
+            let (what, error) = match log.manifest(sequence) {
+                Ok(Some(manifest)) => {
+                    next = log.before(sequence, Some(&manifest)).or_else(|| log.older(sequence));
+                    let step = manifest.step;
+                    match self.restore_one(manifest, newest_epoch.as_ref(), variables) {
+                        Ok(mut restored) => {
+                            notes.append(&mut restored.notes);
+                            return Ok(Some(Restored { notes, ..restored }));
+                        }
+                        Err(error) => (format!("step {step}"), error),
+                    }
+                }
+                Ok(None) => {
+                    next = log.older(sequence);
+                    continue;
+                }
+                Err(error) => {
+                    next = log.older(sequence);
+                    (format!("number {sequence} of the log"), error)
+                }
+            };
+            if !may_fall_back(&error) {
+                return Err(with_notes(error, &notes));
+            }
+            notes.push(format!("{what} cannot be used: {error}"));
+        }
+        match notes.is_empty() {
             true => Ok(None),
-            false => self.restore_from(&log, log.newest(), variables),
+            false => {
+                Err(Error::damaged(format!("no checkpoint can be restored: {}", notes.join("; ")))
+                    .hint("`treering verify` reports what is damaged"))
+            }
         }
     }
 
@@ -132,34 +233,43 @@ impl Run {
     ///
     /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
     pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
-        self.drain();
-        let log = Log::read(self.store.clone(), &self.options.run)?;
-        let (manifests, trouble) = log.manifests();
-        let Some(manifest) = manifests.into_iter().rev().find(|m| m.step == step) else {
-            let missing = format!("run {:?} has no checkpoint of step {step}", self.options.run);
-            return Err(trouble.into_iter().next().unwrap_or_else(|| {
-                Error::new(ErrorKind::NotFound, missing).hint("`treering ls` lists what there is")
-            }));
-        };
-        let newest_epoch = newest_epoch(&log);
-        self.restore_one(manifest, newest_epoch, variables)
+        let log = self.read_log()?;
+        let mut trouble = None;
+        for sequence in log.sequences.iter().rev() {
+            match log.manifest(*sequence) {
+                Ok(Some(manifest)) if manifest.step == step => {
+                    return self.restore_one(manifest, log.newest_epoch().as_ref(), variables);
+                }
+                Ok(_) => {}
+                Err(_) if log.is_surely_no_manifest(*sequence) => {}
+                Err(error) => drop(trouble.get_or_insert(error)),
+            }
+        }
+        let run = &self.options.writer.run;
+        let missing = format!("run {run:?} has no checkpoint of step {step}");
+        Err(trouble.unwrap_or_else(|| {
+            Error::new(ErrorKind::NotFound, missing).hint("`treering ls` lists what there is")
+        }))
     }
 
-    /// The states from the newest checkpoint back to the first, each made ready in advance.
+    /// The states from the newest checkpoint back to the first, each made ready in advance. A state that
+    /// cannot be read is an error in its place; the next older one follows.
     pub fn backwards(&mut self) -> Result<Backwards> {
-        self.drain();
-        let log = Log::read(self.store.clone(), &self.options.run)?;
-        let newest = log.manifests().0.pop();
+        let log = self.read_log()?;
+        let run = &self.options.writer.run;
+        let newest: Option<Sequence> = log.ancestor(log.newest());
         let newest = newest.ok_or_else(|| {
-            Error::new(ErrorKind::NotFound, format!("run {:?} has no checkpoint", self.options.run))
+            Error::new(ErrorKind::NotFound, format!("run {run:?} has no checkpoint"))
         })?;
-        Backwards::new(self.store.clone(), &self.options.run, newest.sequence)
+        Backwards::new(self.store.clone(), run, newest)
     }
 
-    /// Waits until everything is durable; the first failure that was not asked for, if any.
+    /// Waits until everything is durable, trying once more what could not be moved to the last tier. The
+    /// first failure that no [`Save`] and no [`Run::failures`] has told, if any.
     pub fn finish(mut self) -> Result<()> {
-        self.drain();
-        match self.failures().into_iter().next() {
+        self.check_process()?;
+        self.saver.drain();
+        match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
             None => Ok(()),
         }
@@ -171,101 +281,50 @@ impl Run {
     }
 
     /// How long checkpoints have held the program up so far.
-    pub fn blocked(&self) -> std::time::Duration {
-        self.capture.blocked
+    pub fn blocked(&self) -> Duration {
+        self.blocked
     }
 
-    /// Waits for the saves that are under way.
-    fn drain(&mut self) {
-        self.worker.drain();
-        if self.worker.lineage_lost() {
-            self.capture.forget();
-        }
-    }
-
-    fn restore_from(
-        &mut self,
-        log: &Log,
-        newest: u64,
-        variables: &mut [VariableMut],
-    ) -> Result<Option<Restored>> {
-        let mut notes = Vec::new();
-        let newest_epoch = newest_epoch(log);
-        let mut next = Some(newest);
-        while let Some(sequence) = next {
-            let before = log.sequences.iter().rev().find(|s| **s < sequence).copied();
-            let parent;
-            let trouble = match log.manifest(sequence) {
-                Ok(None) => {
-                    next = before;
-                    continue;
-                }
-                Ok(Some(manifest)) => {
-                    parent =
-                        manifest.parent.clone().filter(|p| p.run.is_none()).map(|p| p.sequence);
-                    let step = manifest.step;
-                    match self.restore_one(manifest, newest_epoch.clone(), variables) {
-                        Ok(mut restored) => {
-                            notes.append(&mut restored.notes);
-                            return Ok(Some(Restored { notes, ..restored }));
-                        }
-                        Err(error) if !may_fall_back(&error) => {
-                            return Err(with_notes(error, &notes));
-                        }
-                        Err(error) => (format!("step {step}"), error),
-                    }
-                }
-                Err(error) => {
-                    parent = None;
-                    (format!("number {sequence} of the log"), error)
-                }
-            };
-            notes.push(format!("{} cannot be used: {}", trouble.0, trouble.1));
-            // The parent is the state before it; without one, the next older of the log.
-            next = parent.filter(|p| log.sequences.contains(p)).or(before);
-        }
-        match notes.is_empty() {
-            true => Ok(None),
-            false => {
-                Err(Error::damaged(format!("no checkpoint can be restored: {}", notes.join("; ")))
-                    .hint("`treering verify` tells what is damaged"))
-            }
-        }
+    /// The log, when nothing is under way.
+    fn read_log(&self) -> Result<Log> {
+        self.check_process()?;
+        self.saver.drain();
+        Log::read(self.store.clone(), &self.options.writer.run)
     }
 
     fn restore_one(
         &mut self,
         manifest: Manifest,
-        newest_epoch: Option<Origin>,
+        newest_epoch: Option<&Origin>,
         variables: &mut [VariableMut],
     ) -> Result<Restored> {
-        // References never leave their epoch, and only the newest is open: going further back
-        // starts a new one.
-        let goes_on = newest_epoch.as_ref() == Some(&manifest.epoch)
-            && manifest.variables.iter().all(|v| v.chunk == self.options.chunk);
         let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
+        let chunk = self.options.writer.chunk;
+        // References never leave their epoch, and only the newest is open: going further back starts a
+        // new one. So does a state of several ranks.
+        let goes_on = newest_epoch == Some(&checkpoint.manifest().epoch)
+            && checkpoint.packs.len() == 1
+            && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == 0);
         let restored = checkpoint.resume_into(variables)?;
-        let manifest = checkpoint.manifest();
-        let step = manifest.step;
-        self.worker.resume(&checkpoint, goes_on, &restored);
+        let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
+        let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();
+        let restored: Vec<_> = restored.into_iter().flatten().collect();
+        self.saver.resume(&checkpoint, goes_on.then_some(&restored));
         match goes_on {
-            true => self.capture.resume(manifest.seed, restored),
+            true => self.capture.resume(checkpoint.manifest().seed, restored),
             false => self.capture.forget(),
         }
-        Ok(Restored { step, notes: checkpoint.notes() })
+        Ok(Restored { step: checkpoint.step(), notes: checkpoint.notes(), missing })
     }
 }
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.worker.drain();
+        match self.check_process() {
+            Ok(()) => self.saver.drain(),
+            Err(_) => self.saver.abandon(),
+        }
     }
-}
-
-/// The epoch of the newest checkpoint that can be read.
-fn newest_epoch(log: &Log) -> Option<Origin> {
-    let newest_first = log.sequences.iter().rev();
-    newest_first.filter_map(|s| log.manifest(*s).ok().flatten()).map(|m| m.epoch).next()
 }
 
 /// An error about an older checkpoint says why the newer ones did not serve.
@@ -279,7 +338,8 @@ fn with_notes(error: Error, notes: &[String]) -> Error {
     }
 }
 
-/// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing.
+/// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing, nor when
+/// this one could be read if the operating system let us.
 fn may_fall_back(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound | ErrorKind::Io)
+    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
 }

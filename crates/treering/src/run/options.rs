@@ -2,12 +2,14 @@
 
 use super::reference::Reference;
 use crate::array::DType;
+use crate::capture::CaptureSettings;
 use crate::codec::Encoding;
 use crate::compare::{Settings, TreeSettings};
 use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
 use crate::merkle::bounded::{Bound, Recipe};
+use crate::save::{Growth, Tiers, WriterSettings};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
 use std::sync::Arc;
@@ -25,16 +27,9 @@ pub enum Overload {
 /// How a run is kept.
 #[derive(Clone)]
 pub struct Options {
-    pub(crate) shared: Arc<dyn Store>,
-    pub(crate) node: Option<Arc<dyn Store>>,
-    pub(crate) run: String,
-    pub(crate) chunk: ChunkSize,
-    pub(crate) method: Method,
-    pub(crate) encoding: Encoding,
+    pub(crate) writer: WriterSettings,
     pub(crate) staging: u64,
-    pub(crate) record: u64,
     pub(crate) overload: Overload,
-    pub(crate) growth: f64,
     pub(crate) bounds: Vec<(String, Bound)>,
     pub(crate) trees: TreeSettings,
     pub(crate) trees_only: bool,
@@ -50,16 +45,17 @@ impl Options {
     /// A run in any store.
     pub fn in_store(store: Arc<dyn Store>, run: &str) -> Self {
         Options {
-            shared: store,
-            node: None,
-            run: run.to_string(),
-            chunk: ChunkSize::default(),
-            method: Method::Tree,
-            encoding: Encoding::default(),
+            writer: WriterSettings {
+                run: run.to_string(),
+                tiers: Tiers { near: Vec::new(), last: store },
+                chunk: ChunkSize::default(),
+                method: Method::Tree,
+                encoding: Encoding::default(),
+                record: 1 << 30,
+                growth: Growth::default(),
+            },
             staging: 1 << 30,
-            record: 1 << 30,
             overload: Overload::Wait,
-            growth: 1.0,
             bounds: Vec::new(),
             trees: TreeSettings::default(),
             trees_only: false,
@@ -67,31 +63,32 @@ impl Options {
         }
     }
 
-    /// Puts a node's own store in front: checkpoints are staged there before they move on.
+    /// Puts a node's own store in front: checkpoints are staged there before they move on. Called again, it
+    /// puts another store in front of that one.
     #[must_use]
     pub fn node(mut self, store: Arc<dyn Store>) -> Self {
-        self.node = Some(store);
+        self.writer.tiers.near.insert(0, store);
         self
     }
 
     /// The size of the chunks by which changes are found; 512 bytes unless told.
     #[must_use]
     pub fn chunk(mut self, chunk: ChunkSize) -> Self {
-        self.chunk = chunk;
+        self.writer.chunk = chunk;
         self
     }
 
     /// How checkpoints are reduced to what is new; [`Method::Tree`] unless told.
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
-        self.method = method;
+        self.writer.method = method;
         self
     }
 
     /// How new bytes are encoded; by what does best on a sample, with a balanced aim, unless told.
     #[must_use]
     pub fn encoding(mut self, encoding: Encoding) -> Self {
-        self.encoding = encoding;
+        self.writer.encoding = encoding;
         self
     }
 
@@ -109,7 +106,7 @@ impl Options {
     /// told. When it is full, repeated content is found only where it is in the record already.
     #[must_use]
     pub fn record(mut self, bytes: u64) -> Self {
-        self.record = bytes;
+        self.writer.record = bytes;
         self
     }
 
@@ -120,12 +117,13 @@ impl Options {
         self
     }
 
-    /// How much more a restore may cost than that of its epoch's first checkpoint, which holds
-    /// everything: 1.0 unless told, so at most twice as much. When the deltas come to that, a whole
-    /// checkpoint begins the next epoch. Small values restore faster, large ones store less.
+    /// How much more a restore may cost than that of its epoch's first checkpoint, which holds everything.
+    /// When the deltas come to that, a whole checkpoint begins the next epoch: small values restore faster,
+    /// large ones store less. Default: 1.0 and the equivalent of reading 64 MiB, so that small states are
+    /// not written whole again and again; a value given here counts alone.
     #[must_use]
     pub fn growth(mut self, part: f64) -> Self {
-        self.growth = part;
+        self.writer.growth = Growth::of(part);
         self
     }
 
@@ -163,8 +161,18 @@ impl Options {
         self
     }
 
+    pub(crate) fn capture(&self) -> CaptureSettings {
+        CaptureSettings {
+            chunk: self.writer.chunk,
+            method: self.writer.method,
+            bounds: self.bounds.clone(),
+            trees: self.trees.clone(),
+            trees_only: self.trees_only,
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
-        check_run_name(&self.run)?;
+        check_run_name(&self.writer.run)?;
         for (_, bound) in &self.bounds {
             Recipe::new(DType::F64, *bound, self.trees.chunk, self.trees.planes)?;
         }
@@ -176,7 +184,7 @@ impl Options {
             check_run_name(&reference.run)?;
             reference.settings.check()?;
         }
-        self.encoding.check()?;
+        self.writer.encoding.check()?;
         if self.staging < 1 << 20 {
             return Err(Error::usage(format!(
                 "{} bytes of staging memory are too few",
@@ -184,9 +192,10 @@ impl Options {
             ))
             .hint("give it 1 MiB at least"));
         }
-        if self.growth.is_nan() || self.growth < 0.0 {
-            return Err(Error::usage(format!("a growth of {} makes no sense", self.growth))
-                .hint("give a number such as 1.0"));
+        let growth = self.writer.growth.part;
+        if growth.is_nan() || growth < 0.0 {
+            return Err(Error::usage(format!("invalid growth {growth}: expected a number ≥ 0"))
+                .hint("1.0 lets restores cost twice as much as that of a whole checkpoint"));
         }
         Ok(())
     }

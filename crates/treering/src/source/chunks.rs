@@ -176,6 +176,14 @@ impl Blob for Chunks {
             }),
         })
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 /// Fills bytes of an array, from its byte `from` on, with one element again and again.

@@ -59,4 +59,8 @@ impl Blob for Extent {
     fn file(&self) -> Option<(&File, &Path, u64)> {
         Some((&self.file, &self.path, self.offset))
     }
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }

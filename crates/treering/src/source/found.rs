@@ -239,6 +239,14 @@ impl Blob for Checked {
         self.sound.get_or_init(|| self.check()).clone()?;
         self.plain.read_at(offset, buffer)
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 /// Two arrays of one name would be one: the later gets a mark.
@@ -287,6 +295,10 @@ impl Blob for Swapped {
     fn in_order(&self) -> bool {
         self.inner.in_order()
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
 }
 
 /// One value again and again.
@@ -309,6 +321,14 @@ impl Blob for Filled {
         chunks::repeat(&self.value, offset, buffer);
         Ok(())
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }
 
 /// Values that are not understood: whoever asks for them is told why.
@@ -329,5 +349,13 @@ impl Blob for Unreadable {
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
         Err(self.why.clone())
+    }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
     }
 }

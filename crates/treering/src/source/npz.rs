@@ -149,6 +149,10 @@ impl Blob for Member {
     fn in_order(&self) -> bool {
         true
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
 }
 
 /// A part of a file, read from a place that moves.

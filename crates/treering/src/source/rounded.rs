@@ -32,4 +32,8 @@ impl Blob for Rounded<'_> {
     fn in_order(&self) -> bool {
         self.inner.in_order()
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
 }

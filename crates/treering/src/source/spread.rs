@@ -92,4 +92,12 @@ impl Blob for Spread {
         }
         Ok(())
     }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
 }

@@ -5,9 +5,10 @@
 //! because the kernel may have dropped what it could not write: the file is given up.
 
 use super::disk::{Disk, DiskFile, OsDisk};
-use super::{Blob, Item, Lock, Put, Store};
+use super::{Blob, Item, Lock, Put, Store, after, only_copy};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,7 +29,11 @@ pub struct DirectoryStore {
 impl DirectoryStore {
     /// A store in `root`, which is made when the first object is put.
     pub fn new(root: impl Into<PathBuf>) -> Self {
-        Self::on(Arc::new(OsDisk), root)
+        let root = root.into();
+        let name = root.display().to_string();
+        // The program may change its working directory later.
+        let root = std::path::absolute(&root).unwrap_or(root);
+        DirectoryStore { name, ..Self::on(Arc::new(OsDisk), root) }
     }
 
     /// A store on another disk than the real one.
@@ -84,6 +89,16 @@ impl DirectoryStore {
         file.sync()
     }
 
+    /// Makes the names of a folder durable; one that is gone has none.
+    fn sync(&self, folder: &Path) -> Result<()> {
+        match self.disk.sync_folder(folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(self.failed("remove", &folder.display().to_string(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn failed(&self, what: &str, key: &str, error: io::Error) -> Error {
         Error::io(format!("cannot {what} a file of the store"), error)
             .at(self.root.join(key).display())
@@ -122,7 +137,7 @@ impl Store for DirectoryStore {
     fn put(&self, key: &str) -> Result<Box<dyn Put>> {
         let path = self.path(key)?;
         let file = self.create(&path).map_err(|e| self.failed("create", key, e))?;
-        Ok(Box::new(DirectoryPut { disk: self.disk.clone(), file: Some(file), path }))
+        Ok(Box::new(DirectoryPut { disk: self.disk.clone(), file: Some(file), path, len: 0 }))
     }
 
     fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
@@ -153,6 +168,14 @@ impl Store for DirectoryStore {
             key: self.root.join(key).display().to_string(),
             store: self.name.clone(),
         }))
+    }
+
+    fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>> {
+        only_copy(self.open(key))
+    }
+
+    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<Item>> {
+        Ok(after(self.list(folder)?, from))
     }
 
     fn list(&self, folder: &str) -> Result<Vec<Item>> {
@@ -188,15 +211,11 @@ impl Store for DirectoryStore {
         }
         folders.sort();
         folders.dedup();
-        for folder in folders {
-            match self.disk.sync_folder(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(self.failed("remove", &folder.display().to_string(), error));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
+        folders.iter().try_for_each(|folder| self.sync(folder))
+    }
+
+    fn settle(&self, folder: &str) -> Result<()> {
+        self.sync(&self.path(folder)?)
     }
 
     fn sweep(&self, folder: &str) -> Result<()> {
@@ -211,50 +230,84 @@ impl Store for DirectoryStore {
         Ok(())
     }
 
-    fn lock(&self, key: &str) -> Result<Lock> {
+    fn lock(&self, key: &str) -> Result<Option<Lock>> {
         let path = self.path(key)?;
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let text = format!("process {} on {host}", std::process::id());
         let taken = self.ready(parent(&path)).and_then(|()| self.disk.lock(&path, &text));
-        taken.map_err(|error| match error.kind() {
-            io::ErrorKind::WouldBlock => {
+        match taken {
+            Ok(lock) => Ok(Some(lock)),
+            Err(error) if has_no_locks(&error) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let what = if key.contains('/') { "the run" } else { "the store" };
-                Error::new(ErrorKind::Busy, format!("{what} is in use by {}", holder(&error)))
+                Err(Error::new(ErrorKind::Busy, format!("{what} is in use by {}", holder(&error)))
                     .at(path.display())
-                    .hint("wait for that process to end, or end it")
+                    .hint("wait for that process to end, or end it"))
             }
-            _ => self.failed("lock", key, error),
-        })
+            Err(error) => Err(self.failed("lock", key, error)),
+        }
     }
+}
+
+/// Whether a file system has no locks, as Lustre mounted without `flock` and some network mounts.
+fn has_no_locks(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    [libc::ENOSYS, libc::EOPNOTSUPP, libc::ENOLCK].map(Some).contains(&code)
+        || error.kind() == io::ErrorKind::Unsupported
 }
 
 struct DirectoryPut {
     disk: Arc<dyn Disk>,
     file: Option<Box<dyn DiskFile>>,
     path: PathBuf,
+    /// The bytes that were appended.
+    len: u64,
 }
 
 impl DirectoryPut {
     fn failed(&self, error: io::Error) -> Error {
         Error::io("cannot write a file of the store", error).at(self.path.display())
     }
+
+    fn gone(&self) -> Error {
+        Error::new(ErrorKind::Io, "a file of the store was given up after an error")
+            .at(self.path.display())
+    }
 }
 
 impl Put for DirectoryPut {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        match &mut self.file {
-            Some(file) => file.append(bytes).map_err(|e| self.failed(e)),
-            None => Ok(()),
+        let Some(file) = &mut self.file else { return Err(self.gone()) };
+        let len = self.len;
+        let appended = file.append(bytes).map_err(|error| (error, file.truncate(len).is_ok()));
+        match appended {
+            Ok(()) => self.len += bytes.len() as u64,
+            Err((error, true)) => return Err(self.failed(error)),
+            // A part of the bytes is there and cannot be taken back: the object is given up.
+            Err((error, false)) => {
+                self.file = None;
+                let _ = self.disk.remove(&self.path);
+                return Err(self.failed(error));
+            }
+        }
+        Ok(())
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        match &self.file {
+            Some(file) => file.read_at(offset, buffer).map_err(|e| self.failed(e)),
+            None => Err(self.gone()),
         }
     }
 
     fn finish(mut self: Box<Self>) -> Result<()> {
-        if let Some(file) = &mut self.file {
-            let synced = file.sync().and_then(|()| self.disk.sync_folder(parent(&self.path)));
-            synced.map_err(|e| self.failed(e))?;
+        let Some(mut file) = self.file.take() else { return Err(self.gone()) };
+        let synced = file.sync().and_then(|()| self.disk.sync_folder(parent(&self.path)));
+        if synced.is_err() {
+            // Nothing refers to it; if it cannot be removed now, the next opening of the run does.
+            let _ = self.disk.remove(&self.path);
         }
-        self.file = None;
-        Ok(())
+        synced.map_err(|e| self.failed(e))
     }
 }
 
@@ -290,5 +343,13 @@ impl Blob for DirectoryBlob {
             }
             _ => Error::io("cannot read a file of the store", error).at(&self.key),
         })
+    }
+
+    fn file(&self) -> Option<(&File, &Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
     }
 }

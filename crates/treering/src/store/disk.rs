@@ -4,7 +4,7 @@
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::any::Any;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -33,6 +33,8 @@ pub trait Disk: Send + Sync {
 pub trait DiskFile: Send + Sync {
     /// Adds bytes at the end.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
+    /// Takes bytes at the end back, down to a length.
+    fn truncate(&mut self, len: u64) -> io::Result<()>;
     /// Makes the content durable.
     fn sync(&mut self) -> io::Result<()>;
     /// The size.
@@ -46,7 +48,7 @@ pub struct OsDisk;
 
 impl Disk for OsDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new().write(true).create_new(true).open(path)?;
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         Ok(Box::new(file))
     }
 
@@ -125,6 +127,11 @@ impl Drop for OsLock {
 impl DiskFile for File {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
+    }
+
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.set_len(len)?;
+        self.seek(SeekFrom::Start(len)).map(drop)
     }
 
     fn sync(&mut self) -> io::Result<()> {

@@ -2,6 +2,8 @@
 
 use super::{Blob, Item, Lock, Put, Store};
 use crate::error::{Error, ErrorKind, Result};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,9 +95,23 @@ impl Store for FaultStore {
         Ok(Box::new(FaultBlob { inner: self.inner.open(key)?, plan: self.plan.clone() }))
     }
 
+    fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>> {
+        if let Err(error) = self.plan.check() {
+            return vec![Err(error)];
+        }
+        let faulty =
+            |inner| -> Box<dyn Blob> { Box::new(FaultBlob { inner, plan: self.plan.clone() }) };
+        self.inner.copies(key).into_iter().map(|copy| copy.map(faulty)).collect()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Item>> {
         self.plan.check()?;
         self.inner.list(folder)
+    }
+
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>> {
+        self.plan.check()?;
+        self.inner.list_after(folder, after)
     }
 
     fn delete(&self, keys: &[String]) -> Result<()> {
@@ -103,12 +119,17 @@ impl Store for FaultStore {
         self.inner.delete(keys)
     }
 
+    fn settle(&self, folder: &str) -> Result<()> {
+        self.plan.check()?;
+        self.inner.settle(folder)
+    }
+
     fn sweep(&self, folder: &str) -> Result<()> {
         self.plan.check()?;
         self.inner.sweep(folder)
     }
 
-    fn lock(&self, key: &str) -> Result<Lock> {
+    fn lock(&self, key: &str) -> Result<Option<Lock>> {
         self.plan.check()?;
         self.inner.lock(key)
     }
@@ -130,6 +151,11 @@ impl Put for FaultPut {
             Some(Fault::FailFrom) => Err(Error::new(ErrorKind::Full, "no space left (injected)")),
             Some(Fault::Fail) => Err(Error::new(ErrorKind::Io, "the write failed (injected)")),
         }
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.plan.check()?;
+        self.inner.read_back(offset, buffer)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
@@ -164,5 +190,14 @@ impl Blob for FaultBlob {
             *byte ^= 0x10;
         }
         Ok(())
+    }
+
+    fn file(&self) -> Option<(&File, &Path, u64)> {
+        // Reading the file itself would pass the faults by.
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        self.inner.in_order()
     }
 }

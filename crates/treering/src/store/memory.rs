@@ -1,8 +1,10 @@
 //! A store in memory: for tests, and as the tier above the node's disk.
 
-use super::{Blob, Item, Lock, Put, Store};
+use super::{Blob, Item, Lock, Put, Store, after, only_copy};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 type Objects = Arc<Mutex<BTreeMap<String, Arc<Vec<u8>>>>>;
@@ -58,6 +60,10 @@ impl Store for MemoryStore {
         }
     }
 
+    fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>> {
+        only_copy(self.open(key))
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Item>> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut items = BTreeSet::new();
@@ -73,17 +79,29 @@ impl Store for MemoryStore {
         Ok(items.into_iter().collect())
     }
 
+    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<Item>> {
+        Ok(after(self.list(folder)?, from))
+    }
+
     fn delete(&self, keys: &[String]) -> Result<()> {
         let mut objects = held(&self.objects);
         keys.iter().for_each(|key| drop(objects.remove(key)));
         Ok(())
     }
 
-    fn lock(&self, key: &str) -> Result<Lock> {
+    fn settle(&self, _folder: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn sweep(&self, _folder: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self, key: &str) -> Result<Option<Lock>> {
         if !held(&self.locks).insert(key.to_string()) {
             return Err(Error::new(ErrorKind::Busy, "it is in use in this process").at(key));
         }
-        Ok(Box::new(MemoryLock(self.locks.clone(), key.to_string())))
+        Ok(Some(Box::new(MemoryLock(self.locks.clone(), key.to_string()))))
     }
 }
 
@@ -105,6 +123,10 @@ impl Put for MemoryPut {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.bytes.extend_from_slice(bytes);
         Ok(())
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        copy_out(&self.bytes, offset, buffer)
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
@@ -129,11 +151,23 @@ impl Blob for MemoryBlob {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let end = offset.checked_add(buffer.len() as u64);
-        match end.and_then(|end| self.0.get(offset as usize..end as usize)) {
-            Some(bytes) => buffer.copy_from_slice(bytes),
-            None => return Err(Error::damaged("an object is shorter than it should be")),
-        }
-        Ok(())
+        copy_out(&self.0, offset, buffer)
     }
+
+    fn file(&self) -> Option<(&File, &Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
+}
+
+fn copy_out(bytes: &[u8], offset: u64, buffer: &mut [u8]) -> Result<()> {
+    let end = offset.checked_add(buffer.len() as u64);
+    match end.and_then(|end| bytes.get(offset as usize..end as usize)) {
+        Some(bytes) => buffer.copy_from_slice(bytes),
+        None => return Err(Error::damaged("an object is shorter than it should be")),
+    }
+    Ok(())
 }

@@ -17,7 +17,7 @@ pub use disk::{Disk, DiskFile, OsDisk};
 pub use fault::{Fault, FaultStore};
 pub use memory::MemoryStore;
 pub use sim::{PowerCut, SimDisk, SimFault};
-pub use tiered::TieredStore;
+pub(crate) use tiered::TieredStore;
 
 use crate::error::{ErrorKind, Result};
 use std::any::Any;
@@ -26,11 +26,14 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// A place for bytes, by key; a key is a path with `/`.
+///
+/// No method has a default: a wrapper that forgets to pass one on does not compile.
 pub trait Store: Send + Sync {
-    /// What to call it in messages.
+    /// The name of the store in messages.
     fn name(&self) -> String;
 
-    /// Begins a new object, written piece by piece; it is an error if the key is in use.
+    /// Begins a new object, written piece by piece; it is an error if the key is in use. The error may
+    /// come when the object is finished.
     fn put(&self, key: &str) -> Result<Box<dyn Put>>;
 
     /// Writes a small object at once: whole and durable, or not at all. False if the key is in use.
@@ -39,52 +42,53 @@ pub trait Store: Send + Sync {
     /// Opens an object for reading.
     fn open(&self, key: &str) -> Result<Box<dyn Blob>>;
 
-    /// Every copy of an object there is, best first; empty if there is none.
-    fn copies(&self, key: &str) -> Vec<Box<dyn Blob>> {
-        self.open(key).into_iter().collect()
-    }
+    /// Every copy of an object, the nearest first. A tier without a copy is left out; a tier that cannot
+    /// be read gives its error, which says more than a copy that is missing.
+    fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>>;
 
-    /// What is in a folder, sorted by name; a folder that does not exist is empty.
+    /// The items of a folder, sorted by name; a folder that does not exist is empty.
     fn list(&self, folder: &str) -> Result<Vec<Item>>;
 
-    /// Removes objects of one folder, durably; what is not there is removed already.
+    /// The items of a folder whose names are greater than `after`, sorted by name.
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>>;
+
+    /// Removes objects of one folder, durably; an object that is missing is removed already.
     fn delete(&self, keys: &[String]) -> Result<()>;
 
-    /// Removes what unfinished commits left in a folder; only for who holds the run's lock.
-    fn sweep(&self, _folder: &str) -> Result<()> {
-        Ok(())
-    }
+    /// Makes every removal from a folder durable that any process has made before.
+    fn settle(&self, folder: &str) -> Result<()>;
 
-    /// Takes a lock that ends with the returned value, or with the process.
-    fn lock(&self, key: &str) -> Result<Lock>;
+    /// Removes the remains of unfinished commits in a folder; only for the run's writer.
+    fn sweep(&self, folder: &str) -> Result<()>;
+
+    /// Takes a lock that ends with the returned value, or with the process. `None`: this store has no
+    /// locks. A lock is a courtesy between people: nothing that keeps data safe may rest on it.
+    fn lock(&self, key: &str) -> Result<Option<Lock>>;
 }
 
 /// An object that is being written; dropped without `finish`, it is removed.
 pub trait Put: Send {
-    /// Adds bytes at the end.
+    /// Adds bytes at the end. After an error the object is as it was before the call.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
+    /// Reads back bytes that were appended.
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
     /// Makes it durable.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
 /// An object that is being read.
 pub trait Blob: Send + Sync {
-    /// The store it is in, for messages.
+    /// The name of its store, for messages.
     fn store(&self) -> &str;
     /// Its size.
     fn size(&self) -> u64;
     /// Fills `buffer` from `offset` on.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
-
-    /// The file that holds these bytes as they are, its path, and where in it they begin.
-    fn file(&self) -> Option<(&File, &Path, u64)> {
-        None
-    }
-
+    /// The file that holds these bytes as they are, its path, and the offset at which they begin.
+    /// `None` if there is no such file, or if its bytes are changed on the way.
+    fn file(&self) -> Option<(&File, &Path, u64)>;
     /// Whether going back is expensive.
-    fn in_order(&self) -> bool {
-        false
-    }
+    fn in_order(&self) -> bool;
 }
 
 /// Something in a folder.
@@ -113,7 +117,11 @@ pub(crate) fn read_small(blob: &dyn Blob) -> Result<Vec<u8>> {
 }
 
 /// Takes a lock that another may hold for a moment: tools do while they remove or share packs.
-pub(crate) fn lock_patiently(store: &dyn Store, key: &str, patience: Duration) -> Result<Lock> {
+pub(crate) fn lock_patiently(
+    store: &dyn Store,
+    key: &str,
+    patience: Duration,
+) -> Result<Option<Lock>> {
     let start = Instant::now();
     loop {
         match store.lock(key) {
@@ -123,4 +131,18 @@ pub(crate) fn lock_patiently(store: &dyn Store, key: &str, patience: Duration) -
             done => return done,
         }
     }
+}
+
+/// The copies of an object in a store that has at most one.
+pub(crate) fn only_copy(opened: Result<Box<dyn Blob>>) -> Vec<Result<Box<dyn Blob>>> {
+    match opened {
+        Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+        opened => vec![opened],
+    }
+}
+
+/// The items behind a name, of a listing that is sorted.
+pub(crate) fn after(items: Vec<Item>, after: &str) -> Vec<Item> {
+    let first = items.partition_point(|item| item.name.as_str() <= after);
+    items.into_iter().skip(first).collect()
 }

@@ -371,6 +371,11 @@ impl DiskFile for SimFile {
         }
     }
 
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.disk.whole()?.files[self.file].now.truncate(len as usize);
+        Ok(())
+    }
+
     fn sync(&mut self) -> io::Result<()> {
         let mut state = self.disk.whole()?;
         let content = &mut state.files[self.file];

@@ -59,7 +59,7 @@ fn treering(name: &str, aim: Aim, ranks: &[Files], group: usize, bytes: usize) -
     let library = Library::of(store);
     let (state, decode) = least(|| {
         let checkpoint = library.checkpoint("packs", None)?;
-        let all: Vec<&VariableEntry> = checkpoint.manifest().variables.iter().collect();
+        let all: Vec<&VariableEntry> = checkpoint.entries().iter().collect();
         checkpoint.read_together(&all)
     })?;
     let row = Aimed::new(format!("treering, {name}"), bytes, stored, encode, decode);

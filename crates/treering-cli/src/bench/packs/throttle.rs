@@ -3,6 +3,8 @@
 //! Opening a file costs as much as the bytes that could go through meanwhile, and openings of several
 //! threads do not overlap: so it is where one server knows all names.
 
+use std::fs::File;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -119,8 +121,24 @@ impl Store for ThrottledStore {
         Ok(Box::new(ThrottledBlob { inner, throttle: self.throttle.clone() }))
     }
 
+    fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>> {
+        let slow = |inner| -> Box<dyn Blob> {
+            Box::new(ThrottledBlob { inner, throttle: self.throttle.clone() })
+        };
+        let copies = self.throttle.open(|| self.inner.copies(key));
+        copies.into_iter().map(|copy| copy.map(slow)).collect()
+    }
+
     fn list(&self, folder: &str) -> Result<Vec<Item>> {
         self.inner.list(folder)
+    }
+
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>> {
+        self.inner.list_after(folder, after)
+    }
+
+    fn settle(&self, folder: &str) -> Result<()> {
+        self.inner.settle(folder)
     }
 
     fn delete(&self, keys: &[String]) -> Result<()> {
@@ -131,7 +149,7 @@ impl Store for ThrottledStore {
         self.inner.sweep(folder)
     }
 
-    fn lock(&self, key: &str) -> Result<Lock> {
+    fn lock(&self, key: &str) -> Result<Option<Lock>> {
         self.inner.lock(key)
     }
 }
@@ -144,6 +162,10 @@ struct ThrottledPut {
 impl Put for ThrottledPut {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.throttle.pass(bytes.len(), || self.inner.append(bytes))
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        self.throttle.pass(buffer.len(), || self.inner.read_back(offset, buffer))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
@@ -168,6 +190,14 @@ impl Blob for ThrottledBlob {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.throttle.pass(buffer.len(), || self.inner.read_at(offset, buffer))
+    }
+
+    fn file(&self) -> Option<(&File, &Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        self.inner.in_order()
     }
 }
 

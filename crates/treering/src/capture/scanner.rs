@@ -2,55 +2,30 @@
 //!
 //! All variables are cut into strips, strips are grouped into batches, and the strips of a batch
 //! are scanned in parallel: each copies what changed to the front of its own slot of a buffer. A
-//! batch in which most changed is handed to the worker as it is; of any other, the changed bytes
+//! batch in which most changed is handed on as it is; of any other, the changed bytes
 //! are copied together, which costs little because they are few. A strip of a variable with a bound is
 //! rounded into a buffer of its thread first, and nothing behind it sees the program's own values.
 
-use super::options::Options;
-use super::save::{Progress, Save};
-use super::staging::{Staged, Staging, Turn};
+use super::staging::{Staged, Staging};
 use super::trees::{Dirty, Trees};
-use super::worker::{Begin, Declared, Message, Worker};
-use crate::array::{Description, Rounding, Variable};
-use crate::error::{Error, Result};
+use super::{CaptureSettings, Declared};
+use crate::array::{Rounding, Variable};
+use crate::error::Result;
 use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
 use crate::merkle::{BOUGH, Hasher, Print};
 use crate::pack::Strip;
 use crate::restore::Restored;
 use rayon::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// How much one task scans: small enough to stay in the cache between hashing and copying.
 const STRIP: usize = 256 << 10;
-/// How much is handed to the worker at a time.
+/// How much is handed on at a time.
 const BATCH: usize = 64 << 20;
 /// Variables smaller than this are always watched: there is nothing to gain by not hashing them.
 const SMALL: usize = 64 << 10;
-
-/// Refuses variables that make no sense, before anything is touched.
-pub(super) fn check(variables: &[Variable]) -> Result<()> {
-    let mut names = HashSet::new();
-    for variable in variables {
-        variable.check()?;
-        if variable.description.name.starts_with(crate::format::HIDDEN) {
-            return Err(Error::usage(format!(
-                "names that begin with treering: are taken, as in {:?}",
-                variable.description.name
-            ))
-            .hint("give the variable another name"));
-        }
-        if !names.insert(&variable.description.name) {
-            return Err(Error::usage(format!(
-                "variable {:?} was handed over twice in one checkpoint",
-                variable.description.name
-            )));
-        }
-    }
-    Ok(())
-}
 
 /// What is known of a variable from the checkpoint before.
 #[derive(Default)]
@@ -151,49 +126,49 @@ impl Job<'_> {
     }
 }
 
+/// Changed chunks on their way to a pack, and the memory that holds them.
+pub(crate) struct StagedBatch {
+    pub(crate) strips: Vec<Strip>,
+    pub(crate) staged: Staged,
+}
+
+/// Takes batches as they are captured.
+type Hand<'a> = &'a mut dyn FnMut(StagedBatch);
+
 /// The state of the capturing side.
-pub(super) struct Capture {
-    chunk: ChunkSize,
-    method: Method,
-    growth: f64,
+pub(crate) struct Capture {
+    settings: CaptureSettings,
     hasher: Arc<Hasher>,
     staging: Staging,
     trackers: HashMap<String, Tracker>,
-    /// Whether there is a checkpoint to build on.
-    attached: bool,
     last_changed: u64,
-    pub(super) trees: Trees,
-    trees_only: bool,
-    pub(super) blocked: Duration,
+    pub(crate) trees: Trees,
 }
 
 impl Capture {
-    pub(super) fn new(options: &Options, seed: u64, staging: Staging) -> Self {
+    pub(crate) fn new(settings: CaptureSettings, seed: u64, staging: Staging) -> Self {
         Capture {
-            chunk: options.chunk,
-            method: options.method,
-            growth: options.growth,
             hasher: Arc::new(Hasher::new(seed)),
             staging,
             trackers: HashMap::new(),
-            attached: false,
             last_changed: 0,
-            trees: Trees::new(&options.bounds, &options.trees),
-            trees_only: options.trees_only,
-            blocked: Duration::ZERO,
+            trees: Trees::new(&settings.bounds, &settings.trees),
+            settings,
         }
     }
 
-    /// The next checkpoint must not build on anything.
-    pub(super) fn forget(&mut self) {
-        self.attached = false;
+    pub(crate) fn hasher(&self) -> Arc<Hasher> {
+        self.hasher.clone()
+    }
+
+    /// Forgets the arrays: the next checkpoint is captured as if it were the first.
+    pub(crate) fn forget(&mut self) {
         self.trackers.values_mut().for_each(|t| t.known = 0);
     }
 
     /// Goes on from a restored state.
-    pub(super) fn resume(&mut self, seed: u64, restored: Vec<Restored>) {
+    pub(crate) fn resume(&mut self, seed: u64, restored: Vec<Restored>) {
         self.hasher = Arc::new(Hasher::new(seed));
-        self.attached = true;
         self.trees.forget();
         let tracked = restored.into_iter().map(|r| {
             let known = r.prints.len() as u64;
@@ -202,112 +177,79 @@ impl Capture {
         self.trackers = tracked.collect();
     }
 
-    /// Whether this checkpoint would have to wait for memory.
-    pub(super) fn is_overloaded(&self, variables: &[Variable]) -> bool {
-        let total: u64 = variables.iter().map(|v| v.bytes.len() as u64).sum();
-        let expected = if self.attached { self.last_changed.min(total) } else { total };
-        self.staging.is_full_for(expected.min(self.staging.limit()))
+    /// The bytes that are likely to have changed, of so many.
+    pub(crate) fn expected(&self, state: u64) -> u64 {
+        self.last_changed.min(state)
     }
 
-    /// Captures arrays, and the trees of those that have bounds.
-    pub(super) fn capture(
-        &mut self,
-        step: u64,
-        variables: &[Variable],
-        worker: &mut Worker,
-    ) -> Result<Save> {
-        let start = Instant::now();
+    /// Everything that a checkpoint of these arrays will hold: their data, and the trees of those that have
+    /// bounds.
+    pub(crate) fn declare(&mut self, variables: &[Variable]) -> Result<Vec<Declared>> {
         let trees = self.trees.prepare(variables)?;
-        let data = if self.trees_only { &[] } else { variables };
-        let mut begun = self.begin(step, data, trees, worker)?;
-        let mut changed = self.scan_all(data, &mut begun, worker);
+        let data = if self.settings.trees_only { &[] } else { variables };
+        let mut declared = Declared::of(data)?;
+        declared.extend(trees.into_iter().map(|d| Declared { description: d, rounded: None }));
+        Ok(declared)
+    }
+
+    /// Captures arrays, and the trees of those that have bounds; how many bytes had changed.
+    pub(crate) fn capture(
+        &mut self,
+        whole: bool,
+        variables: &[Variable],
+        declared: &[Declared],
+        hand: Hand,
+    ) -> Result<u64> {
+        let data = if self.settings.trees_only { &[] } else { variables };
+        let mut scan = Scan::new(whole, declared, std::mem::take(&mut self.trackers));
+        let mut changed = self.scan_all(data, &mut scan, hand);
         if !self.trees.is_empty() {
-            let mut dirty = std::mem::take(&mut begun.dirty);
+            let mut dirty = std::mem::take(&mut scan.dirty);
             dirty.resize(variables.len(), None);
             self.trees.renew(variables, &dirty)?;
             // The trees are lent to the scan, which needs the rest of this.
             let trees = std::mem::replace(&mut self.trees, Trees::new(&[], &Default::default()));
-            changed += self.scan_all(&trees.variables(variables), &mut begun, worker);
+            changed += self.scan_all(&trees.variables(variables), &mut scan, hand);
             self.trees = trees;
         }
-        Ok(self.end(begun, changed, start, worker))
+        self.last_changed = if whole { 0 } else { changed };
+        Ok(changed)
     }
 
     /// Captures variables without making trees of them.
-    pub(super) fn capture_as_is(
+    pub(crate) fn capture_as_is(
         &mut self,
-        step: u64,
+        whole: bool,
         variables: &[Variable],
-        worker: &mut Worker,
-    ) -> Result<Save> {
-        let start = Instant::now();
-        let mut begun = self.begin(step, variables, Vec::new(), worker)?;
-        let changed = self.scan_all(variables, &mut begun, worker);
-        Ok(self.end(begun, changed, start, worker))
-    }
-
-    /// Tells the worker what will come: variables, and then what is only described yet.
-    fn begin(
-        &mut self,
-        step: u64,
-        variables: &[Variable],
-        later: Vec<Description>,
-        worker: &mut Worker,
-    ) -> Result<Begun> {
-        let declared = |v: &Variable| {
-            Ok(Declared { description: v.description.clone(), rounded: v.rounding()? })
-        };
-        let mut declared: Vec<Declared> = variables.iter().map(declared).collect::<Result<_>>()?;
-        declared.extend(later.into_iter().map(|d| Declared { description: d, rounded: None }));
-        let turn = self.staging.begin_save();
-        let total: u64 = declared.iter().filter_map(|d| d.description.bytes()).sum();
-        let whole = !self.attached
-            || self.method == Method::Full
-            || worker.epoch_is_over(total, self.last_changed.min(total), self.growth);
-        let roundings = declared.iter().map(|d| d.rounded).collect();
-        let progress = Progress::new();
-        worker.begin(Begin {
-            step,
-            whole,
-            hasher: self.hasher.clone(),
-            variables: declared,
-            progress: progress.clone(),
-        });
-        // Trackers of variables that are not handed over any more are dropped with the old map.
-        let old = std::mem::take(&mut self.trackers);
-        Ok(Begun { step, whole, progress, turn, old, roundings, scanned: 0, dirty: Vec::new() })
-    }
-
-    fn end(&mut self, begun: Begun, changed: u64, start: Instant, worker: &mut Worker) -> Save {
-        self.attached = true;
-        self.last_changed = if begun.whole { 0 } else { changed };
-        let blocked = start.elapsed();
-        self.blocked += blocked;
-        drop(begun.turn);
-        worker.end(changed, blocked);
-        Save::new(begun.step, begun.progress, changed, blocked)
+        declared: &[Declared],
+        hand: Hand,
+    ) -> u64 {
+        let mut scan = Scan::new(whole, declared, std::mem::take(&mut self.trackers));
+        let changed = self.scan_all(variables, &mut scan, hand);
+        self.last_changed = if whole { 0 } else { changed };
+        changed
     }
 
     /// Scans variables, batch by batch; how many bytes had changed.
-    fn scan_all(&mut self, variables: &[Variable], begun: &mut Begun, worker: &Worker) -> u64 {
+    fn scan_all(&mut self, variables: &[Variable], scan: &mut Scan, hand: Hand) -> u64 {
         let mut trackers: Vec<Tracker> = variables
             .iter()
             .map(|variable| {
-                let mut tracker = begun.old.remove(&variable.description.name).unwrap_or_default();
+                let mut tracker = scan.old.remove(&variable.description.name).unwrap_or_default();
                 let bytes = variable.bytes.len() as u64;
-                tracker.prepare(bytes, self.chunk, begun.whole, self.method);
+                tracker.prepare(bytes, self.settings.chunk, scan.whole, self.settings.method);
                 tracker
             })
             .collect();
         let mut changed = vec![0u64; variables.len()];
-        let first = begun.scanned;
-        begun.scanned += variables.len();
+        let first = scan.scanned;
+        scan.scanned += variables.len();
         if !self.trees.is_empty() {
             let known = |tracker: &Tracker| (tracker.known > 0).then(Vec::new);
-            begun.dirty = trackers.iter().map(known).collect();
+            scan.dirty = trackers.iter().map(known).collect();
         }
-        let roundings = &begun.roundings[first..];
-        let jobs = jobs(variables, roundings, &mut trackers, self.chunk);
+        let roundings = &scan.roundings[first..];
+        let jobs = jobs(variables, roundings, &mut trackers, self.settings.chunk);
         let mut jobs = jobs.into_iter().peekable();
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
@@ -319,19 +261,19 @@ impl Capture {
             let (mut strips, staged) = self.scan_batch(batch);
             for strip in &mut strips {
                 changed[strip.variable] += strip.changed.bytes as u64;
-                if let Some(Some(dirty)) = begun.dirty.get_mut(strip.variable) {
+                if let Some(Some(dirty)) = scan.dirty.get_mut(strip.variable) {
                     let bytes = variables[strip.variable].bytes.len() as u64;
-                    dirty.extend(dirty_ranges(strip, self.chunk.bytes() as u64, bytes));
+                    dirty.extend(dirty_ranges(strip, self.settings.chunk.bytes() as u64, bytes));
                 }
                 strip.variable += first;
             }
             if !strips.is_empty() {
-                worker.send(Message::Batch { strips, staged });
+                hand(StagedBatch { strips, staged });
             }
         }
         drop(jobs);
         for (tracker, changed) in trackers.iter_mut().zip(&changed) {
-            tracker.learn(*changed, self.chunk);
+            tracker.learn(*changed, self.settings.chunk);
         }
         let names = variables.iter().map(|v| v.description.name.clone());
         self.trackers.extend(names.zip(trackers));
@@ -351,7 +293,7 @@ impl Capture {
             slots.push(slot);
             rest = tail;
         }
-        let chunk = self.chunk.bytes();
+        let chunk = self.settings.chunk.bytes();
         let one = |rounded: &mut Vec<u8>, (job, slot): (&mut Job, &mut [u8])| {
             job.run(chunk, &self.hasher, slot, rounded)
         };
@@ -399,20 +341,25 @@ impl Capture {
     }
 }
 
-/// A checkpoint that is being captured.
-struct Begun {
-    step: u64,
+/// A checkpoint that is being scanned.
+struct Scan {
     whole: bool,
-    progress: Progress,
-    turn: Turn,
-    /// What is known of variables that were not scanned yet.
+    /// The trackers of variables that were not scanned yet; those of variables that are not handed over
+    /// any more are dropped with them.
     old: HashMap<String, Tracker>,
-    /// How each variable is rounded.
+    /// The rounding of each variable.
     roundings: Vec<Option<Rounding>>,
-    /// How many variables were scanned.
+    /// The number of variables that were scanned.
     scanned: usize,
-    /// What changed in each, if somebody wants to know.
+    /// The changes in each variable, if there are trees that need them.
     dirty: Vec<Dirty>,
+}
+
+impl Scan {
+    fn new(whole: bool, declared: &[Declared], old: HashMap<String, Tracker>) -> Self {
+        let roundings = declared.iter().map(|d| d.rounded).collect();
+        Scan { whole, old, roundings, scanned: 0, dirty: Vec::new() }
+    }
 }
 
 /// The bytes of a variable in which a strip found changes.

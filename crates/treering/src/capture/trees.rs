@@ -13,10 +13,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 /// The bytes of a variable that may have changed since the checkpoint before; nothing if all may.
-pub(super) type Dirty = Option<Vec<Range<u64>>>;
+pub(crate) type Dirty = Option<Vec<Range<u64>>>;
 
 /// The trees of all variables that have bounds.
-pub(super) struct Trees {
+pub(crate) struct Trees {
     /// Patterns of names, and the bounds for what matches.
     bounds: Vec<(String, Bound)>,
     settings: TreeSettings,
@@ -33,21 +33,21 @@ struct Kept {
 }
 
 impl Trees {
-    pub(super) fn new(bounds: &[(String, Bound)], settings: &TreeSettings) -> Self {
+    pub(crate) fn new(bounds: &[(String, Bound)], settings: &TreeSettings) -> Self {
         Trees { bounds: bounds.to_vec(), settings: settings.clone(), kept: HashMap::new() }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bounds.is_empty()
     }
 
     /// Nothing is known of the arrays any more.
-    pub(super) fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.kept.clear();
     }
 
     /// The descriptions of the variables that will hold the trees of these.
-    pub(super) fn prepare(&mut self, variables: &[Variable]) -> Result<Vec<Description>> {
+    pub(crate) fn prepare(&mut self, variables: &[Variable]) -> Result<Vec<Description>> {
         let mut kept = HashMap::new();
         let mut descriptions = Vec::new();
         for variable in variables {
@@ -71,7 +71,7 @@ impl Trees {
     }
 
     /// Makes the trees of these arrays, and hands them over as variables in the order of `prepare`.
-    pub(super) fn renew(&mut self, variables: &[Variable], dirty: &[Dirty]) -> Result<()> {
+    pub(crate) fn renew(&mut self, variables: &[Variable], dirty: &[Dirty]) -> Result<()> {
         for (variable, dirty) in variables.iter().zip(dirty) {
             if let Some(kept) = self.kept.get_mut(&variable.description.name) {
                 kept.renew(variable.bytes, dirty)?;
@@ -81,7 +81,7 @@ impl Trees {
     }
 
     /// The trees as variables.
-    pub(super) fn variables<'t>(&'t self, variables: &[Variable]) -> Vec<Variable<'t>> {
+    pub(crate) fn variables<'t>(&'t self, variables: &[Variable]) -> Vec<Variable<'t>> {
         let kept = variables.iter().filter_map(|v| self.kept.get(&v.description.name));
         let of_one = |kept: &'t Kept| {
             let named = kept.names.iter().zip(&kept.images);

@@ -1,6 +1,6 @@
 //! Every parser against the kept corpus of its fuzzer, and against bytes made from it.
 
-#[path = "../../../fuzz/drivers.rs"]
+#[path = "../../../../fuzz/drivers.rs"]
 mod drivers;
 
 use std::path::Path;

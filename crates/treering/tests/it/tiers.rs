@@ -5,9 +5,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use treering::store::{
-    Blob, DirectoryStore, Fault, FaultStore, Item, Lock, MemoryStore, Put, Store, TieredStore,
-};
+use treering::store::{DirectoryStore, Fault, FaultStore, MemoryStore, Store};
+use treering::testing::{Call, HookedStore};
 use treering::{
     ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
 };
@@ -53,7 +52,10 @@ fn restore(run: &mut Run) -> Option<(u64, Vec<String>)> {
 
 /// The steps of the run in a store, each of which restores exactly.
 fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
-    let library = Library::of(store.clone());
+    steps_in(&Library::of(store.clone()))
+}
+
+fn steps_in(library: &Library) -> Vec<u64> {
     let (all, trouble) = library.checkpoints("r").unwrap();
     assert!(trouble.is_empty(), "{trouble:?}");
     for info in &all {
@@ -66,17 +68,23 @@ fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
     all.iter().map(|info| info.step).collect()
 }
 
-/// A store whose puts and commits wait at a gate, or fail while it is down.
-#[derive(Clone)]
+/// Puts and commits wait at a gate, or fail while it is down.
+#[derive(Clone, Default)]
 struct Gate {
-    inner: Arc<dyn Store>,
     closed: Arc<(Mutex<bool>, Condvar)>,
     down: Arc<AtomicBool>,
 }
 
 impl Gate {
-    fn new(inner: Arc<dyn Store>) -> Self {
-        Gate { inner, closed: Arc::default(), down: Arc::default() }
+    /// A gate, and the store behind it.
+    fn before(inner: Arc<dyn Store>) -> (Gate, Arc<dyn Store>) {
+        let gate = Gate::default();
+        let own = gate.clone();
+        let store = HookedStore::new(inner, move |call| match call {
+            Call::Put(_) | Call::Commit(_) => own.pass(),
+            _ => Ok(()),
+        });
+        (gate, Arc::new(store))
     }
 
     fn close(&self, closed: bool) {
@@ -98,37 +106,10 @@ impl Gate {
     }
 }
 
-impl Store for Gate {
-    fn name(&self) -> String {
-        "gate".into()
-    }
-    fn put(&self, key: &str) -> Result<Box<dyn Put>> {
-        self.pass()?;
-        self.inner.put(key)
-    }
-    fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
-        self.pass()?;
-        self.inner.commit(key, bytes)
-    }
-    fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
-        self.inner.open(key)
-    }
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
-        self.inner.list(folder)
-    }
-    fn delete(&self, keys: &[String]) -> Result<()> {
-        self.inner.delete(keys)
-    }
-    fn lock(&self, key: &str) -> Result<Lock> {
-        self.inner.lock(key)
-    }
-}
-
 #[test]
 fn staged_comes_before_durable() {
     let (node, inner) = (memory(), memory());
-    let gate = Gate::new(inner.clone());
-    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let (gate, shared) = Gate::before(inner.clone());
     let mut run = Run::open(options(&node, &shared)).unwrap();
     gate.close(true);
     let save = save(&mut run, 0);
@@ -144,8 +125,7 @@ fn staged_comes_before_durable() {
 
 #[test]
 fn what_is_staged_stays_so_when_the_shared_store_fails() {
-    let (node, gate) = (memory(), Gate::new(memory()));
-    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let (node, (gate, shared)) = (memory(), Gate::before(memory()));
     let mut run = Run::open(options(&node, &shared)).unwrap();
     gate.go_down(true);
     let save = save(&mut run, 0);
@@ -212,8 +192,8 @@ fn a_damaged_copy_on_the_node_is_served_from_shared() {
             assert_eq!(step, 2);
             assert!(!notes.is_empty(), "byte {at} of {}", file.display());
             drop(run);
-            let tiers: Arc<dyn Store> = Arc::new(TieredStore::new(node.clone(), shared.clone()));
-            let report = Library::of(tiers).verify(None, true, &|_, _| {}).unwrap();
+            let tiers = Library::of_tiers(vec![node.clone()], shared.clone());
+            let report = tiers.verify(None, true, &|_, _| {}).unwrap();
             assert!(!report.is_sound() && report.sound == report.checkpoints);
         }
         std::fs::write(file, &good).unwrap();
@@ -232,22 +212,20 @@ fn a_flip_in_any_read_of_the_node_is_made_good() {
     (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
     drop(run);
     let counting = FaultStore::counting(node.clone());
-    let tiers: Arc<dyn Store> =
-        Arc::new(TieredStore::new(Arc::new(counting.clone()), shared.clone()));
-    let read = |tiers: Arc<dyn Store>| {
-        let checkpoint = Library::of(tiers).checkpoint("r", None).unwrap();
+    let read = |node: Arc<dyn Store>| {
+        let tiers = Library::of_tiers(vec![node], shared.clone());
+        let checkpoint = tiers.checkpoint("r", None).unwrap();
         assert_eq!(checkpoint.step(), 2);
         assert_eq!(checkpoint.read::<u8>("field").unwrap(), state(2));
         checkpoint.notes()
     };
-    assert_eq!(read(tiers), Vec::<String>::new());
+    assert_eq!(read(Arc::new(counting.clone())), Vec::<String>::new());
     let calls = counting.calls();
     assert!(calls > 10);
     let mut noted = 0;
     for fault in [Fault::Flip, Fault::Fail] {
         for at in 0..calls {
-            let faulty = Arc::new(FaultStore::new(node.clone(), at, fault));
-            let notes = read(Arc::new(TieredStore::new(faulty, shared.clone())));
+            let notes = read(Arc::new(FaultStore::new(node.clone(), at, fault)));
             noted += notes.len();
         }
     }
@@ -289,8 +267,7 @@ fn what_is_complete_on_the_node_only_is_brought_forward() {
 #[test]
 fn a_shared_store_that_fails_once_heals_with_the_next_save() {
     let (node, inner) = (memory(), memory());
-    let gate = Gate::new(inner.clone());
-    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let (gate, shared) = Gate::before(inner.clone());
     let mut run = Run::open(options(&node, &shared)).unwrap();
     save(&mut run, 0).durable().unwrap();
     gate.go_down(true);
@@ -321,7 +298,8 @@ fn every_single_failure_of_either_tier_heals() {
                 Err(_) => failed += 1,
             }
         }
-        assert_eq!(run.failures().len(), failed);
+        // A move that failed once may have come right since.
+        assert!(run.failures().len() <= failed);
         assert!(failed <= 1, "one fault made {failed} saves fail");
         durable
     };
@@ -357,8 +335,7 @@ fn a_damaged_checkpoint_on_the_node_does_not_keep_the_run_from_opening() {
     let folder = tempfile::tempdir().unwrap();
     let node: Arc<dyn Store> = Arc::new(DirectoryStore::new(folder.path()));
     let inner = memory();
-    let gate = Gate::new(inner.clone());
-    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let (gate, shared) = Gate::before(inner.clone());
     let mut run = Run::open(options(&node, &shared)).unwrap();
     save(&mut run, 0).durable().unwrap();
     gate.go_down(true);
@@ -384,8 +361,7 @@ fn a_damaged_checkpoint_on_the_node_does_not_keep_the_run_from_opening() {
 #[test]
 fn what_another_node_has_overtaken_is_not_brought_forward() {
     let (first, second, inner) = (memory(), memory(), memory());
-    let gate = Gate::new(inner.clone());
-    let shared: Arc<dyn Store> = Arc::new(gate.clone());
+    let (gate, shared) = Gate::before(inner.clone());
     let mut run = Run::open(options(&first, &shared)).unwrap();
     save(&mut run, 0).durable().unwrap();
     gate.go_down(true);
@@ -408,7 +384,7 @@ fn what_another_node_has_overtaken_is_not_brought_forward() {
 #[test]
 fn eviction_keeps_everything_restorable() {
     let (node, shared) = (memory(), memory());
-    let tiers: Arc<dyn Store> = Arc::new(TieredStore::new(node.clone(), shared.clone()));
+    let tiers = Library::of_tiers(vec![node.clone()], shared.clone());
     let mut run = Run::open(options(&node, &shared)).unwrap();
     for step in 0..36 {
         save(&mut run, step).durable().unwrap();
@@ -420,10 +396,10 @@ fn eviction_keeps_everything_restorable() {
     }
     drop(run);
     let all: Vec<u64> = (0..36).collect();
-    assert_eq!(steps(&tiers), all);
+    assert_eq!(steps_in(&tiers), all);
     assert_eq!(steps(&shared), all);
     let (infos, _) = Library::of(shared.clone()).checkpoints("r").unwrap();
-    let epochs: BTreeSet<u64> = infos.iter().map(|c| c.epoch.sequence).collect();
+    let epochs: BTreeSet<u64> = infos.iter().map(|c| c.epoch.sequence.0).collect();
     assert!(epochs.len() >= 5, "{epochs:?}");
     // The node holds no more than the open epoch and what closed with it.
     let near = node.list("runs/r/packs").unwrap();

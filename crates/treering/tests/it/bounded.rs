@@ -1,11 +1,9 @@
 //! The laws of bounded hashing: no difference beyond a bound is missed, and none is made up, whatever
 //! the values, the bound and the sketch; and the trees are the same however they were made.
 
-mod laws;
-
-use laws::cells::Cells;
-use laws::values::{Dice, Maker, akin, bounds};
-use laws::{FLOATS, Format, oracle};
+use crate::laws::cells::Cells;
+use crate::laws::values::{Dice, Maker, akin, bounds};
+use crate::laws::{FLOATS, Format, oracle};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -134,9 +134,9 @@ impl Subject {
     fn read_backwards(&self) {
         for run in RUNS {
             if let Ok(states) = self.library().backwards(run) {
-                for found in states.map_while(Result::ok) {
+                for found in states.filter_map(Result::ok) {
                     let (field, small) = state(run, found.step);
-                    assert_eq!(found.variables["field"], field);
+                    assert_eq!(found.get::<u8>("field").unwrap(), field);
                     assert_eq!(found.get::<u16>("small").unwrap(), small);
                 }
             }

@@ -61,7 +61,7 @@ fn state(step: u64) -> Vec<u64> {
 }
 
 fn open(store: &Path) -> Run {
-    Run::open(Options::directory(store, "r").encoding(Encoding::Raw)).unwrap()
+    Run::open(Options::directory(store, "r").encoding(Encoding::Raw).growth(1.0)).unwrap()
 }
 
 fn save(run: &mut Run, step: u64) -> treering::Result<()> {
@@ -131,7 +131,7 @@ fn pruning_makes_space_beside_the_running_program() {
     let plan = library.prune("r", keep, &|_, _| {}).unwrap();
     assert!(plan.bytes as usize > BYTES, "{plan:?}");
     save(&mut run, failed + 1).unwrap();
-    let mut expected: Vec<u64> = plan.kept.iter().map(|(step, _)| *step).collect();
+    let mut expected: Vec<u64> = plan.kept.iter().map(|kept| kept.step).collect();
     expected.push(failed + 1);
     assert_eq!(steps(&store), expected);
 }

@@ -214,7 +214,7 @@ fn regions(pack: &[u8]) -> usize {
     let seal =
         Seal { size: pack.len() as u64, footer: word(0), digest: Digest([word(8), word(16)]) };
     let footer = &body[body.len() - seal.footer as usize..];
-    let footer = Footer::parse(&pack[..16], footer, &seal).unwrap();
+    let footer = Footer::parse(&pack[..16], footer, &seal, false).unwrap();
     footer.deltas.iter().map(|delta| delta.regions.len()).sum()
 }
 

@@ -150,7 +150,7 @@ fn play(method: Method, chunk: u64, encoding: Encoding, actions: &[Action]) {
             let expected = &saved[state.step as usize];
             assert_eq!(state.variables.len(), expected.len());
             for (name, bytes) in expected {
-                assert_eq!(&state.variables[name], bytes);
+                assert_eq!(&state.variables[&(0, name.clone())], bytes);
             }
         }
     }

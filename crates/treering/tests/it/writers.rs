@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use treering::library::Keep;
-use treering::store::{Blob, Item, Lock, MemoryStore, Put, Store};
+use treering::store::{MemoryStore, Store};
+use treering::testing::{HookedStore, Locks};
 use treering::{ChunkSize, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut};
 
 const BYTES: usize = 4096;
@@ -65,30 +66,8 @@ fn stored(store: &Arc<dyn Store>) -> u64 {
 }
 
 /// The same objects, but locks that keep nobody out, as on file systems without them.
-struct Unlocked(Arc<dyn Store>);
-
-impl Store for Unlocked {
-    fn name(&self) -> String {
-        self.0.name()
-    }
-    fn put(&self, key: &str) -> Result<Box<dyn Put>> {
-        self.0.put(key)
-    }
-    fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
-        self.0.commit(key, bytes)
-    }
-    fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
-        self.0.open(key)
-    }
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
-        self.0.list(folder)
-    }
-    fn delete(&self, keys: &[String]) -> Result<()> {
-        self.0.delete(keys)
-    }
-    fn lock(&self, _: &str) -> Result<Lock> {
-        Ok(Box::new(()))
-    }
+fn unlocked(store: &Arc<dyn Store>) -> Arc<dyn Store> {
+    Arc::new(HookedStore::with_locks(store.clone(), Locks::Lying))
 }
 
 fn kind(result: Result<()>) -> Option<ErrorKind> {
@@ -147,7 +126,7 @@ fn a_child_that_is_just_being_started_does_not_hold_the_lock() {
 #[test]
 fn a_writer_that_was_overtaken_is_fenced() {
     let objects = memory();
-    let store: Arc<dyn Store> = Arc::new(Unlocked(objects.clone()));
+    let store: Arc<dyn Store> = unlocked(&objects);
     let mut old = Run::open(options(&store, "r")).unwrap();
     (0..3).for_each(|step| save(&mut old, 0, step).unwrap());
     let mut new = Run::open(options(&store, "r")).unwrap();
@@ -170,7 +149,7 @@ fn a_writer_that_was_overtaken_is_fenced() {
 #[test]
 fn a_writer_with_a_node_that_was_overtaken_is_fenced() {
     let objects = memory();
-    let shared: Arc<dyn Store> = Arc::new(Unlocked(objects.clone()));
+    let shared: Arc<dyn Store> = unlocked(&objects);
     let (here, there) = (memory(), memory());
     let mut old = Run::open(options(&shared, "r").node(here)).unwrap();
     (0..3).for_each(|step| save(&mut old, 0, step).unwrap());
@@ -261,7 +240,7 @@ fn redone_steps_make_a_branch() {
         .backwards("r")
         .unwrap()
         .map(|state| state.unwrap())
-        .map(|mut state| (state.step, state.variables.remove("field").unwrap()))
+        .map(|state| (state.step, state.get::<u8>("field").unwrap()))
         .collect();
     let lines = [(4, 1), (3, 1), (2, 0), (1, 0), (0, 0)];
     assert_eq!(back, lines.map(|(step, line)| (step, state(line, step))));
@@ -336,8 +315,9 @@ fn pruning_beside_a_living_writer_leaves_it_whole() {
     let store = memory();
     let mut run = Run::open(options(&store, "r")).unwrap();
     (0..5).for_each(|step| save(&mut run, 0, step).unwrap());
-    let plan = Library::of(store.clone()).prune("r", keep(1), &|_, _| {});
-    assert_eq!(plan.unwrap().removed, [], "the open epoch stays");
+    // The manifests may go; every pack of the open epoch stays.
+    let plan = Library::of(store.clone()).prune("r", keep(1), &|_, _| {}).unwrap();
+    assert_eq!((plan.removed.len(), &plan.packs[..]), (4, &[][..]));
     // Content that came up only in the first step comes back, so the writer refers to it.
     save(&mut run, 0, 0).unwrap();
     assert_eq!(restore(&mut run, None), (0, state(0, 0)));

@@ -2,9 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 21] = [
     "error", "memory", "array", "merkle", "lineage", "codec", "format", "pack", "io", "store",
-    "source", "log", "restore", "compare", "report", "run", "ingest", "library",
+    "source", "log", "restore", "compare", "report", "capture", "save", "run", "ingest", "library",
+    "testing",
 ];
 
 fn files(folder: &Path) -> Vec<PathBuf> {

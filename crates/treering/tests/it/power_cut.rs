@@ -132,7 +132,7 @@ fn pruning(disk: &Arc<dyn Disk>, witness: &mut Witness) {
     for _ in 0..2 {
         let plan = witness.twice("plan", || library.plan_prune("a", KEEP, &|_, _| {}));
         let removed = plan.map(|plan| plan.removed).unwrap_or_default();
-        let goes = removed.iter().map(|(step, _)| ("a".into(), *step));
+        let goes = removed.iter().map(|gone| ("a".into(), gone.step));
         witness.removable.extend(goes);
     }
     witness.twice("prune", || library.prune("a", KEEP, &|_, _| {}));
@@ -399,6 +399,10 @@ impl DiskFile for MortalFile {
         self.process.alive()?;
         self.inner.append(bytes)
     }
+    fn truncate(&mut self, len: u64) -> io::Result<()> {
+        self.process.alive()?;
+        self.inner.truncate(len)
+    }
     fn sync(&mut self) -> io::Result<()> {
         self.process.alive()?;
         self.inner.sync()
@@ -418,7 +422,7 @@ fn the_scenarios_have_deltas_and_epochs_and_something_to_prune() {
     let disk: Arc<dyn Disk> = Arc::new(start.disk);
     let library = Library::of(store(&disk));
     let (all, _) = library.checkpoints("a").unwrap();
-    let epochs: BTreeSet<u64> = all.iter().map(|c| c.epoch.sequence).collect();
+    let epochs: BTreeSet<u64> = all.iter().map(|c| c.epoch.sequence.0).collect();
     assert!(epochs.len() >= 2 && all.len() >= epochs.len() + 3);
     assert!(all.iter().any(|c| c.stats.moved_bytes > 0));
     let plan = library.plan_prune("a", KEEP, &|_, _| {}).unwrap();

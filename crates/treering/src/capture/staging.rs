@@ -20,17 +20,17 @@ struct Inner {
 
 /// The staging memory of a run.
 #[derive(Clone)]
-pub(super) struct Staging {
+pub(crate) struct Staging {
     inner: Arc<(Mutex<Inner>, Condvar)>,
     limit: u64,
 }
 
 impl Staging {
-    pub(super) fn new(limit: u64) -> Self {
+    pub(crate) fn new(limit: u64) -> Self {
         Staging { inner: Arc::default(), limit }
     }
 
-    pub(super) fn limit(&self) -> u64 {
+    pub(crate) fn limit(&self) -> u64 {
         self.limit
     }
 
@@ -44,7 +44,7 @@ impl Staging {
     }
 
     /// Waits until another save may begin; the worker is held back until the turn is dropped.
-    pub(super) fn begin_save(&self) -> Turn {
+    pub(crate) fn begin_save(&self) -> Turn {
         let mut inner = self.wait_until(|inner| inner.saves < MAX_SAVES);
         inner.saves += 1;
         inner.capturing = true;
@@ -53,23 +53,23 @@ impl Staging {
 
     /// Holds the worker back while the program is waiting for a capture: they would share the cores.
     /// A capture that itself waits for memory lets the worker go on.
-    pub(super) fn wait_for_turn(&self) {
+    pub(crate) fn wait_for_turn(&self) {
         drop(self.wait_until(|inner| !inner.capturing));
     }
 
-    pub(super) fn end_save(&self) {
+    pub(crate) fn end_save(&self) {
         self.held().saves -= 1;
         self.inner.1.notify_all();
     }
 
     /// Whether a save of so many bytes would have to wait.
-    pub(super) fn is_full_for(&self, bytes: u64) -> bool {
+    pub(crate) fn is_full_for(&self, bytes: u64) -> bool {
         let inner = self.held();
         inner.saves >= MAX_SAVES || (inner.used > 0 && inner.used + bytes > self.limit)
     }
 
     /// Waits for room; one batch always fits when nothing else is staged.
-    pub(super) fn reserve(&self, bytes: u64) {
+    pub(crate) fn reserve(&self, bytes: u64) {
         let fits = |inner: &Inner| inner.used == 0 || inner.used + bytes <= self.limit;
         let mut inner = self.held();
         if !fits(&inner) {
@@ -88,7 +88,7 @@ impl Staging {
     }
 
     /// A buffer of at least `len` bytes; its content is whatever was in it before.
-    pub(super) fn buffer(&self, len: usize) -> MmapMut {
+    pub(crate) fn buffer(&self, len: usize) -> MmapMut {
         let mut inner = self.held();
         if let Some(at) = inner.free.iter().position(|b| b.len() >= len) {
             return inner.free.swap_remove(at);
@@ -117,12 +117,12 @@ impl Staging {
     }
 
     /// Hands a whole buffer over; its reservation stays until it is dropped.
-    pub(super) fn keep(&self, buffer: MmapMut, reserved: u64) -> Staged {
+    pub(crate) fn keep(&self, buffer: MmapMut, reserved: u64) -> Staged {
         Staged { content: Content::Buffer(Some(buffer)), reserved, staging: self.clone() }
     }
 
     /// Copies the parts of a buffer that are needed, and gives buffer and reservation back.
-    pub(super) fn condense(
+    pub(crate) fn condense(
         &self,
         buffer: MmapMut,
         parts: &[(usize, usize)],
@@ -140,7 +140,7 @@ impl Staging {
 }
 
 /// The program is being held up by a capture, until this is dropped.
-pub(super) struct Turn(Staging);
+pub(crate) struct Turn(Staging);
 
 impl Drop for Turn {
     fn drop(&mut self) {
@@ -155,14 +155,14 @@ enum Content {
 }
 
 /// Copied bytes; their memory is free again when this is dropped.
-pub(super) struct Staged {
+pub(crate) struct Staged {
     content: Content,
     reserved: u64,
     staging: Staging,
 }
 
 impl Staged {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
             Content::Buffer(buffer) => buffer.as_deref().unwrap_or_default(),
             Content::Tight(bytes) => bytes,

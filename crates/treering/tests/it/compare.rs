@@ -1,10 +1,8 @@
 //! Whole comparisons: the answer is that of a plain loop over the values, whatever helped to find it.
 
-mod laws;
-
-use laws::files::{code, npy, npz};
-use laws::values::{Dice, Maker, bounds};
-use laws::{FLOATS, Format, oracle};
+use crate::laws::files::{code, npy, npz};
+use crate::laws::values::{Dice, Maker, bounds};
+use crate::laws::{FLOATS, Format, oracle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

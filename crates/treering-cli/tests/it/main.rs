@@ -1,0 +1,7 @@
+//! The command as a whole: one binary, so that it is linked once.
+
+mod commands;
+mod compare;
+mod files;
+mod kill;
+mod watch;

@@ -1,0 +1,185 @@
+//! A section: the variables that a group of ranks hands over at a checkpoint, in the footer of its pack.
+
+use super::bytes::{Reader, Writer};
+use crate::array::{Bound, DType, Description, Part, Rounding, Shape};
+use crate::error::{Error, ErrorKind, Result};
+use crate::lineage::ChunkSize;
+use crate::merkle::Digest;
+
+/// The prefix of variables that are not a program's: trees, and records of files.
+pub const HIDDEN: &str = "treering:";
+
+/// A variable of a checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableEntry {
+    /// The rank it belongs to.
+    pub rank: u32,
+    /// The group whose packs hold it.
+    pub group: u32,
+    /// Name, type, shape, box.
+    pub description: Description,
+    /// The chunk size of its tree.
+    pub chunk: ChunkSize,
+    /// The root of its tree.
+    pub root: Digest,
+    /// The rounding of the program's values before anything else; `None` if they are exact.
+    pub rounded: Option<Rounding>,
+}
+
+impl VariableEntry {
+    /// Whether it is no variable of the program.
+    pub fn is_hidden(&self) -> bool {
+        self.description.name.starts_with(HIDDEN)
+    }
+
+    /// Its length; the description was checked when it was made or read.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.description.bytes().unwrap_or(0)
+    }
+}
+
+/// The bytes of a section.
+pub(super) fn write_section(variables: &[VariableEntry]) -> Vec<u8> {
+    let mut out = Writer::default();
+    out.int(variables.len() as u64);
+    for variable in variables {
+        out.int(u64::from(variable.rank));
+        write_description(&mut out, &variable.description);
+        out.int(variable.chunk.bytes() as u64);
+        out.digest(variable.root);
+        write_rounding(&mut out, variable.rounded);
+    }
+    out.0
+}
+
+/// Reads the section of a group.
+pub(super) fn parse_section(bytes: &[u8], group: u32) -> Result<Vec<VariableEntry>> {
+    let mut reader = Reader::new(bytes);
+    let count = reader.count()?;
+    let mut variables = Vec::with_capacity(count);
+    for _ in 0..count {
+        let rank = reader.u32()?;
+        let description = parse_description(&mut reader)?;
+        let chunk = ChunkSize::new(reader.int()?)
+            .map_err(|_| Error::damaged("a variable has an impossible chunk size"))?;
+        let root = reader.digest()?;
+        let rounded = parse_rounding(&mut reader, description.dtype)?;
+        variables.push(VariableEntry { rank, group, description, chunk, root, rounded });
+    }
+    reader.end()?;
+    Ok(variables)
+}
+
+pub(super) fn write_description(out: &mut Writer, description: &Description) {
+    out.string(&description.name);
+    out.byte(description.dtype.code());
+    out.ints(&description.shape.0);
+    out.byte(u8::from(description.part.is_some()));
+    if let Some(part) = &description.part {
+        out.ints(&part.global.0);
+        out.ints(&part.offset);
+    }
+}
+
+pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
+    let description = Description {
+        name: reader.string()?,
+        dtype: DType::from_code(reader.byte()?)
+            .ok_or_else(|| Error::damaged("a variable has an unknown type"))?,
+        shape: Shape(reader.ints()?),
+        part: match reader.byte()? {
+            0 => None,
+            _ => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
+        },
+    };
+    description.check().map_err(|e| {
+        Error::damaged(format!("the description of a variable makes no sense: {e}"))
+    })?;
+    Ok(description)
+}
+
+/// Numbers of the ways in which values are kept.
+const EXACT: u64 = 0;
+const ABSOLUTE: u64 = 1;
+const RELATIVE: u64 = 2;
+
+fn write_rounding(out: &mut Writer, rounded: Option<Rounding>) {
+    let (way, bound) = match rounded.map(|rounding| rounding.bound()) {
+        Some(Bound::Within { abs: 0.0, rel }) => (RELATIVE, rel),
+        Some(Bound::Within { abs, .. }) => (ABSOLUTE, abs),
+        _ => return out.int(EXACT),
+    };
+    out.int(way);
+    out.u64(bound.to_bits());
+}
+
+fn parse_rounding(reader: &mut Reader, dtype: DType) -> Result<Option<Rounding>> {
+    let bound = match reader.int()? {
+        EXACT => return Ok(None),
+        ABSOLUTE => Bound::abs(f64::from_bits(reader.u64()?)),
+        RELATIVE => Bound::rel(f64::from_bits(reader.u64()?)),
+        _ => {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                "a variable is stored in a way of later releases",
+            )
+            .hint("use a newer release of treering"));
+        }
+    };
+    let wrong = |e| Error::damaged(format!("the bound of a variable makes no sense: {e}"));
+    Rounding::new(bound, dtype).map(Some).map_err(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> VariableEntry {
+        VariableEntry {
+            rank: 1,
+            group: 3,
+            description: Description {
+                name: "grid/ρ".into(),
+                dtype: DType::F64,
+                shape: Shape(vec![4, 5]),
+                part: Some(Part { global: Shape(vec![8, 5]), offset: vec![4, 0] }),
+            },
+            chunk: ChunkSize::default(),
+            root: Digest([1, 2]),
+            rounded: None,
+        }
+    }
+
+    #[test]
+    fn sections_return_and_no_cut_passes() {
+        let mut variables = vec![sample()];
+        for bound in [Bound::abs(1e-6), Bound::rel(1e-4)] {
+            let rounded = Some(Rounding::new(bound, DType::F64).unwrap());
+            variables.push(VariableEntry { rounded, ..sample() });
+        }
+        let bytes = write_section(&variables);
+        assert_eq!(parse_section(&bytes, 3).unwrap(), variables);
+        for at in 0..bytes.len() {
+            assert!(parse_section(&bytes[..at], 3).is_err());
+        }
+    }
+
+    #[test]
+    fn bounds_that_make_no_sense_are_refused() {
+        let with = |way: u64, bits: u64, dtype: DType| {
+            let mut out = Writer(Vec::new());
+            out.int(way);
+            out.u64(bits);
+            parse_rounding(&mut Reader::new(&out.0), dtype)
+        };
+        assert!(with(1, 1e-6f64.to_bits(), DType::C64).unwrap().is_some());
+        assert!(with(2, 1e-6f64.to_bits(), DType::F32).unwrap().is_some());
+        let bad = [(1, 0.0, DType::F64), (1, f64::NAN, DType::F64), (1, 1e-6, DType::I32)];
+        for (way, bound, dtype) in bad.into_iter().chain([(2, 1.0, DType::F64)]) {
+            let error = with(way, bound.to_bits(), dtype).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Damaged);
+        }
+        assert_eq!(with(3, 0, DType::F64).unwrap_err().kind(), ErrorKind::Mismatch);
+        assert!(parse_rounding(&mut Reader::new(&[1, 0, 0]), DType::F64).is_err());
+    }
+}

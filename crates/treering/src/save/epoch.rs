@@ -1,0 +1,282 @@
+//! The accounts of an epoch: what restoring from it costs, and when a whole checkpoint begins the next.
+//!
+//! Everything here is pure. A checkpoint is decided once, before anything is hashed, from the votes of
+//! all ranks ([`decide`]); outcomes come in later, by sequence number, in any order.
+//!
+//! The rule. Let W be the cost of restoring the epoch's whole checkpoint and D that of all deltas behind
+//! it, those under way included at their expected cost; costs are counted in bytes to be read and filled,
+//! and each file counts as [`FILE`] bytes. A delta is written as long as D ≤ growth × W + allowance. By
+//! default growth is 1 and the allowance 64 MiB, so
+//! - a restore costs at most twice that of a whole checkpoint, and 64 MiB (some 50 ms) more;
+//! - whole checkpoints add at most the size of the changes, and 64 KiB for each checkpoint, to what is
+//!   written: an epoch ends only when its deltas have cost as much as the whole.
+
+use crate::format::{Footer, MAX_DEPTH, Sequence, VariableDelta};
+use crate::lineage::MAX_PACKS;
+use std::collections::VecDeque;
+
+/// The cost of opening a file.
+const FILE: u64 = 64 << 10;
+/// The cost of following a region.
+const REGION: u64 = 32;
+/// Filling memory costs this much less than reading.
+const FILLED_PER_READ: u64 = 2;
+/// The default allowance.
+const ALLOWANCE: u64 = 64 << 20;
+
+/// How much more a restore may cost than that of a whole checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Growth {
+    /// As a share of the whole.
+    pub(crate) part: f64,
+    /// And so many bytes.
+    pub(crate) allowance: u64,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        Growth { part: 1.0, allowance: ALLOWANCE }
+    }
+}
+
+impl Growth {
+    /// Exactly this share of the whole.
+    pub(crate) fn of(part: f64) -> Growth {
+        Growth { part, allowance: 0 }
+    }
+}
+
+/// The vote of one rank on the next checkpoint.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Vote {
+    /// The bytes of its variables.
+    pub(crate) state: u64,
+    /// The bytes that it expects to have changed.
+    pub(crate) changed: u64,
+    /// Whether it can build on nothing.
+    pub(crate) whole: bool,
+    /// Whether it wants to leave the checkpoint out, because its staging memory is full.
+    pub(crate) overloaded: bool,
+}
+
+/// What all ranks do next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Decision {
+    /// The number of the checkpoint in the log.
+    pub(crate) sequence: Sequence,
+    pub(crate) step: u64,
+    /// Whether it begins an epoch.
+    pub(crate) whole: bool,
+    /// Whether it is left out; its number is not used then.
+    pub(crate) skip: bool,
+}
+
+/// The open epoch.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Epoch {
+    growth: Growth,
+    /// The first sequence number that belongs to it. `None`: there is nothing to build on.
+    first: Option<Sequence>,
+    /// The cost of restoring its whole checkpoint; an estimate until that is committed.
+    whole: u64,
+    /// The cost of the deltas that are committed.
+    deltas: u64,
+    packs: u64,
+    /// Deltas under way: their numbers and the bytes that changed.
+    pending: VecDeque<(Sequence, u64)>,
+    /// The cost of the newest delta by its changed bytes; less than 1 where frames are differences.
+    share: Option<f64>,
+}
+
+impl Epoch {
+    pub(crate) fn new(growth: Growth) -> Self {
+        Epoch { growth, ..Epoch::default() }
+    }
+
+    /// Whether there is a checkpoint to build on.
+    pub(crate) fn is_open(&self) -> bool {
+        self.first.is_some()
+    }
+
+    /// Begins the checkpoint that was decided on.
+    pub(crate) fn begin(&mut self, decision: Decision, state: u64) {
+        match decision.whole {
+            true => {
+                *self = Epoch {
+                    growth: self.growth,
+                    first: Some(decision.sequence),
+                    whole: estimate(state, 1.0),
+                    packs: 1,
+                    share: self.share,
+                    ..Epoch::default()
+                }
+            }
+            false => {
+                self.packs += 1;
+                self.pending.push_back((decision.sequence, 0));
+            }
+        }
+    }
+
+    /// A checkpoint has been captured, and so many bytes had changed.
+    pub(crate) fn captured(&mut self, sequence: Sequence, changed: u64) {
+        let under_way = self.pending.iter_mut().find(|(number, _)| *number == sequence);
+        under_way.into_iter().for_each(|pending| pending.1 = changed);
+    }
+
+    /// A checkpoint is complete in the first tier.
+    pub(crate) fn committed(&mut self, sequence: Sequence, cost: u64) {
+        if self.first == Some(sequence) {
+            self.whole = cost;
+        }
+        // A delta of an epoch that is over is not pending any more.
+        let Some(at) = self.pending.iter().position(|(number, _)| *number == sequence) else {
+            return;
+        };
+        let changed = self.pending.remove(at).map_or(0, |(_, changed)| changed);
+        self.deltas += cost;
+        if changed > 0 {
+            let expected = estimate(changed, 1.0) - FILE;
+            self.share = Some((cost.saturating_sub(FILE) as f64 / expected as f64).min(1.0));
+        }
+    }
+
+    /// A checkpoint has failed: nothing of its epoch can be built on.
+    pub(crate) fn failed(&mut self, sequence: Sequence) {
+        if self.first.is_some_and(|first| first <= sequence) {
+            self.end();
+        }
+    }
+
+    /// The next checkpoint is whole.
+    pub(crate) fn end(&mut self) {
+        (self.first, self.pending) = (None, VecDeque::new());
+    }
+
+    /// Goes on with an epoch that an earlier process wrote: the cost of each of its packs.
+    pub(crate) fn resume(&mut self, whole: u64, deltas: u64, packs: u64) {
+        let first = Some(Sequence::default());
+        let growth = self.growth;
+        *self = Epoch { growth, first, whole, deltas, packs, ..Epoch::default() };
+    }
+
+    /// Whether another delta, of which so many bytes are likely to have changed, would make restores too
+    /// expensive.
+    fn is_over(&self, changed: u64) -> bool {
+        let share = self.share.unwrap_or(1.0);
+        let coming = self.pending.iter().map(|(_, changed)| estimate(*changed, share));
+        let coming = coming.sum::<u64>() + estimate(changed, share);
+        let allowed = self.growth.part * self.whole as f64 + self.growth.allowance as f64;
+        self.deltas as f64 + coming as f64 > allowed || self.packs >= u64::from(MAX_PACKS) - 1
+    }
+}
+
+/// Decides on the next checkpoint from the votes of all ranks.
+pub(crate) fn decide(epoch: &Epoch, votes: &[Vote], sequence: Sequence, step: u64) -> Decision {
+    let changed = votes.iter().map(|vote| vote.changed).fold(0, u64::saturating_add);
+    let whole = !epoch.is_open() || votes.iter().any(|vote| vote.whole) || epoch.is_over(changed);
+    Decision { sequence, step, whole, skip: votes.iter().any(|vote| vote.overloaded) }
+}
+
+/// The cost of a pack in which so many bytes are new.
+fn estimate(changed: u64, share: f64) -> u64 {
+    FILE + (share * (changed + changed / FILLED_PER_READ) as f64) as u64
+}
+
+/// The cost of a pack for a restore, in bytes to be read and decoded: its own, and the equivalent of
+/// opening a file, following regions and filling memory.
+///
+/// A chain of differences ends after [`MAX_DEPTH`] packs by itself, so each counts as so small a part of a
+/// whole: a new epoch would not shorten it.
+pub(crate) fn restore_cost(footer: &Footer) -> u64 {
+    let regions: u64 = footer.deltas.iter().map(|d| d.regions.len() as u64).sum();
+    let filled = footer.deltas.iter().map(VariableDelta::covered_bytes);
+    let filled = filled.fold(0, u64::saturating_add);
+    let frame = |(frame, _): &(u32, _)| footer.frames.get(*frame as usize).map(|frame| frame.len);
+    let differences = footer.before.iter().filter_map(frame).sum::<u64>().min(filled);
+    let spared = differences - differences / (u64::from(MAX_DEPTH) + 1);
+    let follow = (filled - spared) / FILLED_PER_READ + REGION * regions + FILE;
+    (footer.len() - spared.min(footer.len())).saturating_add(follow)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Steps of a program whose saves are done `lag` checkpoints later; how many were whole.
+    fn wholes(growth: Growth, state: u64, changed: u64, steps: u64, lag: u64) -> u64 {
+        let mut epoch = Epoch::new(growth);
+        let mut wholes = 0;
+        let cost = |whole: bool| estimate(if whole { state } else { changed }, 1.0);
+        let mut under_way = VecDeque::new();
+        for step in 0..steps {
+            let vote = Vote { state, changed, ..Vote::default() };
+            let decision = decide(&epoch, &[vote], Sequence(step + 2), step);
+            epoch.begin(decision, state);
+            epoch.captured(decision.sequence, changed);
+            wholes += u64::from(decision.whole);
+            under_way.push_back(decision);
+            if under_way.len() as u64 > lag
+                && let Some(done) = under_way.pop_front()
+            {
+                epoch.committed(done.sequence, cost(done.whole));
+            }
+        }
+        wholes
+    }
+
+    #[test]
+    fn a_backlog_makes_no_whole_checkpoints() {
+        for lag in [0, 1, 5, 15] {
+            assert_eq!(wholes(Growth::default(), 32 << 20, 512, 30, lag), 1, "lag {lag}");
+            assert_eq!(wholes(Growth::of(1.0), 64 << 20, 512, 200, lag), 1, "lag {lag}");
+        }
+    }
+
+    #[test]
+    fn small_states_are_rarely_written_whole() {
+        // 1 kB of 100 kB, 2,000 times; one chunk of 8 MiB, 1,500 times.
+        assert!(wholes(Growth::default(), 100_000, 1000, 2000, 1) <= 2);
+        assert!(wholes(Growth::default(), 8 << 20, 512, 1500, 1) <= 2);
+    }
+
+    #[test]
+    fn an_epoch_whose_save_failed_is_over_and_a_late_outcome_changes_nothing() {
+        let mut epoch = Epoch::new(Growth::default());
+        let vote = [Vote { state: 100, changed: 1, ..Vote::default() }];
+        let first = decide(&epoch, &vote, Sequence(2), 0);
+        epoch.begin(first, 100);
+        let second = decide(&epoch, &vote, Sequence(3), 1);
+        assert!(first.whole && !second.whole);
+        epoch.begin(second, 100);
+        epoch.failed(Sequence(2));
+        let third = decide(&epoch, &vote, Sequence(4), 2);
+        assert!(third.whole);
+        epoch.begin(third, 100);
+        // The second one builds on the first and fails after the third has begun.
+        epoch.failed(Sequence(3));
+        assert!(!decide(&epoch, &vote, Sequence(5), 3).whole);
+        epoch.committed(Sequence(3), 1 << 40);
+        assert!(!decide(&epoch, &vote, Sequence(5), 3).whole);
+    }
+
+    proptest! {
+        /// Both bounds of the rule, whatever the sizes and however late the outcomes.
+        #[test]
+        fn restores_and_writes_stay_within_the_rule(
+            state in 1u64..1 << 32, share in 0.0f64..1.0, lag in 0u64..16,
+        ) {
+            let changed = (state as f64 * share) as u64;
+            let (growth, steps) = (Growth::default(), 3000u64);
+            let count = wholes(growth, state, changed, steps, lag);
+            let (whole, delta) = (estimate(state, 1.0), estimate(changed, 1.0));
+            let allowed = whole as f64 + growth.allowance as f64;
+            // No epoch but the last is shorter than the rule lets it be: writes are bounded.
+            let full = (allowed / delta as f64).floor() as u64 + 1;
+            prop_assert!(count <= steps.div_ceil(full));
+            // And none is longer: restores are bounded.
+            prop_assert!(count >= steps / (full + 1));
+        }
+    }
+}

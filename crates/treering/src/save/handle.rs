@@ -1,0 +1,143 @@
+//! The handle of a save that a program can wait for, and the list of saves that failed.
+
+use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+#[derive(Clone, Debug, Default)]
+struct State {
+    /// The tiers in which it is complete.
+    tiers: usize,
+    durable: bool,
+    /// The newest error, until the next tier is reached after all.
+    error: Option<Error>,
+}
+
+/// The progress of a save, shared by the threads that make it and the program that waits.
+#[derive(Clone, Default)]
+pub(crate) struct Progress {
+    state: Arc<(Mutex<State>, Condvar)>,
+    /// Whether the program has been told of the error.
+    told: Arc<AtomicBool>,
+}
+
+impl Progress {
+    /// It is complete in one more tier.
+    pub(crate) fn reached_tier(&self) {
+        self.set(|state| (state.tiers, state.error) = (state.tiers + 1, None));
+    }
+
+    /// It is complete in the last tier.
+    pub(crate) fn durable(&self) {
+        self.set(|state| (state.durable, state.error) = (true, None));
+    }
+
+    pub(crate) fn failed(&self, error: Error) {
+        self.set(|state| state.error = Some(error));
+    }
+
+    fn set(&self, change: impl FnOnce(&mut State)) {
+        change(&mut held(&self.state.0));
+        self.state.1.notify_all();
+    }
+
+    fn wait(&self, reached: impl Fn(&State) -> bool) -> Result<()> {
+        let ready = |state: &State| reached(state) || state.error.is_some();
+        let state = self.state.1.wait_while(held(&self.state.0), |state| !ready(state));
+        let state = state.unwrap_or_else(|poisoned| poisoned.into_inner());
+        match &state.error {
+            Some(error) if !reached(&state) => {
+                self.told.store(true, Ordering::SeqCst);
+                Err(error.clone())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A panic of another thread leaves the value whole: every change is one assignment.
+pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// A checkpoint on its way to the store.
+pub struct Save {
+    step: u64,
+    progress: Option<Progress>,
+    changed: u64,
+    blocked: Duration,
+}
+
+impl Save {
+    pub(crate) fn new(step: u64, progress: Progress, changed: u64, blocked: Duration) -> Self {
+        Save { step, progress: Some(progress), changed, blocked }
+    }
+
+    pub(crate) fn skipped(step: u64) -> Self {
+        Save { step, progress: None, changed: 0, blocked: Duration::ZERO }
+    }
+
+    /// The step that was handed over.
+    pub fn step(&self) -> u64 {
+        self.step
+    }
+
+    /// Whether it was left out because the staging memory was full; see [`crate::Overload`].
+    pub fn is_skipped(&self) -> bool {
+        self.progress.is_none()
+    }
+
+    /// The bytes that had changed and were copied.
+    pub fn changed_bytes(&self) -> u64 {
+        self.changed
+    }
+
+    /// The time for which the program was held up.
+    pub fn blocked(&self) -> Duration {
+        self.blocked
+    }
+
+    /// Waits until it is complete in the first tier: it survives the process.
+    pub fn staged(&self) -> Result<()> {
+        self.wait(|state| state.tiers > 0 || state.durable)
+    }
+
+    /// Waits until it is complete in the last tier: it survives the node. An error says why it is not
+    /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
+    /// [`Run::finish`](crate::Run::finish).
+    pub fn durable(&self) -> Result<()> {
+        self.wait(|state| state.durable)
+    }
+
+    fn wait(&self, reached: impl Fn(&State) -> bool) -> Result<()> {
+        match &self.progress {
+            Some(progress) => progress.wait(reached),
+            None => Err(Error::usage(format!("the checkpoint of step {} was skipped", self.step))),
+        }
+    }
+}
+
+/// The saves that failed and that the program has not heard of yet.
+#[derive(Clone, Default)]
+pub(crate) struct Failures(Arc<Mutex<Vec<(u64, Error, Progress)>>>);
+
+impl Failures {
+    /// Enters the failure of a save.
+    pub(crate) fn add(&self, step: u64, error: Error, progress: &Progress) {
+        held(&self.0).push((step, error, progress.clone()));
+    }
+
+    /// Takes everything that has failed and did not come right after all.
+    pub(crate) fn take(&self) -> Vec<(u64, Error)> {
+        let all = std::mem::take(&mut *held(&self.0));
+        let open = all.into_iter().filter(|(.., progress)| !held(&progress.state.0).durable);
+        open.map(|(step, error, _)| (step, error)).collect()
+    }
+
+    /// The same, without what a [`Save`] has told the program.
+    pub(crate) fn take_untold(&self) -> Vec<(u64, Error)> {
+        held(&self.0).retain(|(.., progress)| !progress.told.load(Ordering::SeqCst));
+        self.take()
+    }
+}

@@ -1,0 +1,79 @@
+//! The one writer: from batches of changed chunks to a checkpoint that exists.
+//!
+//! ```text
+//!  votes ──► decide ──► GroupWriter: batches in, sealed pack out ──► LogWriter: manifest ──► Mover ──► next tier
+//!            (Epoch)    one for each group of ranks                  first tier              one for each edge
+//! ```
+//! Arrays of a program ([`Saver`]) and files ([`Ingest`](crate::Ingest)) are two feeds of it. A save that
+//! fails is reported through its [`Save`] and the list of failures; saves that build on it fail with it, and
+//! the next checkpoint begins a new epoch, which needs nothing of what was lost.
+
+mod epoch;
+mod group;
+mod handle;
+mod mover;
+mod open;
+mod publish;
+mod roomy;
+mod saver;
+
+pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
+pub(crate) use group::{GroupWriter, Member, PackJob, Sealed, draft};
+pub(crate) use handle::Failures;
+pub use handle::Save;
+pub(crate) use open::open;
+pub(crate) use publish::LogWriter;
+pub(crate) use saver::Saver;
+
+use crate::codec::Encoding;
+use crate::lineage::{ChunkSize, Method};
+use crate::store::{Store, TieredStore};
+use std::sync::Arc;
+
+/// How a run is written.
+#[derive(Clone)]
+pub(crate) struct WriterSettings {
+    pub(crate) run: String,
+    pub(crate) tiers: Tiers,
+    pub(crate) chunk: ChunkSize,
+    pub(crate) method: Method,
+    pub(crate) encoding: Encoding,
+    /// The memory for the record of stored chunks.
+    pub(crate) record: u64,
+    pub(crate) growth: Growth,
+}
+
+/// The stores of a run: those in front, the nearest first, and the one that lasts.
+#[derive(Clone)]
+pub(crate) struct Tiers {
+    pub(crate) near: Vec<Arc<dyn Store>>,
+    pub(crate) last: Arc<dyn Store>,
+}
+
+impl Tiers {
+    /// The tier that saves go to first.
+    pub(crate) fn first(&self) -> &Arc<dyn Store> {
+        self.near.first().unwrap_or(&self.last)
+    }
+
+    /// All tiers as one, for reading.
+    pub(crate) fn together(&self) -> Arc<dyn Store> {
+        match self.near.is_empty() {
+            true => self.last.clone(),
+            false => Arc::new(TieredStore::new(self.near.clone(), self.last.clone())),
+        }
+    }
+
+    /// The edges between neighbouring tiers: from, to, and whether `to` is the last.
+    pub(crate) fn edges(&self) -> Vec<(Arc<dyn Store>, Arc<dyn Store>, bool)> {
+        let to = self.near.iter().skip(1).chain([&self.last]);
+        let all = self.near.iter().zip(to).enumerate();
+        all.map(|(at, (from, to))| (from.clone(), to.clone(), at + 1 == self.near.len())).collect()
+    }
+}
+
+/// Milliseconds since 1970.
+pub(crate) fn now() -> u64 {
+    let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    time.unwrap_or_default().as_millis() as u64
+}

@@ -1,0 +1,434 @@
+//! From one tier to the next, behind the writer: one thread for each edge between two tiers.
+//!
+//! Packs before manifests, and checkpoints strictly in the order of their numbers: a checkpoint that
+//! cannot be moved is tried again at the next one and at the end, and those behind it wait. So what a tier
+//! holds up to the newest number of the next tier has reached that tier, whatever was pruned there since.
+//! Copies of closed epochs leave a tier once the next one has them; when a tier is full, everything that
+//! the next one has leaves it.
+
+use super::epoch::Epoch;
+use super::handle::{Failures, Progress, held};
+use super::publish::LogWriter;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{Footer, Manifest, Names, PackName, Sequence};
+use crate::log::{Log, packs_of};
+use crate::merkle::checksum;
+use crate::restore::read_footer;
+use crate::store::{Blob, Put, Store};
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+/// A checkpoint on its way to the next tier.
+struct Moving {
+    manifest: Manifest,
+    progress: Progress,
+    /// Whether the program was told that it could not be moved.
+    told: bool,
+}
+
+enum Message {
+    Move(Box<Moving>),
+    /// A checkpoint whose newest packs are in the next tier already.
+    Publish(Box<Manifest>, Sender<Result<()>>),
+    MakeRoom(Sender<()>),
+    /// Tries everything once more; whether nothing is left.
+    Drain(Sender<bool>),
+}
+
+/// The writer's end of all edges.
+pub(crate) struct Movers(Vec<Mover>);
+
+struct Mover {
+    sender: Option<Sender<Message>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Movers {
+    pub(crate) fn start(
+        edges: Vec<Edge>,
+        failures: &Failures,
+        epoch: &Arc<Mutex<Epoch>>,
+    ) -> Result<Self> {
+        let mut movers: Vec<Mover> = Vec::new();
+        // From the last edge to the first, so that each knows the next.
+        for mut edge in edges.into_iter().rev() {
+            let left = std::mem::take(&mut edge.tiers.left).into_iter();
+            // Opening the run has reported them.
+            let waiting =
+                left.map(|manifest| Moving { manifest, progress: Progress::default(), told: true });
+            movers.push(Mover::start(Porter {
+                edge,
+                waiting: waiting.collect(),
+                next: movers.last().and_then(|mover| mover.sender.clone()),
+                failures: failures.clone(),
+                epoch: epoch.clone(),
+            })?);
+        }
+        movers.reverse();
+        Ok(Movers(movers))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Hands a checkpoint over that is complete in the first tier.
+    pub(crate) fn send(&self, manifest: Manifest, progress: Progress) {
+        if let Some(first) = self.0.first() {
+            first.tell(Message::Move(Box::new(Moving { manifest, progress, told: false })));
+        }
+    }
+
+    /// Publishes a checkpoint in the last tier, behind everything that is on its way there.
+    pub(crate) fn publish(&self, manifest: &Manifest) -> Result<()> {
+        if !self.drain() {
+            return Err(Error::new(
+                ErrorKind::Io,
+                "checkpoints that this one follows cannot be moved to the last tier",
+            ));
+        }
+        let (done, wait) = channel();
+        if let Some(last) = self.0.last() {
+            last.tell(Message::Publish(Box::new(manifest.clone()), done));
+        }
+        wait.recv().unwrap_or_else(|_| Err(ended()))
+    }
+
+    /// Removes everything from the nearer tiers that the next ones have.
+    pub(crate) fn make_room(&self) {
+        for mover in self.0.iter().rev() {
+            let (done, wait) = channel();
+            mover.tell(Message::MakeRoom(done));
+            let _ = wait.recv();
+        }
+    }
+
+    /// Waits until everything is in the last tier or could not be moved; whether nothing is left.
+    pub(crate) fn drain(&self) -> bool {
+        self.0.iter().all(|mover| {
+            let (done, wait) = channel();
+            mover.tell(Message::Drain(done));
+            wait.recv().unwrap_or(false)
+        })
+    }
+}
+
+fn ended() -> Error {
+    Error::new(ErrorKind::Io, "the thread that moves checkpoints to the next tier has ended")
+}
+
+impl Mover {
+    fn start(mut porter: Porter) -> Result<Self> {
+        let (sender, receiver) = channel();
+        let thread = std::thread::Builder::new().name("treering-mover".into());
+        let spawned = thread.spawn(move || porter.work(&receiver));
+        let thread = spawned.map_err(|e| Error::io("cannot start the threads of a run", e))?;
+        Ok(Mover { sender: Some(sender), thread: Some(thread) })
+    }
+
+    fn tell(&self, message: Message) {
+        if let Some(sender) = &self.sender {
+            // The thread ends only when this is dropped; a panic in it is caught.
+            let _ = sender.send(message);
+        }
+    }
+}
+
+impl Drop for Movers {
+    fn drop(&mut self) {
+        // The first edge ends first: what it still hands on reaches the others.
+        for mover in &mut self.0 {
+            mover.sender = None;
+            if let Some(thread) = mover.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+/// The thread of an edge.
+struct Porter {
+    edge: Edge,
+    waiting: VecDeque<Moving>,
+    next: Option<Sender<Message>>,
+    failures: Failures,
+    epoch: Arc<Mutex<Epoch>>,
+}
+
+impl Porter {
+    fn work(&mut self, messages: &Receiver<Message>) {
+        while let Ok(message) = messages.recv() {
+            match message {
+                Message::Move(moving) => {
+                    self.waiting.push_back(*moving);
+                    self.move_all();
+                }
+                Message::Publish(manifest, done) => {
+                    let _ = done.send(guarded(|| self.edge.publish(&manifest)));
+                }
+                Message::MakeRoom(done) => {
+                    self.move_all();
+                    // Copies that cannot be removed stay, and the caller finds that there is no room.
+                    let _ = guarded(|| self.edge.evict(None, &self.waiting));
+                    let _ = done.send(());
+                }
+                Message::Drain(done) => {
+                    self.move_all();
+                    let _ = done.send(self.waiting.is_empty());
+                }
+            }
+        }
+    }
+
+    /// Moves what waits, in order, up to the first that cannot be moved now.
+    fn move_all(&mut self) {
+        while let Some(moving) = self.waiting.pop_front() {
+            let error = match guarded(|| self.edge.publish(&moving.manifest)) {
+                Ok(()) => {
+                    self.moved(moving);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let hopeless = is_hopeless(&error);
+            if hopeless {
+                // Nothing that builds on it could be moved either.
+                held(&self.epoch).failed(moving.manifest.sequence);
+            }
+            self.waiting.push_front(moving);
+            self.report(&error);
+            match hopeless {
+                true => drop(self.waiting.pop_front()),
+                false => return,
+            }
+        }
+    }
+
+    fn moved(&mut self, moving: Moving) {
+        // Copies that cannot be removed now are removed after the next move.
+        let _ = guarded(|| self.edge.evict(Some(&moving.manifest), &self.waiting));
+        match &self.next {
+            None => moving.progress.durable(),
+            Some(next) => {
+                moving.progress.reached_tier();
+                let _ = next.send(Message::Move(Box::new(Moving { told: false, ..moving })));
+            }
+        }
+    }
+
+    /// Tells the program, once, about each checkpoint that could not be moved.
+    fn report(&mut self, error: &Error) {
+        for moving in self.waiting.iter_mut().filter(|moving| !moving.told) {
+            moving.told = true;
+            self.failures.add(moving.manifest.step, error.clone(), &moving.progress);
+            moving.progress.failed(error.clone());
+        }
+    }
+}
+
+/// A panic is a failure like any other: nobody may wait for this thread in vain.
+fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(Error::new(ErrorKind::Io, "a move ended in an internal error; please report it"))
+    })
+}
+
+/// Two neighbouring tiers before the run is taken: what is in the nearer one only.
+pub(crate) struct Backlog {
+    from: Arc<dyn Store>,
+    to: Arc<dyn Store>,
+    run: String,
+    /// The packs that are durable in the next tier: a manifest there names them, or this process has put
+    /// them. A pack that is merely there may be the remains of a move that was killed, and a power cut may
+    /// still take it.
+    durable: HashSet<(String, PackName)>,
+    /// Checkpoints of earlier writers that are still to be moved, in order.
+    left: VecDeque<Manifest>,
+}
+
+impl Backlog {
+    /// Compares two tiers. A writer moves its checkpoints in order, so those behind its newest entry in the
+    /// next tier were not moved. Checkpoints behind an opening that another node has made since are a past
+    /// that nobody goes on with: they are removed, and `notes` says so.
+    pub(crate) fn new(
+        from: Arc<dyn Store>,
+        to: Arc<dyn Store>,
+        openings: &[Sequence],
+        run: &str,
+        notes: &mut Vec<String>,
+    ) -> Result<Self> {
+        let far = Log::read(to.clone(), run)?.survey();
+        let near = Log::read(from.clone(), run)?;
+        let (mut left, mut abandoned) = (VecDeque::new(), Vec::new());
+        for sequence in near.sequences.iter().copied() {
+            let manifest = match near.manifest(sequence) {
+                Ok(Some(manifest)) => manifest,
+                Ok(None) => continue,
+                Err(error) => {
+                    notes.push(format!("an entry of {} cannot be read: {error}", from.name()));
+                    continue;
+                }
+            };
+            let moved = far.newest_of.get(&manifest.writer);
+            if moved.is_some_and(|newest| sequence <= *newest) {
+                continue;
+            }
+            let (opening, own) = (manifest.writer.opening, manifest.step);
+            match openings.iter().any(|other| opening < *other && *other <= sequence) {
+                true => abandoned.push((sequence, own)),
+                false => left.push_back(manifest),
+            }
+        }
+        if !abandoned.is_empty() {
+            let names = Names::new(run);
+            let keys: Vec<String> = abandoned.iter().map(|(s, _)| names.entry(*s)).collect();
+            from.delete(&keys)?;
+            let steps: Vec<String> = abandoned.iter().map(|(_, step)| step.to_string()).collect();
+            notes.push(format!(
+                "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
+                 since, and goes on from what the last tier has",
+                steps.join(", "),
+                from.name()
+            ));
+        }
+        let durable = far.manifests.iter().flat_map(packs_of).collect();
+        Ok(Backlog { from, to, run: run.to_string(), durable, left })
+    }
+
+    pub(crate) fn to(&self) -> &Arc<dyn Store> {
+        &self.to
+    }
+
+    /// Brings over what earlier writers left. Failures come with their steps; what may still come right is
+    /// tried again later.
+    pub(crate) fn roll_forward(&mut self) -> Vec<(u64, Error)> {
+        let mut trouble = Vec::new();
+        let mut left = std::mem::take(&mut self.left);
+        while let Some(manifest) = left.pop_front() {
+            let Err(error) = self.bring(&manifest) else { continue };
+            let hopeless = is_hopeless(&error);
+            trouble.push((manifest.step, error));
+            if !hopeless {
+                left.push_front(manifest);
+                break;
+            }
+        }
+        self.left = left;
+        trouble
+    }
+
+    /// Brings over a checkpoint of an earlier writer.
+    fn bring(&mut self, manifest: &Manifest) -> Result<()> {
+        self.bring_packs(manifest)?;
+        let key = Names::new(&manifest.run).entry(manifest.sequence);
+        match self.to.commit(&key, &manifest.write())? {
+            true => Ok(()),
+            false => Err(Error::damaged("the number of a checkpoint is in use").at(key)),
+        }
+    }
+
+    fn bring_packs(&mut self, manifest: &Manifest) -> Result<()> {
+        for pack in packs_of(manifest) {
+            if self.durable.contains(&pack) {
+                continue;
+            }
+            let key = Names::new(&pack.0).pack(pack.1);
+            match self.from.open(&key) {
+                Ok(blob) => {
+                    self.to.delete(std::slice::from_ref(&key))?;
+                    copy(blob.as_ref(), self.to.put(&key)?)?;
+                }
+                // The packs of a branch, and those that found no room here, are there already.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let lost = |_| Error::damaged("a pack is in neither tier").at(&key);
+                    drop(self.to.open(&key).map_err(lost)?);
+                }
+                Err(error) => return Err(error),
+            }
+            self.durable.insert(pack);
+        }
+        Ok(())
+    }
+}
+
+/// Whether trying again cannot help: the bytes themselves are bad.
+fn is_hopeless(error: &Error) -> bool {
+    error.kind() == ErrorKind::Damaged
+}
+
+/// Two neighbouring tiers of a run that this process has taken.
+pub(crate) struct Edge {
+    tiers: Backlog,
+    log: LogWriter,
+}
+
+impl Edge {
+    pub(crate) fn new(tiers: Backlog, log: LogWriter) -> Self {
+        Edge { tiers, log }
+    }
+
+    /// Brings a checkpoint over: its packs, then its manifest.
+    fn publish(&mut self, manifest: &Manifest) -> Result<()> {
+        self.log.check()?;
+        if self.log.is_own(manifest) {
+            self.tiers.bring_packs(manifest)?;
+            return self.log.commit(manifest);
+        }
+        self.tiers.bring(manifest)
+    }
+
+    /// Removes from the nearer tier what the next one has: of closed epochs, or without `newest` all of it.
+    fn evict(&self, newest: Option<&Manifest>, waiting: &VecDeque<Moving>) -> Result<()> {
+        let (from, run) = (&self.tiers.from, &self.tiers.run);
+        let names = Names::new(run);
+        let log = Log::read(from.clone(), run)?;
+        let mut entries = Vec::new();
+        let mut needed: HashSet<(String, PackName)> = HashSet::new();
+        for sequence in &log.sequences {
+            let manifest = log.manifest(*sequence)?;
+            let open = |m: &Manifest| newest.is_some_and(|newest| m.epoch == newest.epoch);
+            let waits = waiting.iter().any(|moving| moving.manifest.sequence == *sequence);
+            let moved = *sequence <= self.log.committed() && !waits;
+            match moved && !manifest.as_ref().is_some_and(open) {
+                true => entries.push(names.entry(*sequence)),
+                false => needed.extend(manifest.iter().flat_map(packs_of)),
+            }
+        }
+        needed.extend(newest.into_iter().flat_map(packs_of));
+        from.delete(&entries)?;
+        let mut packs = Vec::new();
+        for item in from.list(&names.packs())? {
+            let Some(name) = Names::parse_pack(&item.name) else { continue };
+            let pack = (run.clone(), name);
+            // Without `newest`, packs of checkpoints that wait here go, too, if the next tier has them.
+            if self.tiers.durable.contains(&pack) && (newest.is_none() || !needed.contains(&pack)) {
+                packs.push(names.pack(name));
+            }
+        }
+        from.delete(&packs)
+    }
+}
+
+/// Copies a pack, checking every frame on the way.
+fn copy(from: &dyn Blob, mut to: Box<dyn Put>) -> Result<()> {
+    let (_, footer): (_, Footer) = read_footer(from, false)?;
+    let mut buffer = Vec::new();
+    let mut at = 0;
+    for frame in &footer.frames {
+        buffer.resize((frame.position + frame.encoded - at) as usize, 0);
+        from.read_at(at, &mut buffer)?;
+        let encoded = &buffer[(frame.position - at) as usize..];
+        if checksum(encoded) != frame.checksum {
+            return Err(Error::damaged("a frame on the node is damaged; it was not moved on"));
+        }
+        to.append(&buffer)?;
+        at = frame.position + frame.encoded;
+    }
+    buffer.resize((from.size() - at) as usize, 0);
+    from.read_at(at, &mut buffer)?;
+    to.append(&buffer)?;
+    to.finish()
+}

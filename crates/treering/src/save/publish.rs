@@ -1,0 +1,146 @@
+//! Making a checkpoint appear in a store: its manifest under its sequence number.
+//!
+//! The law: in the last tier a writer commits its numbers in order and without gaps, so that whoever has
+//! taken the run since stands at the very number it would use next. A writer that has lost its run, or
+//! whose opening is gone from the store, stops for good: it writes nothing more, not even packs.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LogEntry, Manifest, Mark, Names, Opening, Sequence, WriterId};
+use crate::store::{Store, read_small};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Whether the writer has lost its run; shared by all its threads.
+#[derive(Clone, Default)]
+pub(crate) struct Fence(Arc<AtomicBool>);
+
+impl Fence {
+    /// Refuses to go on when somebody else has taken the run over.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::SeqCst) {
+            true => Err(overtaken()),
+            false => Ok(()),
+        }
+    }
+
+    fn raise<T>(&self, error: Error) -> Result<T> {
+        self.0.store(true, Ordering::SeqCst);
+        Err(error)
+    }
+}
+
+fn overtaken() -> Error {
+    Error::new(ErrorKind::Busy, "another process has taken this run over")
+        .hint("end this one; it must not write any more")
+}
+
+/// The log of a run in one tier, as its writer sees it.
+pub(crate) struct LogWriter {
+    store: Arc<dyn Store>,
+    names: Names,
+    opening: Opening,
+    /// Whether this is the last tier, which has the opening and every number.
+    last: bool,
+    /// The newest number that is in use there.
+    committed: Sequence,
+    fence: Fence,
+}
+
+impl LogWriter {
+    pub(crate) fn new(store: Arc<dyn Store>, opening: Opening, last: bool, fence: Fence) -> Self {
+        let (names, committed) = (Names::new(&opening.run), opening.writer.opening);
+        LogWriter { store, names, opening, last, committed, fence }
+    }
+
+    fn writer(&self) -> WriterId {
+        self.opening.writer
+    }
+
+    /// Whether a checkpoint was made by this writer.
+    pub(crate) fn is_own(&self, manifest: &Manifest) -> bool {
+        manifest.writer == self.writer()
+    }
+
+    /// The newest number that is in use.
+    pub(crate) fn committed(&self) -> Sequence {
+        self.committed
+    }
+
+    /// Makes sure that this writer still has the run, before anything is written.
+    pub(crate) fn check(&self) -> Result<()> {
+        self.fence.check()?;
+        if !self.last {
+            return Ok(());
+        }
+        let key = self.names.entry(self.writer().opening);
+        let gone = |kind, what: &str| {
+            Error::new(kind, what).at(format!("{key} in {}", self.store.name())).hint(
+                "somebody has removed, moved or replaced the store: put it back, or end this program and \
+                 start it again on the store that it should use",
+            )
+        };
+        match self.store.open(&key).and_then(|blob| read_small(blob.as_ref())) {
+            Ok(bytes) if bytes == self.opening.write() => {}
+            Ok(_) => {
+                let what = "another run stands where this one was opened";
+                return self.fence.raise(gone(ErrorKind::Busy, what));
+            }
+            // It may be back when the next checkpoint comes.
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let what = "the opening of this run is gone from its store";
+                return Err(gone(ErrorKind::NotFound, what));
+            }
+            Err(error) => return Err(error),
+        }
+        match self.store.open(&self.names.entry(self.committed.next())) {
+            Ok(_) => self.look(self.committed.next()).map(drop),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Commits a manifest under its number.
+    pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<()> {
+        self.fill_up_to(manifest.sequence)?;
+        let (key, bytes) = (self.names.entry(manifest.sequence), manifest.write());
+        if !self.store.commit(&key, &bytes)? {
+            self.look(manifest.sequence)?;
+            let there = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()))?;
+            // An earlier commit may have come through although it was reported as failed.
+            if there != bytes {
+                return Err(Error::new(ErrorKind::Io, "the number of a checkpoint is in use")
+                    .at(key)
+                    .hint("the next checkpoint takes another one"));
+            }
+        }
+        self.committed = manifest.sequence;
+        Ok(())
+    }
+
+    /// Marks the numbers of saves that failed.
+    fn fill_up_to(&mut self, end: Sequence) -> Result<()> {
+        while self.last && self.committed.next() < end {
+            let sequence = self.committed.next();
+            let (run, writer) = (self.opening.run.clone(), self.writer());
+            let mark = Mark { run, sequence, writer };
+            if !self.store.commit(&self.names.entry(sequence), &mark.write())? {
+                self.look(sequence)?;
+            }
+            self.committed = sequence;
+        }
+        Ok(())
+    }
+
+    /// Looks at an entry that stands where one of this writer was to be.
+    fn look(&self, sequence: Sequence) -> Result<()> {
+        let key = self.names.entry(sequence);
+        let bytes = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()))?;
+        match LogEntry::parse(&bytes) {
+            Ok(LogEntry::Opening(_)) => self.fence.raise(overtaken()),
+            // An entry of a writer without an opening here is a stray, and takes nothing over.
+            Ok(_) => Ok(()),
+            Err(_) if Opening::is_magic(&bytes) => self.fence.raise(overtaken()),
+            Err(error) => Err(error.at(key)),
+        }
+    }
+}

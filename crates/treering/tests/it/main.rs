@@ -1,0 +1,24 @@
+//! The behaviour of the library as a whole, through its public face: one binary, so that the library is
+//! linked once.
+
+mod behaviour;
+mod bounded;
+mod codecs;
+mod compare;
+mod damage;
+mod differences;
+mod full_disk;
+mod golden;
+mod ingest;
+mod laws;
+mod lineage_model;
+mod mishaps;
+mod paper_tree;
+mod parsers;
+mod power_cut;
+mod rooms;
+mod rounded;
+mod source;
+mod store_suite;
+mod tiers;
+mod writers;
