@@ -64,7 +64,17 @@ impl Names {
         format!("runs/{}/log/{sequence:012}", self.run)
     }
 
-    /// The sequence number of a file in the log folder.
+    /// The folder of the numbers of openings, so that they are known without reading the log.
+    pub fn openings(&self) -> String {
+        format!("runs/{}/openings", self.run)
+    }
+
+    /// The file that says that a sequence number is an opening.
+    pub fn opening(&self, sequence: Sequence) -> String {
+        format!("runs/{}/openings/{:012}", self.run, sequence.0)
+    }
+
+    /// The sequence number of a file in the folders of the log and of openings.
     pub fn parse_entry(file: &str) -> Option<Sequence> {
         let digits = file.len() >= 12 && file.bytes().all(|b| b.is_ascii_digit());
         digits.then(|| file.parse().ok().map(Sequence)).flatten()

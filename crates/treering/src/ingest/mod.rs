@@ -155,7 +155,7 @@ impl Ingest {
             inherited: newest.is_some(),
             newest,
             previous: None,
-            sequence: opened.opening.writer.opening,
+            sequence: opened.newest,
             changed: 0,
             writer,
             store: opened.store,

@@ -7,10 +7,11 @@
 
 use super::{Library, Progress};
 use crate::error::Result;
-use crate::format::{Manifest, Names, PackName};
+use crate::format::{Manifest, Names, Opening, PackName};
 use crate::log::{Log, packs_of, runs};
 use crate::memory::zeroed;
 use crate::restore::{Checkpoint, check_frames, read_footer};
+use crate::store::read_small;
 use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,6 +75,7 @@ impl Library {
             let survey = Log::read(self.store.clone(), run)?.survey();
             let bad = survey.unreadable.iter().map(|(_, error)| error).chain(&survey.others);
             bad.for_each(|error| report.add(format!("run {run}"), error));
+            self.check_openings(run, &mut report)?;
             let entry = |sequence| Names::new(run).entry(sequence);
             report.unreferenced.extend(survey.strays.into_iter().map(entry));
             self.find_unreferenced(run, &named, &mut report)?;
@@ -113,6 +115,21 @@ impl Library {
         Ok(checkpoint)
     }
 
+    /// The second copies of openings, of which readers use the names only.
+    fn check_openings(&self, run: &str, report: &mut VerifyReport) -> Result<()> {
+        let names = Names::new(run);
+        for sequence in Log::read(self.store.clone(), run)?.openings {
+            let key = names.opening(sequence);
+            let read = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()));
+            match read.and_then(|bytes| Opening::parse(&bytes)) {
+                Ok(opening) if opening.run == run && opening.writer.opening == sequence => {}
+                Ok(_) => report.add(key, "this opening belongs elsewhere"),
+                Err(error) => report.add(key, error),
+            }
+        }
+        Ok(())
+    }
+
     /// The log's readers stop at the first good copy of an entry; here each copy counts.
     fn check_log_copies(&self, manifests: &[Manifest], report: &mut VerifyReport) {
         for manifest in manifests {
@@ -120,7 +137,7 @@ impl Library {
             for copy in self.store.copies(&key) {
                 match copy {
                     Ok(copy) => {
-                        let read = crate::store::read_small(copy.as_ref());
+                        let read = read_small(copy.as_ref());
                         if !read.is_ok_and(|bytes| bytes == manifest.write()) {
                             let place = format!("{key} in {}", copy.store());
                             report.add(place, "this copy of a manifest is damaged");

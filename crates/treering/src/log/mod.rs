@@ -31,6 +31,8 @@ pub(crate) struct Log {
     known: KnownEntries,
     /// Ascending.
     pub(crate) sequences: Vec<Sequence>,
+    /// Those of openings, ascending.
+    pub(crate) openings: Vec<Sequence>,
 }
 
 /// Everything that a log holds.
@@ -44,10 +46,6 @@ pub(crate) struct Survey {
     pub(crate) others: Vec<Error>,
     /// Entries that a writer left which did not have the run any more.
     pub(crate) strays: Vec<Sequence>,
-    /// The writer of the newest opening.
-    pub(crate) writer: Option<WriterId>,
-    /// The openings, ascending.
-    pub(crate) openings: Vec<Sequence>,
     /// The newest number of each writer.
     pub(crate) newest_of: HashMap<WriterId, Sequence>,
 }
@@ -64,11 +62,17 @@ impl Log {
         known: KnownEntries,
     ) -> Result<Log> {
         let names = Names::new(run);
-        let items = store.list(&names.log())?;
-        let mut sequences: Vec<Sequence> =
-            items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
-        sequences.sort_unstable();
-        Ok(Log { store, run: run.to_string(), names, known, sequences })
+        let numbers = |folder: &str| -> Result<Vec<Sequence>> {
+            let items = store.list(folder)?;
+            let mut numbers: Vec<Sequence> =
+                items.iter().filter_map(|item| Names::parse_entry(&item.name)).collect();
+            numbers.sort_unstable();
+            Ok(numbers)
+        };
+        // A writer announces its opening before it does anything else; so the entries come first.
+        let sequences = numbers(&names.log())?;
+        let openings = numbers(&names.openings())?;
+        Ok(Log { store, run: run.to_string(), names, known, sequences, openings })
     }
 
     /// The entry of a sequence number; the last tier, which all writers share, is asked first.
@@ -110,14 +114,16 @@ impl Log {
     /// The manifest of a sequence number; `None` for an entry that is no checkpoint of this run.
     pub(crate) fn manifest(&self, sequence: Sequence) -> Result<Option<Manifest>> {
         let manifest = self.entry(sequence)?.into_manifest();
-        Ok(manifest.filter(|manifest| !self.is_foreign(manifest)))
+        Ok(manifest.filter(|manifest| !self.is_stray(manifest)))
     }
 
-    /// Whether the opening that a manifest names is another one: its writer lost the store, not the run.
-    fn is_foreign(&self, manifest: &Manifest) -> bool {
-        let opening = manifest.writer.opening;
-        self.sequences.binary_search(&opening).is_ok()
-            && matches!(self.entry(opening), Ok(LogEntry::Opening(o)) if o.writer != manifest.writer)
+    /// Whether an opening contradicts a manifest: one between its writer's and itself, or another one in
+    /// the place of its writer's.
+    fn is_stray(&self, manifest: &Manifest) -> bool {
+        let own = manifest.writer.opening;
+        self.openings.iter().any(|other| own < *other && *other < manifest.sequence)
+            || self.sequences.binary_search(&own).is_ok()
+                && matches!(self.entry(own), Ok(LogEntry::Opening(o)) if o.writer != manifest.writer)
     }
 
     /// All manifests that can be read, ascending, and what is wrong with the others.
@@ -136,17 +142,11 @@ impl Log {
                 survey.newest_of.insert(entry.head().2, sequence);
             }
             match entry {
-                Ok(LogEntry::Opening(opening)) => {
-                    survey.openings.push(sequence);
-                    survey.writer = Some(opening.writer);
-                }
-                Ok(LogEntry::Mark(_)) => {}
-                Ok(LogEntry::Manifest(manifest)) => {
-                    match survey.writer.is_some_and(|w| contradicts(w, manifest.writer)) {
-                        true => survey.strays.push(sequence),
-                        false => survey.manifests.push(*manifest),
-                    }
-                }
+                Ok(LogEntry::Opening(_) | LogEntry::Mark(_)) => {}
+                Ok(LogEntry::Manifest(manifest)) => match self.is_stray(&manifest) {
+                    true => survey.strays.push(sequence),
+                    false => survey.manifests.push(*manifest),
+                },
                 Err(error) if self.is_surely_no_manifest(sequence) => survey.others.push(error),
                 Err(error) => survey.unreadable.push((sequence, error)),
             }
@@ -199,11 +199,6 @@ impl Log {
     pub(crate) fn newest(&self) -> Sequence {
         self.sequences.last().copied().unwrap_or_default()
     }
-}
-
-/// Whether an entry of `writer` cannot stand behind the opening of `newest`.
-fn contradicts(newest: WriterId, writer: WriterId) -> bool {
-    newest.opening > writer.opening || newest.opening == writer.opening && newest != writer
 }
 
 /// The sequence numbers from which the newest checkpoint descends, its own included. Where a parent

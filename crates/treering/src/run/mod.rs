@@ -266,7 +266,7 @@ impl Run {
 
     /// Waits until everything is durable, trying once more what could not be moved to the last tier. The
     /// first failure that no [`Save`] and no [`Run::failures`] has told, if any.
-    pub fn finish(mut self) -> Result<()> {
+    pub fn finish(self) -> Result<()> {
         self.check_process()?;
         self.saver.drain();
         match self.failures.take_untold().into_iter().next() {

@@ -10,7 +10,7 @@ use super::epoch::Epoch;
 use super::handle::{Failures, Progress, held};
 use super::publish::LogWriter;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Manifest, Names, PackName, Sequence};
+use crate::format::{Footer, Manifest, Names, PackName};
 use crate::log::{Log, packs_of};
 use crate::merkle::checksum;
 use crate::restore::read_footer;
@@ -55,7 +55,7 @@ impl Movers {
         let mut movers: Vec<Mover> = Vec::new();
         // From the last edge to the first, so that each knows the next.
         for mut edge in edges.into_iter().rev() {
-            let left = std::mem::take(&mut edge.tiers.left).into_iter();
+            let left = std::mem::take(&mut edge.left).into_iter();
             // Opening the run has reported them.
             let waiting =
                 left.map(|manifest| Moving { manifest, progress: Progress::default(), told: true });
@@ -236,79 +236,43 @@ fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Two neighbouring tiers before the run is taken: what is in the nearer one only.
-pub(crate) struct Backlog {
+/// Whether trying again cannot help: the bytes themselves are bad.
+fn is_hopeless(error: &Error) -> bool {
+    error.kind() == ErrorKind::Damaged
+}
+
+/// Two neighbouring tiers of a run that this process has taken.
+pub(crate) struct Edge {
     from: Arc<dyn Store>,
     to: Arc<dyn Store>,
+    log: LogWriter,
     run: String,
-    /// The packs that are durable in the next tier: a manifest there names them, or this process has put
-    /// them. A pack that is merely there may be the remains of a move that was killed, and a power cut may
-    /// still take it.
+    /// The packs that are durable in the next tier: a manifest there names them, or this process has seen to
+    /// it.
     durable: HashSet<(String, PackName)>,
-    /// Checkpoints of earlier writers that are still to be moved, in order.
+    /// Checkpoints that an earlier process left, still to be moved.
     left: VecDeque<Manifest>,
 }
 
-impl Backlog {
-    /// Compares two tiers. A writer moves its checkpoints in order, so those behind its newest entry in the
-    /// next tier were not moved. Checkpoints behind an opening that another node has made since are a past
-    /// that nobody goes on with: they are removed, and `notes` says so.
+impl Edge {
     pub(crate) fn new(
-        from: Arc<dyn Store>,
-        to: Arc<dyn Store>,
-        openings: &[Sequence],
+        (from, to): (Arc<dyn Store>, Arc<dyn Store>),
+        log: LogWriter,
         run: &str,
-        notes: &mut Vec<String>,
+        left: VecDeque<Manifest>,
     ) -> Result<Self> {
-        let far = Log::read(to.clone(), run)?.survey();
-        let near = Log::read(from.clone(), run)?;
-        let (mut left, mut abandoned) = (VecDeque::new(), Vec::new());
-        for sequence in near.sequences.iter().copied() {
-            let manifest = match near.manifest(sequence) {
-                Ok(Some(manifest)) => manifest,
-                Ok(None) => continue,
-                Err(error) => {
-                    notes.push(format!("an entry of {} cannot be read: {error}", from.name()));
-                    continue;
-                }
-            };
-            let moved = far.newest_of.get(&manifest.writer);
-            if moved.is_some_and(|newest| sequence <= *newest) {
-                continue;
-            }
-            let (opening, own) = (manifest.writer.opening, manifest.step);
-            match openings.iter().any(|other| opening < *other && *other <= sequence) {
-                true => abandoned.push((sequence, own)),
-                false => left.push_back(manifest),
-            }
-        }
-        if !abandoned.is_empty() {
-            let names = Names::new(run);
-            let keys: Vec<String> = abandoned.iter().map(|(s, _)| names.entry(*s)).collect();
-            from.delete(&keys)?;
-            let steps: Vec<String> = abandoned.iter().map(|(_, step)| step.to_string()).collect();
-            notes.push(format!(
-                "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
-                 since, and goes on from what the last tier has",
-                steps.join(", "),
-                from.name()
-            ));
-        }
-        let durable = far.manifests.iter().flat_map(packs_of).collect();
-        Ok(Backlog { from, to, run: run.to_string(), durable, left })
+        let there = Log::read(to.clone(), run)?.manifests().0;
+        let durable = there.iter().flat_map(packs_of).collect();
+        Ok(Edge { from, to, log, run: run.to_string(), durable, left })
     }
 
-    pub(crate) fn to(&self) -> &Arc<dyn Store> {
-        &self.to
-    }
-
-    /// Brings over what earlier writers left. Failures come with their steps; what may still come right is
-    /// tried again later.
+    /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
+    /// steps.
     pub(crate) fn roll_forward(&mut self) -> Vec<(u64, Error)> {
         let mut trouble = Vec::new();
         let mut left = std::mem::take(&mut self.left);
         while let Some(manifest) = left.pop_front() {
-            let Err(error) = self.bring(&manifest) else { continue };
+            let Err(error) = self.publish(&manifest) else { continue };
             let hopeless = is_hopeless(&error);
             trouble.push((manifest.step, error));
             if !hopeless {
@@ -320,69 +284,45 @@ impl Backlog {
         trouble
     }
 
-    /// Brings over a checkpoint of an earlier writer.
-    fn bring(&mut self, manifest: &Manifest) -> Result<()> {
-        self.bring_packs(manifest)?;
-        let key = Names::new(&manifest.run).entry(manifest.sequence);
-        match self.to.commit(&key, &manifest.write())? {
-            true => Ok(()),
-            false => Err(Error::damaged("the number of a checkpoint is in use").at(key)),
-        }
-    }
-
-    fn bring_packs(&mut self, manifest: &Manifest) -> Result<()> {
-        for pack in packs_of(manifest) {
-            if self.durable.contains(&pack) {
-                continue;
-            }
-            let key = Names::new(&pack.0).pack(pack.1);
-            match self.from.open(&key) {
-                Ok(blob) => {
-                    self.to.delete(std::slice::from_ref(&key))?;
-                    copy(blob.as_ref(), self.to.put(&key)?)?;
-                }
-                // The packs of a branch, and those that found no room here, are there already.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let lost = |_| Error::damaged("a pack is in neither tier").at(&key);
-                    drop(self.to.open(&key).map_err(lost)?);
-                }
-                Err(error) => return Err(error),
-            }
-            self.durable.insert(pack);
-        }
-        Ok(())
-    }
-}
-
-/// Whether trying again cannot help: the bytes themselves are bad.
-fn is_hopeless(error: &Error) -> bool {
-    error.kind() == ErrorKind::Damaged
-}
-
-/// Two neighbouring tiers of a run that this process has taken.
-pub(crate) struct Edge {
-    tiers: Backlog,
-    log: LogWriter,
-}
-
-impl Edge {
-    pub(crate) fn new(tiers: Backlog, log: LogWriter) -> Self {
-        Edge { tiers, log }
-    }
-
     /// Brings a checkpoint over: its packs, then its manifest.
     fn publish(&mut self, manifest: &Manifest) -> Result<()> {
         self.log.check()?;
-        if self.log.is_own(manifest) {
-            self.tiers.bring_packs(manifest)?;
-            return self.log.commit(manifest);
+        for pack in packs_of(manifest) {
+            if !self.durable.contains(&pack) {
+                self.bring(&pack)?;
+                self.durable.insert(pack);
+            }
         }
-        self.tiers.bring(manifest)
+        self.log.commit(manifest)
+    }
+
+    /// Brings a pack over. An object is whole under its name, so one that is there needs no second copy;
+    /// whoever put it may have died before its name was durable.
+    fn bring(&self, (run, name): &(String, PackName)) -> Result<()> {
+        let names = Names::new(run);
+        let key = names.pack(*name);
+        match (self.to.open(&key), self.from.open(&key)) {
+            (Ok(there), here) => {
+                let (seal, _) = read_footer(there.as_ref(), false)?;
+                if here
+                    .is_ok_and(|here| read_footer(here.as_ref(), false).is_ok_and(|h| h.0 != seal))
+                {
+                    return Err(Error::damaged("another pack is in the place of this one").at(key));
+                }
+                self.to.settle(&names.packs())
+            }
+            (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
+            (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?),
+            (Err(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
+                Err(Error::damaged("a pack is in neither tier").at(key))
+            }
+            (Err(_), Err(error)) => Err(error),
+        }
     }
 
     /// Removes from the nearer tier what the next one has: of closed epochs, or without `newest` all of it.
     fn evict(&self, newest: Option<&Manifest>, waiting: &VecDeque<Moving>) -> Result<()> {
-        let (from, run) = (&self.tiers.from, &self.tiers.run);
+        let (from, run) = (&self.from, &self.run);
         let names = Names::new(run);
         let log = Log::read(from.clone(), run)?;
         let mut entries = Vec::new();
@@ -404,7 +344,7 @@ impl Edge {
             let Some(name) = Names::parse_pack(&item.name) else { continue };
             let pack = (run.clone(), name);
             // Without `newest`, packs of checkpoints that wait here go, too, if the next tier has them.
-            if self.tiers.durable.contains(&pack) && (newest.is_none() || !needed.contains(&pack)) {
+            if self.durable.contains(&pack) && (newest.is_none() || !needed.contains(&pack)) {
                 packs.push(names.pack(name));
             }
         }

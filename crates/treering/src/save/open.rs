@@ -3,14 +3,16 @@
 //! Opening commits an entry under the next sequence number of the last tier. That is what keeps writers
 //! apart; the lock is only there to say so early and kindly.
 
-use super::mover::{Backlog, Edge};
+use super::mover::Edge;
 use super::publish::{Fence, LogWriter};
 use super::{Tiers, now};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Names, Opening, Sequence, WriterId, check_run_name};
+use crate::format::{
+    LogEntry, Manifest, Names, Opening, Origin, PackName, Sequence, WriterId, check_run_name,
+};
 use crate::log::{Log, named_packs, packs_of, settle_logs};
 use crate::store::{Lock, Store, lock_patiently};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +25,8 @@ pub(crate) struct Opened {
     /// All tiers as one.
     pub(crate) store: Arc<dyn Store>,
     pub(crate) opening: Opening,
+    /// The newest number that is in use.
+    pub(crate) newest: Sequence,
     pub(crate) seed: u64,
     pub(crate) lock: Option<Lock>,
     /// From each tier to the next.
@@ -53,27 +57,29 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
             tiers.last.name()
         ));
     }
+    tiers.near.iter().try_for_each(|tier| mark_tier(tier.as_ref(), tiers.last.as_ref(), run))?;
     let store = tiers.together();
-    let openings = match tiers.near.is_empty() {
-        true => Vec::new(),
-        false => Log::read(tiers.last.clone(), run)?.survey().openings,
-    };
-    let (mut backlogs, mut trouble) = (Vec::new(), Vec::new());
-    for (from, to, last) in tiers.edges() {
-        mark_tier(from.as_ref(), tiers.last.as_ref(), run)?;
-        let mut backlog = Backlog::new(from, to, &openings, run, &mut notes)?;
-        trouble.extend(backlog.roll_forward());
-        backlogs.push((backlog, last));
-    }
-    let opening = take(&store, run)?;
-    clean(&store, run, opening.writer)?;
+    let (opening, left) = take(tiers, run)?;
+    let (writer, fence) = (opening.writer, Fence::default());
     // Seeded per run, so that nobody can prepare data whose prints collide.
-    let (seed, fence) = (random(), Fence::default());
-    let mut opened =
-        Opened { store, opening, seed, lock, edges: Vec::new(), fence, trouble, notes };
-    for (backlog, last) in backlogs {
-        let log = opened.log(backlog.to(), last);
-        opened.edges.push(Edge::new(backlog, log));
+    let mut opened = Opened {
+        store,
+        newest: writer.opening,
+        opening,
+        seed: random(),
+        lock,
+        edges: Vec::new(),
+        fence,
+        trouble: Vec::new(),
+        notes,
+    };
+    let waiting = left.adopt(tiers, run, &mut opened)?;
+    clean(&opened.store, run, writer)?;
+    for ((from, to, last), left) in tiers.edges().into_iter().zip(waiting) {
+        let log = opened.log(&to, last);
+        let mut edge = Edge::new((from, to), log, run, left)?;
+        opened.trouble.extend(edge.roll_forward());
+        opened.edges.push(edge);
     }
     Ok(opened)
 }
@@ -82,23 +88,142 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Uses up the next sequence number: whoever had the run before cannot commit any more.
-fn take(store: &Arc<dyn Store>, run: &str) -> Result<Opening> {
+/// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
+/// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
+/// faster, everything is looked at again.
+fn take(tiers: &Tiers, run: &str) -> Result<(Opening, Leftovers)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let names = Names::new(run);
     for _ in 0..100 {
-        let sequence: Sequence = Log::read(store.clone(), run)?.newest().next();
+        let log = Log::read(tiers.last.clone(), run)?;
+        let left = Leftovers::find(tiers, run, &log)?;
+        let sequence: Sequence = log.newest().next();
         let opening = Opening {
             run: run.to_string(),
             writer: WriterId { opening: sequence, nonce: random() },
             time: now(),
             who: format!("process {} on {host}", std::process::id()),
         };
-        if store.commit(&Names::new(run).entry(sequence), &opening.write())? {
-            return Ok(opening);
+        if tiers.last.commit(&names.entry(sequence), &opening.write())? {
+            // From here on, what earlier writers still commit behind this number counts for nothing.
+            tiers.last.commit(&names.opening(sequence), &opening.write())?;
+            return Ok((opening, left));
         }
     }
     Err(Error::new(ErrorKind::Busy, "other processes keep taking this run")
         .at(format!("run {run:?}")))
+}
+
+/// Checkpoints of earlier writers that are complete in a nearer tier and have not reached the last one.
+///
+/// A writer moves its checkpoints in order, so those behind its newest entry in the last tier were not
+/// moved. The opener goes on from them: it publishes them again, under its own numbers. Checkpoints behind an
+/// opening that another node has made since are a past that nobody goes on with.
+#[derive(Default)]
+struct Leftovers {
+    /// By number: the checkpoint, and the tiers that have it.
+    by_number: BTreeMap<Sequence, (Manifest, Vec<usize>)>,
+    /// Those that nobody goes on with, and where they are.
+    abandoned: Vec<(Manifest, usize)>,
+    /// The newest number in the nearer tiers.
+    newest: Sequence,
+    notes: Vec<String>,
+}
+
+impl Leftovers {
+    fn find(tiers: &Tiers, run: &str, last: &Log) -> Result<Leftovers> {
+        let mut left = Leftovers::default();
+        if tiers.near.is_empty() {
+            return Ok(left);
+        }
+        let moved = last.survey().newest_of;
+        for (number, tier) in tiers.near.iter().enumerate() {
+            let near = Log::read(tier.clone(), run)?;
+            left.newest = left.newest.max(near.newest());
+            for sequence in near.sequences.iter().copied() {
+                let manifest = match near.entry(sequence) {
+                    Ok(LogEntry::Manifest(manifest)) => *manifest,
+                    Ok(_) => continue,
+                    Err(error) => {
+                        let what = format!("an entry of {} cannot be read: {error}", tier.name());
+                        left.notes.push(what);
+                        continue;
+                    }
+                };
+                if moved.get(&manifest.writer).is_some_and(|newest| sequence <= *newest) {
+                    continue;
+                }
+                let own = manifest.writer.opening;
+                match last.openings.iter().any(|other| own < *other && *other <= sequence) {
+                    true => left.abandoned.push((manifest, number)),
+                    false => {
+                        let entry = left.by_number.entry(sequence);
+                        entry.or_insert_with(|| (manifest, Vec::new())).1.push(number);
+                    }
+                }
+            }
+        }
+        Ok(left)
+    }
+
+    /// Publishes them again under the numbers that follow the opening, in the tiers where they are; for each
+    /// tier, those that are still to be moved to the next one.
+    fn adopt(
+        self,
+        tiers: &Tiers,
+        run: &str,
+        opened: &mut Opened,
+    ) -> Result<Vec<VecDeque<Manifest>>> {
+        let names = Names::new(run);
+        let mut waiting: Vec<VecDeque<Manifest>> =
+            tiers.near.iter().map(|_| VecDeque::new()).collect();
+        opened.notes.extend(self.notes);
+        // Behind every number that is in use anywhere; the last tier gets marks for those between.
+        opened.newest = opened.newest.max(self.newest);
+        let mut renamed: HashMap<Sequence, Sequence> = HashMap::new();
+        let mut known: HashSet<Vec<(String, PackName)>> = HashSet::new();
+        for (old, (mut manifest, places)) in self.by_number {
+            let sequence = opened.newest.next();
+            renamed.insert(old, sequence);
+            known.insert(packs_of(&manifest).collect());
+            (manifest.sequence, manifest.writer) = (sequence, opened.opening.writer);
+            let rename = |origin: &mut Origin| {
+                let new = origin.run.is_none().then(|| renamed.get(&origin.sequence)).flatten();
+                new.into_iter().for_each(|new| origin.sequence = *new);
+            };
+            rename(&mut manifest.epoch);
+            manifest.parent.iter_mut().for_each(rename);
+            for place in &places {
+                let tier = &tiers.near[*place];
+                tier.commit(&names.entry(sequence), &manifest.write())?;
+                tier.delete(&[names.entry(old)])?;
+            }
+            for place in &places {
+                if !places.contains(&(place + 1)) {
+                    waiting[*place].push_back(manifest.clone());
+                }
+            }
+            opened.newest = sequence;
+        }
+        let mut given_up: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+        for (manifest, place) in self.abandoned {
+            tiers.near[place].delete(&[names.entry(manifest.sequence)])?;
+            // An earlier opener may have published it again and died before it had removed this one.
+            if !known.contains(&packs_of(&manifest).collect::<Vec<_>>()) {
+                given_up.entry(place).or_default().insert(manifest.step);
+            }
+        }
+        for (place, steps) in given_up {
+            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+            opened.notes.push(format!(
+                "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
+                 since, and goes on from what the last tier has",
+                steps.join(", "),
+                tiers.near[place].name()
+            ));
+        }
+        Ok(waiting)
+    }
 }
 
 /// Says in a tier in front of others that it is one, so that tools do not take it for the whole store.
@@ -110,6 +235,7 @@ fn mark_tier(store: &dyn Store, last: &dyn Store, run: &str) -> Result<()> {
 fn clean(store: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
     let names = Names::new(run);
     store.sweep(&names.log())?;
+    store.sweep(&names.packs())?;
     let packs = store.list(&names.packs())?;
     let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
     // Somebody who has taken the run meanwhile may be writing already.

@@ -56,11 +56,6 @@ impl LogWriter {
         self.opening.writer
     }
 
-    /// Whether a checkpoint was made by this writer.
-    pub(crate) fn is_own(&self, manifest: &Manifest) -> bool {
-        manifest.writer == self.writer()
-    }
-
     /// The newest number that is in use.
     pub(crate) fn committed(&self) -> Sequence {
         self.committed

@@ -112,7 +112,7 @@ impl Saver {
         let thread = std::thread::Builder::new().name("treering-saver".into());
         let thread = thread.spawn(move || work.work(&receiver));
         let thread = thread.map_err(|e| Error::io("cannot start the threads of a run", e))?;
-        let newest = opened.opening.writer.opening;
+        let newest = opened.newest;
         Ok(Saver { sender: Some(sender), thread: Some(thread), epoch, newest, staging })
     }
 

@@ -1,8 +1,9 @@
 //! A store in a folder of a file system.
 //!
-//! Put: write, fsync the file, fsync the folder. Commit: write a temporary file, fsync it, rename
-//! it without replacing, fsync the folder. A failed fsync is never tried again on the same file,
-//! because the kernel may have dropped what it could not write: the file is given up.
+//! Put and commit write a temporary file, fsync it, rename it without replacing, and fsync the folder: under
+//! its own name a file is always whole, and nobody ever removes or continues a file that another process is
+//! writing. A failed fsync is never tried again on the same file, because the kernel may have dropped what it
+//! could not write: the file is given up.
 
 use super::disk::{Disk, DiskFile, OsDisk};
 use super::{Blob, Item, Lock, Put, Store, after, only_copy};
@@ -136,8 +137,10 @@ impl Store for DirectoryStore {
 
     fn put(&self, key: &str) -> Result<Box<dyn Put>> {
         let path = self.path(key)?;
-        let file = self.create(&path).map_err(|e| self.failed("create", key, e))?;
-        Ok(Box::new(DirectoryPut { disk: self.disk.clone(), file: Some(file), path, len: 0 }))
+        let temporary = temporary(&path);
+        let file = self.create(&temporary).map_err(|e| self.failed("create", key, e))?;
+        let (disk, file) = (self.disk.clone(), Some(file));
+        Ok(Box::new(DirectoryPut { disk, file, temporary, path, len: 0 }))
     }
 
     fn commit(&self, key: &str, bytes: &[u8]) -> Result<bool> {
@@ -259,6 +262,8 @@ fn has_no_locks(error: &io::Error) -> bool {
 struct DirectoryPut {
     disk: Arc<dyn Disk>,
     file: Option<Box<dyn DiskFile>>,
+    /// Its name until it is whole.
+    temporary: PathBuf,
     path: PathBuf,
     /// The bytes that were appended.
     len: u64,
@@ -286,7 +291,7 @@ impl Put for DirectoryPut {
             // A part of the bytes is there and cannot be taken back: the object is given up.
             Err((error, false)) => {
                 self.file = None;
-                let _ = self.disk.remove(&self.path);
+                let _ = self.disk.remove(&self.temporary);
                 return Err(self.failed(error));
             }
         }
@@ -302,11 +307,12 @@ impl Put for DirectoryPut {
 
     fn finish(mut self: Box<Self>) -> Result<()> {
         let Some(mut file) = self.file.take() else { return Err(self.gone()) };
-        let synced = file.sync().and_then(|()| self.disk.sync_folder(parent(&self.path)));
-        if synced.is_err() {
-            // Nothing refers to it; if it cannot be removed now, the next opening of the run does.
-            let _ = self.disk.remove(&self.path);
+        let named = file.sync().and_then(|()| self.disk.rename_new(&self.temporary, &self.path));
+        if named.is_err() {
+            // It is never listed; if it cannot be removed now, the next opening of the run does.
+            let _ = self.disk.remove(&self.temporary);
         }
+        let synced = named.and_then(|()| self.disk.sync_folder(parent(&self.path)));
         synced.map_err(|e| self.failed(e))
     }
 }
@@ -314,8 +320,8 @@ impl Put for DirectoryPut {
 impl Drop for DirectoryPut {
     fn drop(&mut self) {
         if self.file.take().is_some() {
-            // Nothing refers to it; if it cannot be removed now, the next opening of the run does.
-            let _ = self.disk.remove(&self.path);
+            // It is never listed; if it cannot be removed now, the next opening of the run does.
+            let _ = self.disk.remove(&self.temporary);
         }
     }
 }

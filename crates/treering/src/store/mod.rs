@@ -1,9 +1,8 @@
 //! Places for bytes: one small trait, and wrappers around it.
 //!
-//! The law of a store: what `finish`, `commit` and `delete` have returned from survives a power
-//! cut; a committed object appears whole or not at all, and never replaces another; an object that
-//! was being put when the process died may be there in part, but nothing refers to it. Every
-//! implementation passes the suite in `tests/store_suite.rs`.
+//! The law of a store: what `finish`, `commit` and `delete` have returned from survives a power cut; an
+//! object appears whole or not at all, and never replaces another. Every implementation passes
+//! `testing::store_suite`.
 
 mod directory;
 mod disk;

@@ -13,6 +13,7 @@ mod ingest;
 mod laws;
 mod lineage_model;
 mod mishaps;
+mod model;
 mod paper_tree;
 mod parsers;
 mod power_cut;

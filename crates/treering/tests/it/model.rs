@@ -1,0 +1,411 @@
+//! Random programs over everything that keeps state, against a plain map.
+//!
+//! A world has a shared store, perhaps a node's, and processes that open the run, save, prune, crash at any
+//! store call, lose their node, find stores full or down, and overtake each other, with locks that work, that
+//! lie, or that are not there. The laws, whatever happens:
+//! - a checkpoint that was reported durable and that no prune has removed is listed in the shared store, and
+//!   restores exactly without the node;
+//! - every checkpoint that is listed restores to exactly what was handed over at its step;
+//! - a process that opens the run gets such a state, and none older than the newest durable one;
+//! - prune leaves as many checkpoints as it was told to keep, if there were so many.
+//!
+//! `TREERING_PROGRAMS=N` runs that many programs (`make model`); `TREERING_SEED=S` runs one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use treering::library::Keep;
+use treering::store::{MemoryStore, Store};
+use treering::testing::{Call, HookedStore, Locks};
+use treering::{
+    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+};
+
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
+    }
+}
+
+/// What is wrong with a place at the moment.
+#[derive(Clone, Default)]
+struct Weather {
+    full: Arc<AtomicBool>,
+    down: Arc<AtomicBool>,
+}
+
+/// A process: when it is dead, nothing that it still does reaches a store.
+#[derive(Clone)]
+struct Process {
+    dead: Arc<AtomicBool>,
+    /// The calls that are left until it dies; negative for never.
+    fuse: Arc<AtomicI64>,
+}
+
+impl Process {
+    fn new(fuse: i64) -> Process {
+        Process { dead: Arc::default(), fuse: Arc::new(AtomicI64::new(fuse)) }
+    }
+
+    fn step(&self) -> Result<()> {
+        if self.fuse.load(Ordering::SeqCst) >= 0 && self.fuse.fetch_sub(1, Ordering::SeqCst) == 0 {
+            self.dead.store(true, Ordering::SeqCst);
+        }
+        match self.dead.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "the process is dead")),
+            false => Ok(()),
+        }
+    }
+
+    /// A store as this process sees it.
+    fn sees(&self, store: &Arc<dyn Store>, weather: &Weather, locks: Locks) -> Arc<dyn Store> {
+        let (process, weather) = (self.clone(), weather.clone());
+        let hooked = HookedStore::new(store.clone(), move |call| {
+            process.step()?;
+            if weather.down.load(Ordering::SeqCst) {
+                return Err(Error::new(ErrorKind::Io, "the store is down"));
+            }
+            let writes = matches!(call, Call::Put(_) | Call::Append(..) | Call::Commit(_));
+            match writes && weather.full.load(Ordering::SeqCst) {
+                true => Err(Error::new(ErrorKind::Full, "the store is full")),
+                false => Ok(()),
+            }
+        });
+        Arc::new(HookedStore::with_locks(Arc::new(hooked), locks))
+    }
+}
+
+/// A program with the run open, and its arrays.
+struct Program {
+    process: Process,
+    run: Option<Run>,
+    field: Vec<u8>,
+    list: Vec<u32>,
+}
+
+type State = (Vec<u8>, Vec<u32>);
+
+struct World {
+    seed: u64,
+    dice: Dice,
+    shared: Arc<dyn Store>,
+    node: Option<Arc<dyn Store>>,
+    at_shared: Weather,
+    at_node: Weather,
+    locks: Locks,
+    growth: f64,
+    next_step: u64,
+    /// What was handed over, by step.
+    handed: BTreeMap<u64, State>,
+    /// The steps that were reported durable and not removed.
+    durable: BTreeSet<u64>,
+    trace: Vec<String>,
+}
+
+const BYTES: usize = 700;
+
+impl World {
+    fn new(seed: u64) -> World {
+        let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let memory = || -> Arc<dyn Store> { Arc::new(MemoryStore::new()) };
+        let node = (dice.roll(3) > 0).then(memory);
+        let locks = [Locks::Real, Locks::Lying, Locks::None][dice.roll(3) as usize];
+        let growth = [0.0, 1.5, 2.5, 1000.0][dice.roll(4) as usize];
+        World {
+            seed,
+            dice,
+            shared: memory(),
+            node,
+            at_shared: Weather::default(),
+            at_node: Weather::default(),
+            locks,
+            growth,
+            next_step: 0,
+            handed: BTreeMap::new(),
+            durable: BTreeSet::new(),
+            trace: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, what: impl Into<String>) {
+        self.trace.push(what.into());
+    }
+
+    fn fail(&self, what: &str) -> ! {
+        panic!(
+            "seed {}, locks {:?}, growth {}: {what}\n  {}",
+            self.seed,
+            self.locks,
+            self.growth,
+            self.trace.join("\n  ")
+        );
+    }
+
+    fn options(&self, process: &Process) -> Options {
+        let shared = process.sees(&self.shared, &self.at_shared, self.locks);
+        let options = Options::in_store(shared, "r")
+            .chunk(ChunkSize::new(64).unwrap())
+            .encoding(Encoding::Raw)
+            .growth(self.growth);
+        match &self.node {
+            Some(node) => options.node(process.sees(node, &self.at_node, self.locks)),
+            None => options,
+        }
+    }
+
+    /// A new process opens the run and restores what there is.
+    fn start(&mut self, fuse: i64) -> Option<Program> {
+        let process = Process::new(fuse);
+        let mut program = Program { process, run: None, field: vec![0; BYTES], list: Vec::new() };
+        let mut run = match Run::open(self.options(&program.process)) {
+            Ok(run) => run,
+            Err(error) => {
+                self.note(format!("open: {error}"));
+                return None;
+            }
+        };
+        let restored = run.restore(&mut [
+            VariableMut::new("field", &mut program.field),
+            VariableMut::growing("list", &mut program.list),
+        ]);
+        match restored {
+            Ok(Some(restored)) => {
+                self.note(format!("opened, restored step {}", restored.step));
+                let state = (program.field.clone(), program.list.clone());
+                if self.handed.get(&restored.step) != Some(&state) {
+                    self.fail("a restored state is not what was handed over");
+                }
+                if self.durable.last().is_some_and(|newest| *newest > restored.step) {
+                    self.fail("an older state than the newest durable one was restored");
+                }
+            }
+            Ok(None) => {
+                self.note("opened, nothing to restore");
+                if !self.durable.is_empty() {
+                    self.fail("durable checkpoints are gone");
+                }
+                (program.field, program.list) = (vec![0; BYTES], Vec::new());
+            }
+            Err(error) => {
+                self.note(format!("opened, cannot restore: {error}"));
+                let bad_weather = [&self.at_node, &self.at_shared].into_iter().any(|weather| {
+                    weather.down.load(Ordering::SeqCst) || weather.full.load(Ordering::SeqCst)
+                });
+                if !bad_weather && !program.process.dead.load(Ordering::SeqCst) {
+                    self.fail("it cannot be restored");
+                }
+                return None;
+            }
+        }
+        program.run = Some(run);
+        Some(program)
+    }
+
+    /// Changes the arrays a little, and saves them.
+    fn save(&mut self, program: &mut Program) {
+        let Some(run) = &mut program.run else { return };
+        for _ in 0..1 + self.dice.roll(3) {
+            let at = self.dice.roll(BYTES as u64 - 20) as usize;
+            let value = self.dice.roll(256) as u8;
+            program.field[at..at + 20].fill(value);
+        }
+        match self.dice.roll(4) {
+            0 => program.list.push(self.next_step as u32),
+            1 => drop(program.list.pop()),
+            2 => program.list.extend([7; 40]),
+            _ => {}
+        }
+        let step = self.next_step;
+        self.next_step += 1;
+        self.handed.insert(step, (program.field.clone(), program.list.clone()));
+        let variables =
+            [Variable::new("field", &program.field), Variable::new("list", &program.list)];
+        let save = match run.checkpoint(step, &variables) {
+            Ok(save) => save,
+            Err(error) => self.fail(&format!("a checkpoint was refused: {error}")),
+        };
+        // Half of the saves pile up.
+        if self.dice.roll(2) == 0 {
+            self.note(format!("save of step {step}, not waited for"));
+            return;
+        }
+        match save.durable() {
+            Ok(()) => {
+                self.note(format!("save of step {step}: durable"));
+                self.durable.insert(step);
+            }
+            Err(error) => self.note(format!("save of step {step}: {error}")),
+        }
+    }
+
+    fn prune(&mut self, fuse: i64) {
+        let process = Process::new(fuse);
+        let shared = process.sees(&self.shared, &self.at_shared, self.locks);
+        let library = match (&self.node, self.dice.roll(2)) {
+            (Some(node), 0) => {
+                let node = process.sees(node, &self.at_node, self.locks);
+                Library::of_tiers(vec![node], shared)
+            }
+            _ => Library::of(shared),
+        };
+        let last = 1 + self.dice.roll(4);
+        let every = (self.dice.roll(3) == 0).then_some(4);
+        let keep = Keep { last, every, forget_damaged: false };
+        let before = self.listed();
+        let newest = before.last().copied();
+        let pruned = library.prune("r", keep, &|_, _| {});
+        let after = self.listed();
+        self.note(format!(
+            "prune, keeping {last}: {before:?} to {after:?}, {:?}",
+            pruned.as_ref().err()
+        ));
+        match pruned {
+            Ok(plan) => plan.removed.iter().for_each(|gone| drop(self.durable.remove(&gone.step))),
+            // It was interrupted: any of those that it should not keep may be gone.
+            Err(_) => self.durable.retain(|step| after.contains(step)),
+        }
+        if newest.is_some_and(|newest| !after.contains(&newest)) {
+            self.fail("prune has removed the newest checkpoint");
+        }
+        if (after.len() as u64) < last.min(before.len() as u64) {
+            self.fail("prune has left too few");
+        }
+    }
+
+    /// The steps in the shared store.
+    fn listed(&self) -> Vec<u64> {
+        let (all, trouble) = match Library::of(self.shared.clone()).checkpoints("r") {
+            Ok(listed) => listed,
+            Err(_) => return Vec::new(),
+        };
+        if !trouble.is_empty() {
+            self.fail(&format!("entries cannot be read: {trouble:?}"));
+        }
+        all.iter().map(|info| info.step).collect()
+    }
+
+    /// The shared store alone holds everything that is durable, and nothing that is wrong.
+    fn check(&self) {
+        let listed = self.listed();
+        for step in &self.durable {
+            if !listed.contains(step) {
+                self.fail(&format!("durable step {step} is lost: {listed:?}"));
+            }
+        }
+        let library = Library::of(self.shared.clone());
+        for step in listed {
+            let read = library.checkpoint("r", Some(step)).and_then(|checkpoint| {
+                Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
+            });
+            match read {
+                Ok(state) if Some(&state) == self.handed.get(&step) => {}
+                Ok(_) => self.fail(&format!("step {step} restores something else")),
+                Err(error) => self.fail(&format!("step {step} is listed and incomplete: {error}")),
+            }
+        }
+    }
+}
+
+fn play(seed: u64) {
+    let mut world = World::new(seed);
+    let mut programs: Vec<Program> = Vec::new();
+    for _ in 0..6 + world.dice.roll(14) {
+        // The newest process is the one that runs; those before it have been overtaken or left behind.
+        match world.dice.roll(16) {
+            0..=6 if !programs.is_empty() => {
+                let mut program = programs.pop().unwrap();
+                world.save(&mut program);
+                programs.push(program);
+            }
+            7 if programs.len() > 1 => {
+                let mut old = programs.remove(0);
+                world.note("the old writer goes on");
+                world.save(&mut old);
+                programs.insert(0, old);
+            }
+            8 => {
+                let fuse = if world.dice.roll(3) == 0 { world.dice.roll(30) as i64 } else { -1 };
+                world.prune(fuse);
+            }
+            9 => {
+                let (place, name) = match world.dice.roll(2) {
+                    0 => (&world.at_shared, "shared store"),
+                    _ => (&world.at_node, "node"),
+                };
+                let (flag, what) = match world.dice.roll(2) {
+                    0 => (&place.full, "full"),
+                    _ => (&place.down, "down"),
+                };
+                let now = !flag.load(Ordering::SeqCst);
+                flag.store(now, Ordering::SeqCst);
+                world.note(format!("{name} {what}: {now}"));
+            }
+            10 if !programs.is_empty() => {
+                world.note("crash");
+                programs.last().unwrap().process.dead.store(true, Ordering::SeqCst);
+                programs.pop();
+            }
+            11 if !programs.is_empty() => {
+                world.note("a crash is coming");
+                let fuse = world.dice.roll(40) as i64;
+                programs.last().unwrap().process.fuse.store(fuse, Ordering::SeqCst);
+            }
+            12 if world.node.is_some() => {
+                world.note("the node is lost, and its processes with it");
+                programs.iter().for_each(|p| p.process.dead.store(true, Ordering::SeqCst));
+                programs.clear();
+                world.node = Some(Arc::new(MemoryStore::new()));
+            }
+            13 if !programs.is_empty() => {
+                world.note("the program ends");
+                let program = programs.pop().unwrap();
+                let _ = program.run.map(Run::finish);
+            }
+            // Locks that work keep a second writer out, after a while; others let it take the run over.
+            _ if programs.is_empty() || world.locks != Locks::Real => {
+                let started = world.start(-1);
+                programs.extend(started);
+            }
+            _ => {}
+        }
+        world.check();
+    }
+    drop(programs);
+    for weather in [world.at_shared.clone(), world.at_node.clone()] {
+        weather.full.store(false, Ordering::SeqCst);
+        weather.down.store(false, Ordering::SeqCst);
+    }
+    world.check();
+    // In the end the run goes on, whatever has happened to it.
+    let Some(mut program) = world.start(-1) else { world.fail("it cannot be opened any more") };
+    let step = world.next_step;
+    for _ in 0..6 {
+        world.save(&mut program);
+    }
+    let finished = program.run.take().map(Run::finish);
+    if let Some(Err(error)) = finished {
+        world.fail(&format!("the last saves failed: {error}"));
+    }
+    world.durable.extend(step..world.next_step);
+    world.check();
+    let report = Library::of(world.shared.clone()).verify(None, true, &|_, _| {}).unwrap();
+    if !report.is_sound() {
+        world.fail(&format!("{:?}", report.findings));
+    }
+}
+
+#[test]
+fn random_programs_never_lose_a_durable_checkpoint() {
+    if let Some(seed) = std::env::var("TREERING_SEED").ok().and_then(|text| text.parse().ok()) {
+        return play(seed);
+    }
+    let count = std::env::var("TREERING_PROGRAMS").ok().and_then(|text| text.parse().ok());
+    for seed in 0..count.unwrap_or(400) {
+        play(seed);
+    }
+}
