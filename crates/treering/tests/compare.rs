@@ -9,14 +9,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::compare::{
-    Answer, List, Outcome, Prepared, Reading, Settings, Side, StoredSide, TREE_PREFIX,
+    Answer, Entry, List, Outcome, Prepared, Reading, Settings, Side, StoredSide, TREE_PREFIX,
     TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
 };
 use treering::format::TREE_FRONT;
 use treering::library::open_side;
 use treering::merkle::bounded::{Bound, Builder, Grid, Recipe};
 use treering::source::RawLayout;
-use treering::store::{MemoryStore, Store};
+use treering::store::{Blob, MemoryStore, Store};
 use treering::{DType, Library, Options, Run, Variable, VariableMut};
 
 /// What a plain loop over two arrays finds.
@@ -959,5 +959,74 @@ fn archives_whose_checksum_does_not_match_are_trouble() {
         let mut back = Vec::new();
         anatomy.skeleton.rebuild(&read, &mut back).unwrap();
         assert!(back == bad);
+    }
+}
+
+/// Values that cannot be read: reading panics, or fails with an error.
+struct Bad {
+    size: u64,
+    panics: bool,
+}
+
+impl Blob for Bad {
+    fn store(&self) -> &str {
+        "bad"
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> treering::Result<()> {
+        assert!(!self.panics, "this read panics");
+        Err(treering::Error::damaged("this cannot be read"))
+    }
+}
+
+/// A side of which the variable `bad` cannot be read, and `good` can.
+struct BadSide {
+    good: Option<u8>,
+    size: u64,
+    panics: bool,
+}
+
+impl Side for BadSide {
+    fn name(&self) -> String {
+        "bad".into()
+    }
+
+    fn steps(&self) -> treering::Result<Vec<Option<u64>>> {
+        Ok(vec![None])
+    }
+
+    fn entries(&self, _: Option<u64>) -> treering::Result<Vec<Entry<'_>>> {
+        let entry = |name: &str, values: Arc<dyn Blob>| Entry {
+            rank: 0,
+            description: Variable::from_bytes(name, DType::U8, &[values.size()], &[])
+                .description()
+                .clone(),
+            fortran: false,
+            values: Some(values),
+            trees: Vec::new(),
+        };
+        let mut entries =
+            vec![entry("bad", Arc::new(Bad { size: self.size, panics: self.panics }))];
+        if let Some(fill) = self.good {
+            let store = MemoryStore::new();
+            store.commit("good", &[fill; 64])?;
+            entries.push(entry("good", store.open("good")?.into()));
+        }
+        Ok(entries)
+    }
+}
+
+/// A worker that panics found nothing, and that is not "equal".
+#[test]
+fn a_worker_that_panics_is_trouble_and_not_equal() {
+    for size in [1 << 10, 64 << 20] {
+        let sides = [0, 1].map(|_| BadSide { good: None, size, panics: true });
+        let outcome = compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {});
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("this read panics"), "{error}");
     }
 }

@@ -1,11 +1,11 @@
 //! Carrying out a comparison: steps one after another, the strips of a step on all cores.
 //!
-//! Strips are taken in order and their results are added up in order, so that every figure is the
-//! same for any number of threads. A worker that is far ahead waits for the others, which bounds what
-//! is held at a time.
+//! The results of strips are added up in order, so that every figure is the same for any number of
+//! threads; `in_order` is the queue.
 
 use super::ahead::Ahead;
 use super::fetch::Fetcher;
+use super::in_order::{Crew, Ended, in_order};
 use super::judge::Number;
 use super::list::{Line, List};
 use super::outcome::{
@@ -18,10 +18,7 @@ use super::strip::{Clock, Found, Stage, Worker};
 use super::tally::{StandardFloats, Tally};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
 /// How many results of each worker may wait for those before them.
@@ -116,6 +113,7 @@ struct Task {
 }
 
 /// What is known of a pair so far.
+#[derive(Default)]
 struct Sum {
     tally: Tally,
     undecided: u64,
@@ -255,7 +253,7 @@ impl<'s> State<'s> {
         trouble.map_or(Ok(matched), Err)
     }
 
-    /// Works off all strips of all pairs of a step.
+    /// Compares all strips of all pairs of a step.
     fn carry_out(
         &mut self,
         step: Option<u64>,
@@ -263,98 +261,69 @@ impl<'s> State<'s> {
         strips: &[Vec<u64>],
     ) -> Result<Vec<Sum>> {
         let tasks = tasks(pairs, strips);
-        let sum = |_| Sum {
-            tally: Tally::default(),
-            undecided: 0,
-            mismatched: 0,
-            read: 0,
-            placed: None,
-            pictures: Vec::new(),
-        };
-        let total = self.outcome.bytes_total;
-        let turn = Mutex::new(Turn {
-            next: 0,
-            waiting: BTreeMap::new(),
-            sums: pairs.iter().map(sum).collect(),
-            list: self.list.take(),
-            failed: None,
-            notes: Vec::new(),
-            done: self.done,
-        });
-        let changed = Condvar::new();
-        let stop = AtomicUsize::new(usize::MAX);
         // A worker that waits for the disk leaves its core to another one.
         let cold = pairs.iter().any(Pair::is_cold);
         let threads = rayon::current_num_threads() * if cold { 2 } else { 1 };
         let threads = threads.min(tasks.len());
         self.threads = self.threads.max(threads);
-        let (settings, meter, clock, progress) =
-            (self.settings, &self.meter, &self.clock, self.progress);
-        let base = self.outcome.variables.len();
-        let work = |number: usize| {
-            let _standard = StandardFloats::set();
-            let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
-            let fetcher = Fetcher::new(settings.reading, settings.mapped);
-            let ahead = Ahead::new(settings.reading);
-            let (room, doubt) = Default::default();
-            let mut worker = Worker { fetcher, ahead, meter, clock, list, pictures, room, doubt };
-            // Lists can be long; without them, a few more results may wait for their turn.
-            let lead = if list { 0 } else { LEAD * threads };
-            // Every worker knows what it will be given next, and can read it ahead.
-            for at in (number..tasks.len()).step_by(threads) {
-                let task = &tasks[at];
-                let pair = &pairs[task.pair];
-                let later = tasks[at..].iter().step_by(threads).skip(1);
-                let next = later
-                    .take_while(|later| later.pair == task.pair)
-                    .map(|later| strips[later.pair][later.strips.start]);
-                let mut found = Ok(Found::default());
-                for strip in &strips[task.pair][task.strips.clone()] {
-                    if at > stop.load(Ordering::Relaxed) || found.is_err() {
-                        break;
-                    }
-                    let part = worker.strip(pair, *strip, next.clone());
-                    found = found.and_then(|found| Ok(found.join(part?)));
+        let list = self.list.is_some();
+        // Lists can be long; without them, a few more results may wait for their turn.
+        let lead = if list { 0 } else { LEAD * threads };
+        let (settings, meter, clock) = (self.settings, &self.meter, &self.clock);
+        let begin = || Worker {
+            _standard: StandardFloats::set(),
+            fetcher: Fetcher::new(settings.reading, settings.mapped),
+            ahead: Ahead::new(settings.reading),
+            meter,
+            clock,
+            list,
+            pictures: settings.pictures,
+            room: Default::default(),
+            doubt: Default::default(),
+        };
+        let work = |worker: &mut Worker, at: usize, ended: &Ended| {
+            let task = &tasks[at];
+            let later = tasks[at..].iter().step_by(threads).skip(1);
+            let next = later
+                .take_while(|later| later.pair == task.pair)
+                .map(|later| strips[later.pair][later.strips.start]);
+            let mut found = Found::default();
+            for strip in &strips[task.pair][task.strips.clone()] {
+                if ended.is_set() {
+                    break;
                 }
-                if settings.first && found.as_ref().is_ok_and(|f| f.tally.differences > 0) {
-                    stop.fetch_min(at, Ordering::Relaxed);
-                }
-                let mut turn = held(&turn);
-                turn.waiting.insert(at, found);
-                while let Some(found) = turn.take_next() {
-                    let task = &tasks[turn.next];
-                    let pair = &pairs[task.pair];
-                    turn.next += 1;
-                    turn.take(task, found, pair, step, base);
-                    let bytes = 2 * pair.chunk * pair.strip * task.strips.len() as u64;
-                    turn.done = total.min(turn.done + bytes);
-                }
-                if turn.failed.is_some() {
-                    stop.store(0, Ordering::Relaxed);
-                }
-                progress(turn.done, total);
-                changed.notify_all();
-                while turn.next + lead < at {
-                    turn = changed.wait(turn).unwrap_or_else(|poisoned| poisoned.into_inner());
-                }
+                found = found.join(worker.strip(&pairs[task.pair], *strip, next.clone())?);
+            }
+            Ok(found)
+        };
+        let (total, base, progress) =
+            (self.outcome.bytes_total, self.outcome.variables.len(), self.progress);
+        let mut sums = Sums {
+            of_pairs: pairs.iter().map(|_| Sum::default()).collect(),
+            list: self.list.take(),
+            notes: Vec::new(),
+            failed: None,
+        };
+        let mut done = self.done;
+        let take = |at: usize, found: Result<Found>| {
+            let task = &tasks[at];
+            let pair = &pairs[task.pair];
+            let differs = found.as_ref().is_ok_and(|found| found.tally.differences > 0);
+            sums.take(task, found, pair, step, base);
+            done = total.min(done + 2 * pair.chunk * pair.strip * task.strips.len() as u64);
+            progress(done, total);
+            match sums.failed.is_some() || settings.first && differs {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             }
         };
-        match threads {
-            0 => {}
-            1 => work(0),
-            _ => std::thread::scope(|scope| {
-                let work = &work;
-                let others: Vec<_> = (1..threads).map(|n| scope.spawn(move || work(n))).collect();
-                work(0);
-                others.into_iter().for_each(|thread| drop(thread.join()));
-            }),
-        }
-        let turn = turn.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.list = turn.list;
-        self.outcome.notes.extend(turn.notes);
-        match turn.failed {
+        let outcome = in_order(Crew { tasks: tasks.len(), threads, lead }, begin, work, take);
+        self.list = sums.list;
+        self.outcome.notes.extend(sums.notes);
+        outcome?;
+        match sums.failed {
             Some(error) => Err(error),
-            None => Ok(turn.sums),
+            None => Ok(sums.of_pairs),
         }
     }
 
@@ -495,23 +464,15 @@ fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
     tasks
 }
 
-/// What the workers add to, one after another.
-struct Turn<'t> {
-    next: usize,
-    /// Results whose turn has not come.
-    waiting: BTreeMap<usize, Result<Found>>,
-    sums: Vec<Sum>,
+/// Results of a step, added up task by task.
+struct Sums<'t> {
+    of_pairs: Vec<Sum>,
     list: Option<&'t mut List>,
-    failed: Option<Error>,
     notes: Vec<String>,
-    done: u64,
+    failed: Option<Error>,
 }
 
-impl Turn<'_> {
-    fn take_next(&mut self) -> Option<Result<Found>> {
-        self.waiting.remove(&self.next)
-    }
-
+impl Sums<'_> {
     fn take(
         &mut self,
         task: &Task,
@@ -553,7 +514,7 @@ impl Turn<'_> {
                 self.notes.push(note);
             }
         }
-        let sum = &mut self.sums[task.pair];
+        let sum = &mut self.of_pairs[task.pair];
         sum.placed = sum.placed.take().or(found.placed);
         sum.undecided += found.undecided;
         sum.mismatched += found.mismatched;
@@ -582,8 +543,4 @@ impl Found {
         }
         self
     }
-}
-
-fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

@@ -13,6 +13,7 @@
 mod ahead;
 mod engine;
 mod fetch;
+mod in_order;
 mod judge;
 mod list;
 mod outcome;

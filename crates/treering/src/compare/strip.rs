@@ -6,7 +6,7 @@ use super::judge::Value;
 use super::outcome::{Picture, index_of};
 use super::pair::{Pair, Trees};
 use super::side::{Meter, TreeView};
-use super::tally::Tally;
+use super::tally::{StandardFloats, Tally};
 use super::walk;
 use crate::array::DType;
 use crate::error::{Error, Result};
@@ -65,6 +65,8 @@ impl Clock {
 
 /// What a worker needs beside the strip.
 pub(super) struct Worker<'w> {
+    /// Values are compared in the standard floating-point environment.
+    pub(super) _standard: StandardFloats,
     pub(super) fetcher: Fetcher,
     pub(super) ahead: Ahead,
     pub(super) meter: &'w Meter,
