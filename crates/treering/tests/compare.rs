@@ -1008,6 +1008,7 @@ impl Side for BadSide {
             fortran: false,
             values: Some(values),
             trees: Vec::new(),
+            unread: None,
         };
         let mut entries =
             vec![entry("bad", Arc::new(Bad { size: self.size, panics: self.panics }))];
@@ -1017,6 +1018,14 @@ impl Side for BadSide {
             entries.push(entry("good", store.open("good")?.into()));
         }
         Ok(entries)
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 
@@ -1029,4 +1038,92 @@ fn a_worker_that_panics_is_trouble_and_not_equal() {
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("this read panics"), "{error}");
     }
+}
+
+/// Writes a run with one variable for each step.
+fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
+    let mut run = Run::open(Options::directory(folder, name)).unwrap();
+    for step in steps {
+        let data: Vec<f64> = (0..3000).map(|i| (i + step) as f64).collect();
+        let other: Vec<f64> = (0..3000).map(|i| (i * i + step) as f64).collect();
+        let variables = [Variable::new("x", &data), Variable::new("y", &other)];
+        run.checkpoint(step, &variables).unwrap().durable().unwrap();
+    }
+    run.finish().unwrap();
+}
+
+fn check_golden(golden: &Path, folder: &Path, run: &str) -> Outcome {
+    let golden = side(golden, None);
+    let now = open_side(&format!("{}#{run}", folder.display()), None, false).unwrap();
+    let now = Prepared::new(now.as_ref(), golden.as_ref());
+    let settings = Settings { expected: true, ..Settings::default() };
+    compare(golden.as_ref(), &now, &settings, None, &|_, _| {}).unwrap()
+}
+
+/// A run that ended early, or of which checkpoints cannot be read, does not pass its golden check.
+#[test]
+fn steps_that_a_golden_file_expects_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), "whole", 0..4);
+    write_run(folder.path(), "crashed", 0..2);
+    let golden = folder.path().join("golden.tree");
+    let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], chunk: 4096, planes: 4 };
+    let whole = open_side(&format!("{}#whole", folder.path().display()), None, false).unwrap();
+    record(whole.as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+    let outcome = check_golden(&golden, folder.path(), "whole");
+    assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+    let outcome = check_golden(&golden, folder.path(), "crashed");
+    assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
+    let missing: Vec<_> = outcome.unmatched.iter().filter_map(|u| u.step).collect();
+    assert_eq!(missing, [2, 3]);
+    assert!(treering::report::sentence(&outcome).contains("missing"), "{outcome:?}");
+
+    let log = folder.path().join("runs/whole/log");
+    let mut log: Vec<_> = std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().path()).collect();
+    log.sort();
+    let mut bytes = std::fs::read(log.last().unwrap()).unwrap();
+    bytes[60] ^= 0xff;
+    std::fs::write(log.last().unwrap(), bytes).unwrap();
+    let outcome = check_golden(&golden, folder.path(), "whole");
+    assert_ne!(outcome.verdict, Answer::Equal, "{outcome:?}");
+    assert_eq!(outcome.unreadable, 1);
+}
+
+/// One damaged pack, or one variable that cannot be read, costs the answer about itself only.
+#[test]
+fn what_cannot_be_read_is_named_and_everything_else_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), "a", 0..4);
+    write_run(folder.path(), "b", 0..4);
+    let open = |run: &str| open_side(&format!("{}#{run}", folder.path().display()), None, true);
+    let all = |settings: &Settings| {
+        let (a, b) = (open("a").unwrap(), open("b").unwrap());
+        compare(a.as_ref(), b.as_ref(), settings, None, &|_, _| {}).unwrap()
+    };
+    let packs = folder.path().join("runs/b/packs");
+    let mut packs: Vec<_> = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).collect();
+    packs.sort();
+    std::fs::remove_file(packs.last().unwrap()).unwrap();
+    let outcome = all(&Settings::default());
+    assert_eq!(outcome.verdict, Answer::Undecided, "{outcome:?}");
+    assert_eq!(outcome.variables.iter().filter(|v| !v.incomplete).count(), 6, "{outcome:?}");
+    let steps: Vec<_> = outcome.not_compared.iter().map(|left| left.step).collect();
+    assert!(!steps.is_empty() && steps.iter().all(|step| *step == Some(3)), "{steps:?}");
+    let json = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(json["not_compared"][0]["step"], 3);
+    let sentence = treering::report::sentence(&outcome);
+    assert!(sentence.starts_with("undecided"), "{sentence}");
+    assert!(treering::report::html(&outcome, "").unwrap().contains("not_compared"));
+
+    for (fill, verdict) in [(1, Answer::Undecided), (2, Answer::Different)] {
+        let sides = [1, fill].map(|fill| BadSide { good: Some(fill), size: 99, panics: false });
+        let outcome =
+            compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {}).unwrap();
+        assert_eq!(outcome.verdict, verdict, "{outcome:?}");
+        assert_eq!(outcome.not_compared[0].variable.as_deref(), Some("bad"));
+        assert!(outcome.not_compared[0].why.contains("this cannot be read"));
+    }
+    let sides = [1, 2].map(|_| BadSide { good: None, size: 99, panics: false });
+    let error = compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("this cannot be read"));
 }

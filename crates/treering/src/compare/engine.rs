@@ -9,7 +9,7 @@ use super::in_order::{Crew, Ended, in_order};
 use super::judge::Number;
 use super::list::{Line, List};
 use super::outcome::{
-    Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
+    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
 };
 use super::pair::Pair;
 use super::settings::{Settings, matches};
@@ -40,9 +40,10 @@ pub fn compare(
     let (steps, only) = steps(a, b)?;
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
-        let left = a.entries(of_a)?;
-        let right = b.entries(of_b)?;
-        state.step(of_a, &left, &right)?;
+        match (a.entries(of_a), b.entries(of_b)) {
+            (Ok(left), Ok(right)) => state.step(of_a, &left, &right)?,
+            (Err(error), _) | (_, Err(error)) => state.leave_out(of_a, None, error),
+        }
         if settings.first && state.outcome.first.is_some() {
             state.outcome.stopped = true;
             break;
@@ -56,6 +57,9 @@ pub fn compare(
     state.finish()
 }
 
+/// Says that the second side lacks a step.
+const ONLY_IN_THE_FIRST: &str = "step only in the first";
+
 /// A step of the first side and one of the second.
 type Steps = Vec<(Option<u64>, Option<u64>)>;
 
@@ -67,11 +71,11 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
     let common: Steps = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
-    let alone = |steps: &[Option<u64>], others: &[Option<u64>], side: &str| -> Vec<Unmatched> {
+    let alone = |steps: &[Option<u64>], others: &[Option<u64>], what: &str| -> Vec<Unmatched> {
         let missing = steps.iter().filter(|step| !others.contains(step));
         missing
             .map(|step| Unmatched {
-                what: format!("step only in the {side}"),
+                what: what.to_string(),
                 step: *step,
                 rank: None,
                 variable: None,
@@ -79,8 +83,8 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
             })
             .collect()
     };
-    let mut only = alone(&of_a, &of_b, "first");
-    only.extend(alone(&of_b, &of_a, "second"));
+    let mut only = alone(&of_a, &of_b, ONLY_IN_THE_FIRST);
+    only.extend(alone(&of_b, &of_a, "step only in the second"));
     if common.is_empty() {
         let shown = |steps: &[Option<u64>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
             [] => "none".to_string(),
@@ -100,6 +104,8 @@ struct State<'s> {
     outcome: Outcome,
     meter: Meter,
     clock: Clock,
+    /// The first error by which something was not compared.
+    left_out: Option<Error>,
     start: Instant,
     done: u64,
     /// The most workers there were at a time.
@@ -116,6 +122,9 @@ struct Task {
 #[derive(Default)]
 struct Sum {
     tally: Tally,
+    /// The first error by which a strip was not compared.
+    failed: Option<Error>,
+    incomplete: bool,
     undecided: u64,
     mismatched: u64,
     read: u64,
@@ -142,6 +151,7 @@ impl<'s> State<'s> {
             first: None,
             variables: Vec::new(),
             unmatched: Vec::new(),
+            not_compared: Vec::new(),
             unreadable: 0,
             stopped: false,
             notes: Vec::new(),
@@ -154,6 +164,7 @@ impl<'s> State<'s> {
             outcome,
             meter: Meter::default(),
             clock: Clock::default(),
+            left_out: None,
             start: Instant::now(),
             done: 0,
             threads: 0,
@@ -164,28 +175,60 @@ impl<'s> State<'s> {
         let matched = self.matched(step, a, b)?;
         let mut notes = Vec::new();
         let mut pairs = Vec::new();
-        for (x, y, bound) in matched {
-            let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
-            pairs.push(Pair::new(x, y, bound, nan, trees, &mut notes)?);
-        }
         let begun = Instant::now();
         let mut strips = Vec::new();
-        for pair in &mut pairs {
-            for view in pair.trees.iter().flat_map(|trees| trees.views) {
-                self.meter.add(view.head);
+        for (x, y, bound) in matched {
+            let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
+            let trouble = x.unread.clone().or_else(|| y.unread.clone()).map_or(Ok(()), Err);
+            let pair = trouble.and_then(|()| {
+                let mut pair = Pair::new(x, y, bound, nan, trees, &mut notes)?;
+                for view in pair.trees.iter().flat_map(|trees| trees.views) {
+                    self.meter.add(view.head);
+                }
+                let strips = pair.strips(nan, &self.meter, &mut notes)?;
+                Ok((pair, strips))
+            });
+            match pair {
+                Ok((pair, of_pair)) => {
+                    pairs.push(pair);
+                    strips.push(of_pair);
+                }
+                Err(error) => self.leave_out(step, Some(x), error),
             }
-            strips.push(pair.strips(self.settings.nan_equal, &self.meter, &mut notes)?);
         }
         self.clock.add(Stage::Trees, begun);
         self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
         let sums = self.carry_out(step, &pairs, &strips)?;
-        for (pair, sum) in pairs.iter().zip(sums) {
+        for (pair, mut sum) in pairs.iter().zip(sums) {
+            if let Some(error) = sum.failed.take() {
+                sum.incomplete = true;
+                self.leave_out(step, Some(pair.a), error);
+            }
             self.add(step, pair, sum);
         }
         notes.retain(|note| !self.outcome.notes.contains(note));
         self.outcome.notes.extend(notes);
         self.done = self.outcome.bytes_total;
         Ok(())
+    }
+
+    /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
+    fn leave_out(&mut self, step: Option<u64>, entry: Option<&Entry>, error: Error) {
+        self.left_out.get_or_insert_with(|| error.clone());
+        let of_same = |n: &NotCompared| {
+            n.step == step
+                && n.rank == entry.map(|e| e.rank)
+                && n.variable.as_ref() == entry.map(|e| &e.description.name)
+        };
+        // A variable that is compared within several bounds fails once.
+        if !self.outcome.not_compared.iter().any(of_same) {
+            self.outcome.not_compared.push(NotCompared {
+                step,
+                rank: entry.map(|entry| entry.rank),
+                variable: entry.map(|entry| entry.description.name.clone()),
+                why: error.to_string(),
+            });
+        }
     }
 
     /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
@@ -196,7 +239,7 @@ impl<'s> State<'s> {
         b: &'e [Entry<'e>],
     ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
         let mut matched = Vec::new();
-        let mut trouble = None;
+        let mut trouble = Vec::new();
         let lone = a.len() == 1 && b.len() == 1 && step.is_none();
         let mut unmatched = |what: &str, entry: &Entry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
@@ -227,7 +270,7 @@ impl<'s> State<'s> {
                 }
                 _ if p.part != q.part => Some(("parts differ", "they lie elsewhere".to_string())),
                 _ if x.fortran != y.fortran => {
-                    trouble.get_or_insert_with(|| orders_differ(&p.name));
+                    trouble.push((x, orders_differ(&p.name)));
                     continue;
                 }
                 _ => None,
@@ -250,7 +293,10 @@ impl<'s> State<'s> {
                 unmatched(what, y, String::new());
             }
         }
-        trouble.map_or(Ok(matched), Err)
+        for (entry, error) in trouble {
+            self.leave_out(step, Some(entry), error);
+        }
+        Ok(matched)
     }
 
     /// Compares all strips of all pairs of a step.
@@ -355,6 +401,7 @@ impl<'s> State<'s> {
             first_index: place.as_ref().map(|place| index(place.start)),
             first_until: place.as_ref().and_then(last),
             at_least: false,
+            incomplete: sum.incomplete,
             nans,
             chunks: pair.bytes.div_ceil(pair.chunk),
             mismatched_chunks: sum.mismatched,
@@ -363,6 +410,7 @@ impl<'s> State<'s> {
             pictures: sum.pictures,
         };
         outcome.fill(&sum.tally);
+        outcome.at_least |= sum.incomplete && outcome.differences > 0;
         if let (None, Some(place)) = (&self.outcome.first, &place) {
             let values = sum.tally.first;
             self.outcome.first = Some(First {
@@ -383,7 +431,8 @@ impl<'s> State<'s> {
     fn check_patterns(&self) -> Result<()> {
         let compared = self.outcome.variables.iter().map(|v| &v.name);
         let others = self.outcome.unmatched.iter().filter_map(|u| u.variable.as_ref());
-        let names: Vec<&String> = compared.chain(others).collect();
+        let left_out = self.outcome.not_compared.iter().filter_map(|n| n.variable.as_ref());
+        let names: Vec<&String> = compared.chain(others).chain(left_out).collect();
         for (pattern, _) in &self.settings.bounds {
             if !self.outcome.stopped && !names.iter().any(|name| matches(pattern, name)) {
                 let first =
@@ -400,11 +449,13 @@ impl<'s> State<'s> {
         let outcome = &mut self.outcome;
         outcome.bytes_read = self.meter.total();
         let steps_only = |u: &Unmatched| u.variable.is_none();
-        let unlike = outcome.unmatched.iter().any(|u| !steps_only(u));
+        let missing = |u: &Unmatched| self.settings.expected && u.what == ONLY_IN_THE_FIRST;
+        let unlike = outcome.unmatched.iter().any(|u| !steps_only(u) || missing(u));
         let undecided = outcome.variables.iter().any(|v| v.undecided > 0);
         outcome.verdict = match () {
             _ if outcome.differences > 0 || unlike => Answer::Different,
             _ if undecided || outcome.unreadable > 0 => Answer::Undecided,
+            _ if !outcome.not_compared.is_empty() => Answer::Undecided,
             _ => Answer::Equal,
         };
         outcome.equal = outcome.verdict == Answer::Equal;
@@ -422,7 +473,12 @@ impl<'s> State<'s> {
         };
         let t = &mut outcome.timings;
         t.setup = (total - t.trees - t.walking - t.sketches - t.reading - t.comparing).max(0.0);
-        if outcome.variables.is_empty() && outcome.unmatched.iter().all(steps_only) {
+        let compared = outcome.variables.iter().any(|v| !v.incomplete || v.differences > 0);
+        if !compared && outcome.unmatched.iter().all(steps_only) {
+            // An answer about nothing is none: the reason is the answer.
+            if let Some(error) = self.left_out {
+                return Err(error);
+            }
             return Err(Error::new(ErrorKind::NotFound, "there is nothing to compare")
                 .hint("no variable matches, or both sides are empty"));
         }
@@ -484,7 +540,8 @@ impl Sums<'_> {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                self.failed.get_or_insert(error.at(&pair.a.description.name));
+                let error = error.at(&pair.a.description.name);
+                self.of_pairs[task.pair].failed.get_or_insert(error);
                 return;
             }
         };

@@ -30,7 +30,9 @@ pub use crate::io::{Reading, write_whole};
 pub use engine::{Progress, compare};
 pub use judge::{Judge, Number, Value};
 pub use list::List;
-pub use outcome::{Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome};
+pub use outcome::{
+    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome,
+};
 pub use settings::Settings;
 pub(crate) use settings::matches;
 pub use side::{Entry, Side, TreeView, read_trees};

@@ -11,6 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One side of a comparison.
+///
+/// There are no default methods: a wrapper that forgets to forward one would turn "cannot be read" into
+/// "equal".
 pub trait Side: Sync {
     /// What to call it.
     fn name(&self) -> String;
@@ -21,15 +24,11 @@ pub trait Side: Sync {
     /// The variables of a step.
     fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>>;
 
-    /// How many of its checkpoints cannot be read.
-    fn unreadable(&self) -> u64 {
-        0
-    }
+    /// Number of its checkpoints that cannot be read.
+    fn unreadable(&self) -> u64;
 
-    /// What went wrong on the way without stopping it.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
+    /// Trouble on the way that did not end it.
+    fn notes(&self) -> Vec<String>;
 }
 
 /// A variable of one side at one step.
@@ -45,6 +44,8 @@ pub struct Entry<'a> {
     pub values: Option<Arc<dyn Blob + 'a>>,
     /// Its trees.
     pub trees: Vec<TreeView<'a>>,
+    /// The reason why it cannot be compared, if it cannot.
+    pub unread: Option<Error>,
 }
 
 /// A tree that is read as far as needed.

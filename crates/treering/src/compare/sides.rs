@@ -123,6 +123,7 @@ impl FileSide {
             fortran: false,
             values: Some(values),
             trees: Vec::new(),
+            unread: None,
         });
         Ok(())
     }
@@ -151,6 +152,7 @@ impl FileSide {
                 fortran: field.fortran,
                 values: Some(field.bytes),
                 trees,
+                unread: None,
             });
         }
         Ok(())
@@ -216,6 +218,10 @@ impl Side for FileSide {
         Ok(self.entries.clone())
     }
 
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
     fn notes(&self) -> Vec<String> {
         self.notes.clone()
     }
@@ -259,6 +265,14 @@ impl Side for Golden {
         of_step.for_each(|view| attach(&mut entries, view.clone()));
         Ok(entries)
     }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Gives a tree to the variable it belongs to; one that is not there has no values.
@@ -272,6 +286,7 @@ fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
             fortran: view.entry.fortran,
             values: None,
             trees: vec![view],
+            unread: None,
         }),
     }
 }
@@ -412,6 +427,7 @@ impl Side for StoredSide {
                     fortran: false,
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
                     trees: Vec::new(),
+                    unread: None,
                 });
             }
         }
@@ -459,6 +475,7 @@ impl<'a> MemorySide<'a> {
                 fortran: false,
                 values: Some(values),
                 trees: Vec::new(),
+                unread: None,
             })
         };
         let mut entries: Vec<Entry> = variables.iter().map(entry).collect::<Result<_>>()?;
@@ -481,6 +498,14 @@ impl Side for MemorySide<'_> {
 
     fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
         Ok(self.entries.clone())
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -222,7 +222,16 @@ impl Side for Prepared<'_> {
             recipes.retain(|r| !entry.trees.iter().any(|t| t.entry.recipe == *r));
             let dtype = entry.description.dtype;
             for recipe in recipes {
-                for mut image in build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &|_| {})? {
+                let images = build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &|_| {});
+                let images = match images {
+                    Ok(images) => images,
+                    // Other variables can be compared all the same.
+                    Err(error) => {
+                        entry.unread = Some(error);
+                        break;
+                    }
+                };
+                for mut image in images {
                     put_head(&entry.description, &mut image, None)?;
                     let (_, views) = read_trees(Arc::new(Held(image.bytes)) as Arc<dyn Blob>)?;
                     entry.trees.extend(views);
@@ -230,6 +239,10 @@ impl Side for Prepared<'_> {
             }
         }
         Ok(entries)
+    }
+
+    fn unreadable(&self) -> u64 {
+        self.side.unreadable()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -53,12 +53,18 @@ pub fn sentence(outcome: &Outcome) -> String {
         );
     }
     match outcome.verdict {
-        Answer::Different => "different: the two sides do not have the same variables".to_string(),
+        Answer::Different if outcome.unmatched.iter().any(|u| u.variable.is_some()) => {
+            "different: the two sides do not have the same variables".to_string()
+        }
+        Answer::Different => "different: steps that are expected are missing".to_string(),
         Answer::Undecided => {
             let chunks: u64 = outcome.variables.iter().map(|v| v.undecided).sum();
-            match (chunks, outcome.unreadable) {
-                (0, count) => format!("undecided: checkpoints that cannot be read: {count}"),
-                (chunks, _) => format!("undecided: {chunks} chunks need their values to tell"),
+            match (outcome.not_compared.len(), chunks, outcome.unreadable) {
+                (0, 0, count) => format!("undecided: checkpoints that cannot be read: {count}"),
+                (0, chunks, _) => format!("undecided: {chunks} chunks need their values to tell"),
+                (count, _, _) => {
+                    format!("undecided: nothing differs, but {count} could not be compared")
+                }
             }
         }
         Answer::Equal => {
