@@ -46,10 +46,12 @@ numpy: needs
 	$(CARGO) build
 	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
 
-# Files of HDF5, netCDF and numpy are taken apart and come back byte for byte.
+# Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 files: needs
 	$(VENV)/bin/python crates/treering/tests/make_files.py target/files
-	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test --workspace --test source --test rounded
+	$(VENV)/bin/python crates/treering/tests/make_pairs.py target/file-pairs
+	TREERING_FILES=$(CURDIR)/target/files TREERING_FILE_PAIRS=$(CURDIR)/target/file-pairs \
+		$(CARGO) test --workspace --test source --test rounded --test contents
 
 fuzz:
 	bash fuzz/run.sh $(MINUTES)

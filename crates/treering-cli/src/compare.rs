@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::array::Shape;
 use treering::compare::{
-    Answer, Golden, List, NotCompared, Outcome, Prepared, Settings, Timings, TreeSettings,
-    Unmatched, VariableOutcome, compare, make_beside, record, sidecar, write_whole,
+    Answer, ContentDifference, Golden, List, NotCompared, Outcome, Prepared, Settings, Timings,
+    TreeSettings, Unmatched, VariableOutcome, compare, make_beside, record, sidecar, write_whole,
 };
 use treering::library::{Place, open_side};
 use treering::merkle::bounded::Bound;
@@ -238,6 +238,7 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
         return output::json(outcome);
     }
     outcome.unmatched.iter().for_each(|unmatched| output::line(unmatched_line(unmatched)));
+    outcome.contents.iter().for_each(|content| output::line(content_line(content)));
     outcome.not_compared.iter().for_each(|left| output::line(not_compared_line(left)));
     if outcome.differences > 0 {
         print_differences(outcome);
@@ -262,6 +263,16 @@ fn location(variable: Option<&String>, step: Option<u64>, rank: Option<u32>) -> 
     parts.extend(step.map(|step| format!("step {step}")));
     parts.extend(rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")));
     parts.join(", ")
+}
+
+fn content_line(content: &ContentDifference) -> String {
+    let place = location(None, content.step, Some(content.rank));
+    let place = if place.is_empty() { place } else { format!(", {place}") };
+    let detail = match content.detail.is_empty() {
+        true => String::new(),
+        false => format!(": {}", content.detail),
+    };
+    format!("file {}{place}: {} differs{detail}", content.file, content.item)
 }
 
 fn not_compared_line(left: &NotCompared) -> String {

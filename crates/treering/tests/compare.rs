@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::compare::{
-    Answer, Entry, List, Outcome, Prepared, Reading, Settings, Side, StoredSide, TREE_PREFIX,
-    TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
+    Answer, Entry, FileView, List, Outcome, Prepared, Reading, Settings, Side, StoredSide,
+    TREE_PREFIX, TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
 };
 use treering::format::TREE_FRONT;
 use treering::library::open_side;
@@ -1018,6 +1018,10 @@ impl Side for BadSide {
             entries.push(entry("good", store.open("good")?.into()));
         }
         Ok(entries)
+    }
+
+    fn files(&self, _: Option<u64>) -> treering::Result<Vec<FileView>> {
+        Ok(Vec::new())
     }
 
     fn unreadable(&self) -> u64 {

@@ -4,6 +4,7 @@
 //! threads; `in_order` is the queue.
 
 use super::ahead::Ahead;
+use super::contents;
 use super::fetch::Fetcher;
 use super::in_order::{Crew, Ended, in_order};
 use super::judge::Number;
@@ -13,7 +14,7 @@ use super::outcome::{
 };
 use super::pair::Pair;
 use super::settings::{Settings, matches};
-use super::side::{Entry, Meter, Side};
+use super::side::{Entry, FileView, Meter, Side};
 use super::strip::{Clock, Found, Stage, Worker};
 use super::tally::{StandardFloats, Tally};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,7 +42,12 @@ pub fn compare(
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
         match (a.entries(of_a), b.entries(of_b)) {
-            (Ok(left), Ok(right)) => state.step(of_a, &left, &right)?,
+            (Ok(left), Ok(right)) => {
+                // A file may have any name; two checkpoints of runs agree about names.
+                let named = of_a.is_some() && of_b.is_some();
+                state.step(of_a, named, &left, &right)?;
+                state.contents(of_a, a.files(of_a), b.files(of_b));
+            }
             (Err(error), _) | (_, Err(error)) => state.leave_out(of_a, None, error),
         }
         if settings.first && state.outcome.first.is_some() {
@@ -106,6 +112,8 @@ struct State<'s> {
     clock: Clock,
     /// The first error by which something was not compared.
     left_out: Option<Error>,
+    /// The number of pairs of files whose content beside arrays was compared.
+    files: u64,
     start: Instant,
     done: u64,
     /// The most workers there were at a time.
@@ -151,6 +159,7 @@ impl<'s> State<'s> {
             first: None,
             variables: Vec::new(),
             unmatched: Vec::new(),
+            contents: Vec::new(),
             not_compared: Vec::new(),
             unreadable: 0,
             stopped: false,
@@ -165,14 +174,15 @@ impl<'s> State<'s> {
             meter: Meter::default(),
             clock: Clock::default(),
             left_out: None,
+            files: 0,
             start: Instant::now(),
             done: 0,
             threads: 0,
         }
     }
 
-    fn step(&mut self, step: Option<u64>, a: &[Entry], b: &[Entry]) -> Result<()> {
-        let matched = self.matched(step, a, b)?;
+    fn step(&mut self, step: Option<u64>, named: bool, a: &[Entry], b: &[Entry]) -> Result<()> {
+        let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
         let mut pairs = Vec::new();
         let begun = Instant::now();
@@ -231,16 +241,34 @@ impl<'s> State<'s> {
         }
     }
 
+    /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
+    /// files has arrays only.
+    fn contents(&mut self, step: Option<u64>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
+        if !self.settings.variables.is_empty() {
+            return;
+        }
+        let found = match (a, b) {
+            (Ok(a), Ok(b)) => contents::compare(step, &a, &b),
+            (Err(error), _) | (_, Err(error)) => {
+                return self.leave_out(step, None, error);
+            }
+        };
+        self.files += found.pairs;
+        self.outcome.contents.extend(found.differences);
+        self.outcome.not_compared.extend(found.not_compared);
+    }
+
     /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
     fn matched<'e>(
         &mut self,
         step: Option<u64>,
+        named: bool,
         a: &'e [Entry<'e>],
         b: &'e [Entry<'e>],
     ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
         let mut matched = Vec::new();
         let mut trouble = Vec::new();
-        let lone = a.len() == 1 && b.len() == 1 && step.is_none();
+        let lone = a.len() == 1 && b.len() == 1 && !named;
         let mut unmatched = |what: &str, entry: &Entry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
                 what: what.to_string(),
@@ -454,6 +482,7 @@ impl<'s> State<'s> {
         let undecided = outcome.variables.iter().any(|v| v.undecided > 0);
         outcome.verdict = match () {
             _ if outcome.differences > 0 || unlike => Answer::Different,
+            _ if !outcome.contents.is_empty() => Answer::Different,
             _ if undecided || outcome.unreadable > 0 => Answer::Undecided,
             _ if !outcome.not_compared.is_empty() => Answer::Undecided,
             _ => Answer::Equal,
@@ -474,7 +503,8 @@ impl<'s> State<'s> {
         let t = &mut outcome.timings;
         t.setup = (total - t.trees - t.walking - t.sketches - t.reading - t.comparing).max(0.0);
         let compared = outcome.variables.iter().any(|v| !v.incomplete || v.differences > 0);
-        if !compared && outcome.unmatched.iter().all(steps_only) {
+        let files = self.files > 0 && self.left_out.is_none() || !outcome.contents.is_empty();
+        if !compared && !files && outcome.unmatched.iter().all(steps_only) {
             // An answer about nothing is none: the reason is the answer.
             if let Some(error) = self.left_out {
                 return Err(error);

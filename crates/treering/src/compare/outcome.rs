@@ -42,6 +42,8 @@ pub struct Outcome {
     pub variables: Vec<VariableOutcome>,
     /// What only one side has, or what does not fit together.
     pub unmatched: Vec<Unmatched>,
+    /// Content of files beside their arrays that differs: attributes, links, texts.
+    pub contents: Vec<ContentDifference>,
     /// Steps, variables and files that were not compared, and why.
     pub not_compared: Vec<NotCompared>,
     /// Number of checkpoints of the two runs whose manifests cannot be read: these were not compared.
@@ -136,6 +138,21 @@ pub struct Unmatched {
     /// The variable.
     pub variable: Option<String>,
     /// More of it.
+    pub detail: String,
+}
+
+/// Content of a file beside its arrays that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ContentDifference {
+    /// The step.
+    pub step: Option<u64>,
+    /// The rank.
+    pub rank: u32,
+    /// The file.
+    pub file: String,
+    /// The attribute, link, type or text.
+    pub item: String,
+    /// Both values where they are short, or the side that has it.
     pub detail: String,
 }
 

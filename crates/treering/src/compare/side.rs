@@ -3,7 +3,9 @@
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
+use crate::merkle::Digest;
 use crate::merkle::bounded::Layout;
+use crate::source::{Extent, Inventory, RawLayout, digest_of, inventory};
 use crate::store::Blob;
 use std::fs::File;
 use std::ops::Range;
@@ -23,6 +25,9 @@ pub trait Side: Sync {
 
     /// The variables of a step.
     fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>>;
+
+    /// The files of a step, for what they hold beside arrays; none if there are no files.
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>>;
 
     /// Number of its checkpoints that cannot be read.
     fn unreadable(&self) -> u64;
@@ -46,6 +51,51 @@ pub struct Entry<'a> {
     pub trees: Vec<TreeView<'a>>,
     /// The reason why it cannot be compared, if it cannot.
     pub unread: Option<Error>,
+}
+
+/// A file of one side at one step.
+#[derive(Clone)]
+pub struct FileView {
+    /// The rank.
+    pub rank: u32,
+    /// Its name; files of the same name and rank belong together.
+    pub name: String,
+    /// The digest of all its bytes, if it is known without reading them.
+    pub(super) digest: Option<Digest>,
+    pub(super) content: FileContent,
+}
+
+/// The way to what a file holds beside arrays.
+#[derive(Clone)]
+pub(super) enum FileContent {
+    /// It describes itself, or there is a layout for it.
+    Whole(Extent, Option<RawLayout>),
+    /// It has a format that does not describe itself: these bytes belong to no array.
+    Beside(String, Vec<u8>),
+}
+
+impl FileView {
+    /// Content beside arrays.
+    pub(super) fn inventory(&self) -> Result<Inventory> {
+        match &self.content {
+            FileContent::Whole(whole, raw) => inventory(whole, raw.as_ref()),
+            FileContent::Beside(format, bytes) => Ok(Inventory::of_bytes(format, bytes)),
+        }
+    }
+
+    /// Whether two files have the same bytes, as far as that is known without reading them.
+    pub(super) fn is_known_same(&self, other: &FileView) -> bool {
+        self.digest.is_some() && self.digest == other.digest
+    }
+
+    /// The digest of all its bytes, read if need be.
+    pub(super) fn digest(&self) -> Result<Option<Digest>> {
+        match (&self.digest, &self.content) {
+            (Some(digest), _) => Ok(Some(*digest)),
+            (None, FileContent::Whole(whole, _)) => digest_of(whole).map(Some),
+            (None, FileContent::Beside(..)) => Ok(None),
+        }
+    }
 }
 
 /// A tree that is read as far as needed.

@@ -2,7 +2,7 @@
 //! once.
 
 use super::engine::Progress;
-use super::side::{Entry, Side, read_trees};
+use super::side::{Entry, FileView, Side, read_trees};
 use super::sides::{Held, identity, sidecar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
@@ -239,6 +239,10 @@ impl Side for Prepared<'_> {
             }
         }
         Ok(entries)
+    }
+
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+        self.side.files(step)
     }
 
     fn unreadable(&self) -> u64 {

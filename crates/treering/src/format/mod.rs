@@ -15,7 +15,7 @@ mod pack;
 mod skeleton;
 mod tree;
 
-pub use file::{FILE_PREFIX, FileRecord, check_file_name};
+pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 pub use manifest::{
     Group, HIDDEN, LogEntry, Manifest, Opening, Origin, PackRange, Stats, TreeRef, VariableEntry,
 };

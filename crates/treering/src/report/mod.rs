@@ -52,6 +52,17 @@ pub fn sentence(outcome: &Outcome) -> String {
             outcome.differences
         );
     }
+    if let Some(content) = outcome.contents.first() {
+        let detail = match content.detail.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", content.detail),
+        };
+        let (file, item, count) = (&content.file, &content.item, outcome.contents.len());
+        return format!(
+            "different: all values of arrays are within their bounds, but files differ in {count} \
+             other items; the first: {item} in {file}{detail}"
+        );
+    }
     match outcome.verdict {
         Answer::Different if outcome.unmatched.iter().any(|u| u.variable.is_some()) => {
             "different: the two sides do not have the same variables".to_string()

@@ -27,11 +27,13 @@ pub(super) struct Contents {
     pub(super) found: Vec<Found>,
     /// Where what was read to find it lies, if arrays might be claimed to lie there, too.
     pub(super) heads: Vec<(u64, u64)>,
+    /// Datasets that are no arrays, and why.
+    pub(super) others: Vec<(String, &'static str)>,
 }
 
 impl From<Vec<Found>> for Contents {
     fn from(found: Vec<Found>) -> Self {
-        Contents { found, heads: Vec::new() }
+        Contents { found, heads: Vec::new(), others: Vec::new() }
     }
 }
 
