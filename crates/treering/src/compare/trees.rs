@@ -138,7 +138,8 @@ fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Resu
     out.finish()
 }
 
-/// Writes the trees of everything a side has to a file that stands for it.
+/// Writes the trees of everything a side has to a file that stands for it. Four planes or more become
+/// as many as prove differences within their bound.
 pub fn record(
     side: &dyn Side,
     patterns: &[String],
@@ -166,7 +167,8 @@ pub fn record(
             let done = AtomicU64::new(0);
             let told =
                 |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
-            let recipes = settings.recipes(dtype)?;
+            let recipes = settings.recipes(dtype)?.into_iter().map(|r| r.proving(dtype));
+            let recipes: Vec<Recipe> = recipes.collect();
             for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
                 let tree = TreeEntry::new(&entry.description, &image);
                 let (rank, fortran) = (entry.rank, entry.fortran);
