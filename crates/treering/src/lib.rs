@@ -50,4 +50,4 @@ pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
 pub use library::Library;
 pub use lineage::{ChunkSize, Method};
 pub use restore::{Backwards, Checkpoint, State};
-pub use run::{Options, Overload, Run, Save};
+pub use run::{Options, Overload, ReferenceReport, Run, Save};

@@ -1199,3 +1199,45 @@ fn golden_files_prove_differences_of_every_type() {
     assert!(open.is_empty(), "{} proved, but not {open:?}", proved);
     assert!(proved > 300, "{proved}");
 }
+
+/// A reference that is not there, a step that it lacks, and a comparison that fails are all told, and none
+/// of them is a failed save.
+#[test]
+fn a_run_tells_what_it_compared_with_its_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(treering::store::DirectoryStore::new(folder.path()));
+    let open = |name: &str, of: &str| {
+        let options = Options::in_store(store.clone(), name);
+        Run::open(options.reference(store.clone(), of, Settings::default()))
+    };
+    let Err(error) = open("b", "nobody") else { panic!("there is no such run") };
+    assert!(error.to_string().contains("\"nobody\" does not exist"), "{error}");
+
+    write_run(folder.path(), "a", 0..3);
+    let mut b = open("b", "a").unwrap();
+    // The log was read when the run was opened: steps that are in it need no other look.
+    let log = folder.path().join("runs/a/log");
+    let away = folder.path().join("log");
+    std::fs::rename(&log, &away).unwrap();
+    let save = |run: &mut Run, step: u64| {
+        let data: Vec<f64> = (0..3000).map(|i| (i + step) as f64).collect();
+        let other: Vec<f64> = (0..3000).map(|i| (i * i + step) as f64).collect();
+        let variables = [Variable::new("x", &data), Variable::new("y", &other)];
+        run.checkpoint(step, &variables).unwrap().durable().unwrap();
+    };
+    save(&mut b, 0);
+    save(&mut b, 1);
+    std::fs::rename(&away, &log).unwrap();
+    save(&mut b, 7);
+    let packs = folder.path().join("runs/a/packs");
+    std::fs::remove_dir_all(packs).unwrap();
+    save(&mut b, 2);
+    let report = b.reference_report().unwrap();
+    assert_eq!(report.compared, [0, 1]);
+    let left: Vec<_> = report.not_compared.iter().map(|left| left.step).collect();
+    assert_eq!(left, [Some(7), Some(2)], "{report:?}");
+    assert!(report.not_compared[0].why.contains("has no checkpoint of this step"));
+    assert!(b.divergence().is_none());
+    assert!(b.failures().is_empty(), "{:?}", b.failures());
+    b.finish().unwrap();
+}

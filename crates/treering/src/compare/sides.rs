@@ -322,7 +322,6 @@ fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
 pub struct StoredSide {
     store: Arc<dyn Store>,
     name: String,
-    run: String,
     /// The newest of each step, ascending.
     manifests: Vec<Manifest>,
     /// How many others of the run cannot be read.
@@ -361,13 +360,25 @@ impl StoredSide {
         let at = step.map_or(String::new(), |step| format!("@{step}"));
         let name = format!("{}#{run}{at}", store.name());
         let unreadable = if step.is_none() { trouble.len() as u64 } else { 0 };
-        let (run, notes) = (run.to_string(), Mutex::new(notes));
-        Ok(StoredSide { store, name, run, manifests, unreadable, afterwards, notes })
+        let notes = Mutex::new(notes);
+        Ok(StoredSide { store, name, manifests, unreadable, afterwards, notes })
     }
 
-    /// The run.
-    pub fn run(&self) -> &str {
-        &self.run
+    /// One checkpoint of this run, by what was read of its log already.
+    pub(crate) fn only(&self, step: u64) -> Option<StoredSide> {
+        let of_step = |all: &[Manifest]| -> Vec<Manifest> {
+            all.iter().filter(|m| m.step == step).cloned().collect()
+        };
+        let manifests = of_step(&self.manifests);
+        let name = format!("{}@{step}", self.name);
+        (!manifests.is_empty()).then(|| StoredSide {
+            store: self.store.clone(),
+            name,
+            manifests,
+            unreadable: 0,
+            afterwards: of_step(&self.afterwards),
+            notes: Mutex::default(),
+        })
     }
 
     fn checkpoint(

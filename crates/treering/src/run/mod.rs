@@ -18,6 +18,7 @@ mod trees;
 mod worker;
 
 pub use options::{Options, Overload};
+pub use reference::ReferenceReport;
 pub use save::Save;
 
 use crate::array::{Variable, VariableMut};
@@ -28,6 +29,7 @@ use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint};
 use crate::store::{Lock, Store};
 use capture::Capture;
+use reference::Watch;
 use save::Failures;
 use std::sync::Arc;
 use worker::Worker;
@@ -40,7 +42,7 @@ pub struct Run {
     capture: Capture,
     worker: Worker,
     failures: Failures,
-    divergence: Option<Outcome>,
+    reference: Option<Watch>,
     _lock: Lock,
 }
 
@@ -56,13 +58,15 @@ pub struct Restored {
 impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
+        options.check()?;
+        let reference = options.reference.as_ref().map(Watch::open).transpose()?;
         let mut opened = open::open(&options)?;
         let failures = Failures::default();
         opened.trouble.drain(..).for_each(|(step, error)| failures.add(step, error));
         let worker = Worker::start(&options, &mut opened, failures.clone())?;
         let capture = Capture::new(&options, opened.seed, worker.staging.clone());
-        let (store, divergence) = (opened.store, None);
-        Ok(Run { store, capture, worker, failures, divergence, options, _lock: opened.lock })
+        let store = opened.store;
+        Ok(Run { store, capture, worker, failures, reference, options, _lock: opened.lock })
     }
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
@@ -85,7 +89,13 @@ impl Run {
     /// What was found at the first checkpoint that differs from the reference run beyond the bounds;
     /// nothing as long as the two agree. See [`Options::reference`].
     pub fn divergence(&self) -> Option<&Outcome> {
-        self.divergence.as_ref()
+        self.reference_report()?.divergence.as_ref()
+    }
+
+    /// Checkpoints that were compared with the reference run, and those that were not, with reasons;
+    /// nothing without [`Options::reference`].
+    pub fn reference_report(&self) -> Option<&ReferenceReport> {
+        self.reference.as_ref().map(|watch| &watch.report)
     }
 
     /// Saves trees that were made elsewhere, and nothing else.
@@ -96,22 +106,11 @@ impl Run {
         self.capture.capture_as_is(step, trees, &mut self.worker)
     }
 
-    /// A comparison that fails does not stop the program; it is reported as a failure of the step.
+    /// A comparison that fails stops neither the program nor the save; the report has the reason.
     fn hold_against_reference(&mut self, step: u64, variables: &[Variable]) {
-        let Some(reference) = self.options.reference.as_ref().filter(|_| self.divergence.is_none())
-        else {
-            return;
-        };
+        let Some(watch) = &mut self.reference else { return };
         let start = std::time::Instant::now();
-        let trees = self.capture.trees.variables(variables);
-        match reference.compare(step, variables, &trees) {
-            Ok(Some(outcome)) if reference::parted(&outcome) => self.divergence = Some(outcome),
-            Ok(_) => {}
-            Err(error) => {
-                let what = format!("cannot compare with the reference run: {error}");
-                self.failures.add(step, Error::new(error.kind(), what));
-            }
-        }
+        watch.checkpoint(step, variables, &self.capture.trees.variables(variables));
         self.capture.blocked += start.elapsed();
     }
 
