@@ -6,6 +6,7 @@
 //! Values that are to be kept within a bound are rounded by [`Rounding`] on their way.
 
 mod bound;
+pub(crate) mod float_env;
 mod rounding;
 
 pub use bound::Bound;

@@ -12,7 +12,6 @@
 mod chain;
 mod choice;
 mod difference;
-mod environment;
 mod fpc;
 mod general;
 mod lorenzo;
