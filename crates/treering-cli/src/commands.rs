@@ -153,7 +153,10 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             v.name.clone(),
             v.rank.to_string(),
             v.dtype.to_string(),
-            v.shape.to_string(),
+            match v.order {
+                treering::Order::C => v.shape.to_string(),
+                treering::Order::Fortran => format!("{} Fortran", v.shape),
+            },
             part.unwrap_or_default(),
             output::bytes(v.bytes),
             output::bytes(v.new_bytes),

@@ -43,7 +43,7 @@ pub mod run;
 pub mod source;
 pub mod store;
 
-pub use array::{Bound, DType, Description, Element, Shape, Variable, VariableMut};
+pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};
 pub use error::{Error, ErrorKind, Result};
 pub use ingest::{Ingest, IngestSettings, Merge, RankFile};

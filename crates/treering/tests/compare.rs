@@ -1005,7 +1005,6 @@ impl Side for BadSide {
             description: Variable::from_bytes(name, DType::U8, &[values.size()], &[])
                 .description()
                 .clone(),
-            fortran: false,
             values: Some(values),
             trees: Vec::new(),
             unread: None,
@@ -1240,4 +1239,62 @@ fn a_run_tells_what_it_compared_with_its_reference() {
     assert!(b.divergence().is_none());
     assert!(b.failures().is_empty(), "{:?}", b.failures());
     b.finish().unwrap();
+}
+
+/// An array in Fortran's order has one shape: in its file, in a store, and for a program.
+#[test]
+fn arrays_in_fortran_order_keep_their_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a.npy"), folder.path().join("b.npy"));
+    let values: Vec<u8> = (0..30 * 40).flat_map(|i| f64::from(i).to_le_bytes()).collect();
+    let mut changed = values.clone();
+    // The element (7, 3): the first axis is the fastest.
+    changed[8 * (3 * 30 + 7)..][..8].copy_from_slice(&(-1f64).to_le_bytes());
+    std::fs::write(&a, npy(DType::F64, &[30, 40], true, false, &values)).unwrap();
+    std::fs::write(&b, npy(DType::F64, &[30, 40], true, false, &changed)).unwrap();
+    let store = folder.path().join("store");
+    let name = "x.npy".to_string();
+    let file = treering::RankFile { rank: 0, path: a.clone(), like: name.clone(), name };
+    let options = Options::directory(&store, "files");
+    let mut ingest = treering::Ingest::open(options, Default::default()).unwrap();
+    ingest.take(1, &[file], &|_, _| {}).unwrap();
+    drop(ingest);
+    let mut run = Run::open(Options::directory(&store, "arrays")).unwrap();
+    let array =
+        |bytes: &'static [u8]| Variable::from_bytes("x", DType::F64, &[30, 40], bytes).fortran();
+    let (values, changed): (&'static [u8], &'static [u8]) = (values.leak(), changed.leak());
+    run.checkpoint(1, &[array(values)]).unwrap().durable().unwrap();
+    run.checkpoint(2, &[array(changed)]).unwrap().durable().unwrap();
+    run.finish().unwrap();
+    let stored = |place: &str| format!("{}#{place}", store.display());
+    let library = Library::open(&store).unwrap();
+    for run in ["files", "arrays"] {
+        let checkpoint = library.checkpoint(run, Some(1)).unwrap();
+        let x = checkpoint.variables().find(|v| v.name == "x").unwrap();
+        assert_eq!((&x.shape.0[..], x.order), (&[30, 40][..], treering::Order::Fortran));
+    }
+    let places = [a.display().to_string(), stored("files@1"), stored("arrays@1")];
+    for same in &places {
+        let sides = [&places[0], same].map(|place| open_side(place, None, true).unwrap());
+        let [x, y] = &sides;
+        let settings = Settings::default();
+        let outcome = compare(x.as_ref(), y.as_ref(), &settings, None, &|_, _| {}).unwrap();
+        assert_eq!(outcome.verdict, Answer::Equal, "{same}: {outcome:?}");
+        for other in [b.display().to_string(), stored("arrays@2")] {
+            let z = open_side(&other, None, true).unwrap();
+            let outcome = compare(y.as_ref(), z.as_ref(), &settings, None, &|_, _| {}).unwrap();
+            let first = outcome.first.expect("they differ");
+            assert_eq!((first.index, outcome.differences), (vec![7, 3], 1), "{same} {other}");
+        }
+    }
+    // A program that has the same array in another order is told so.
+    let mut run = Run::open(Options::directory(&store, "arrays")).unwrap();
+    let mut bytes = vec![0; values.len()];
+    let target = VariableMut::from_bytes("x", DType::F64, &[30, 40], &mut bytes);
+    let error = run.restore_step(1, &mut [target]).unwrap_err();
+    assert!(error.to_string().contains("order"), "{error}");
+    let target = VariableMut::from_bytes("x", DType::F64, &[30, 40], &mut bytes).fortran();
+    run.restore_step(1, &mut [target]).unwrap();
+    assert!(bytes == values);
+    run.finish().unwrap();
 }

@@ -298,7 +298,7 @@ impl<'s> State<'s> {
                     Some(("shapes differ", format!("{} and {}", p.shape, q.shape)))
                 }
                 _ if p.part != q.part => Some(("parts differ", "they lie elsewhere".to_string())),
-                _ if x.fortran != y.fortran => {
+                _ if !p.is_ordered_as(q) => {
                     trouble.push((x, orders_differ(&p.name)));
                     continue;
                 }
@@ -405,7 +405,7 @@ impl<'s> State<'s> {
     /// Adds what was found in a pair to the outcome.
     fn add(&mut self, step: Option<u64>, pair: &Pair, sum: Sum) {
         let description = &pair.a.description;
-        let index = |place: u64| index_of(&description.shape, pair.a.fortran, place);
+        let index = |place: u64| index_of(description, place);
         let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
         let place = seen.or(sum.placed);
         let last = |place: &Range<u64>| (place.end - place.start > 1).then(|| index(place.end - 1));
@@ -578,7 +578,7 @@ impl Sums<'_> {
         };
         if let Some(list) = &mut self.list {
             for (place, a, b) in &found.listed {
-                let index = index_of(&pair.a.description.shape, pair.a.fortran, *place);
+                let index = index_of(&pair.a.description, *place);
                 let line = Line {
                     step,
                     rank: pair.a.rank,

@@ -2,7 +2,7 @@
 
 use super::judge::{Number, Value};
 use super::tally::{Classes, Tally};
-use crate::array::{DType, Shape};
+use crate::array::{DType, Description, Order, Shape};
 use crate::merkle::bounded::Bound;
 use serde::Serialize;
 
@@ -244,10 +244,11 @@ impl Picture {
 }
 
 /// The index along each axis of the element at a place in memory.
-pub(super) fn index_of(shape: &Shape, fortran: bool, mut place: u64) -> Vec<u64> {
+pub(super) fn index_of(array: &Description, mut place: u64) -> Vec<u64> {
+    let shape = &array.shape;
     let mut index = vec![0; shape.0.len()];
     let mut axes: Vec<usize> = (0..shape.0.len()).collect();
-    if !fortran {
+    if array.order == Order::C {
         axes.reverse();
     }
     for axis in axes {

@@ -43,8 +43,6 @@ pub struct Entry<'a> {
     pub rank: u32,
     /// Name, type and extent.
     pub description: Description,
-    /// Whether the first axis is the fastest.
-    pub fortran: bool,
     /// Its values, unless only trees were kept.
     pub values: Option<Arc<dyn Blob + 'a>>,
     /// Its trees.
@@ -75,6 +73,12 @@ pub(super) enum FileContent {
 }
 
 impl FileView {
+    /// A file of a format that does not describe itself, of which these bytes belong to no array.
+    pub fn of_bytes(rank: u32, name: &str, beside: &[u8]) -> Self {
+        let content = FileContent::Beside("bytes".into(), beside.to_vec());
+        FileView { rank, name: name.into(), digest: None, content }
+    }
+
     /// Content beside arrays.
     pub(super) fn inventory(&self) -> Result<Inventory> {
         match &self.content {

@@ -1,7 +1,7 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
 use super::side::{Entry, FileContent, FileView, Side, TreeView, read_trees};
-use crate::array::{DType, Description, Shape, Variable};
+use crate::array::{DType, Description, Order, Shape, Variable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, Manifest, TreeFile, TreeOrigin, VariableEntry};
 use crate::log::{Log, lineage};
@@ -123,12 +123,12 @@ impl FileSide {
             digest: None,
             content: FileContent::Beside("bytes".into(), Vec::new()),
         });
-        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        let description =
+            Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(path.display()))?;
         self.entries.push(Entry {
             rank: 0,
             description,
-            fortran: false,
             values: Some(values),
             trees: Vec::new(),
             unread: None,
@@ -156,15 +156,12 @@ impl FileSide {
             false => Vec::new(),
         };
         for field in fields {
-            let fits = |view: &TreeView| {
-                view.entry.description == field.description && view.entry.fortran == field.fortran
-            };
+            let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
             let name = rename(&field.description.name);
             self.entries.push(Entry {
                 rank: 0,
                 description: Description { name, ..field.description },
-                fortran: field.fortran,
                 values: Some(field.bytes),
                 trees,
                 unread: None,
@@ -233,12 +230,12 @@ impl Side for FileSide {
         Ok(vec![None])
     }
 
-    fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
-        Ok(self.entries.clone())
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        Ok(if step.is_none() { self.entries.clone() } else { Vec::new() })
     }
 
-    fn files(&self, _step: Option<u64>) -> Result<Vec<FileView>> {
-        Ok(self.files.clone())
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+        Ok(if step.is_none() { self.files.clone() } else { Vec::new() })
     }
 
     fn unreadable(&self) -> u64 {
@@ -310,7 +307,6 @@ fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
         None => entries.push(Entry {
             rank,
             description: description.clone(),
-            fortran: view.entry.fortran,
             values: None,
             trees: vec![view],
             unread: None,
@@ -518,15 +514,14 @@ impl StoredFile {
                     name,
                     dtype: DType::Bytes,
                     shape: Shape(vec![0]),
+                    order: Order::C,
                     part: None,
                 },
-                fortran: false,
                 values: None,
                 trees: Vec::new(),
                 unread: trouble.clone(),
             };
             if let Some(array) = array {
-                entry.fortran = array.fortran;
                 entry.values = Some(array.bytes.clone());
                 entry.description =
                     Description { name: entry.description.name, ..array.description.clone() };
@@ -573,7 +568,6 @@ impl Side for StoredSide {
                 entries.push(Entry {
                     rank: variable.rank,
                     description: variable.description.clone(),
-                    fortran: false,
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
                     trees: Vec::new(),
                     unread: None,
@@ -622,7 +616,6 @@ impl<'a> MemorySide<'a> {
             Ok(Entry {
                 rank: 0,
                 description: variable.description.clone(),
-                fortran: false,
                 values: Some(values),
                 trees: Vec::new(),
                 unread: None,
@@ -637,6 +630,14 @@ impl<'a> MemorySide<'a> {
     }
 }
 
+impl<'a> MemorySide<'a> {
+    /// The variables by themselves.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn into_entries(self) -> Vec<Entry<'a>> {
+        self.entries
+    }
+}
+
 impl Side for MemorySide<'_> {
     fn name(&self) -> String {
         "this run".to_string()
@@ -646,8 +647,8 @@ impl Side for MemorySide<'_> {
         Ok(vec![Some(self.step)])
     }
 
-    fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
-        Ok(self.entries.clone())
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        Ok(if step == Some(self.step) { self.entries.clone() } else { Vec::new() })
     }
 
     fn files(&self, _step: Option<u64>) -> Result<Vec<FileView>> {

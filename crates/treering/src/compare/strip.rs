@@ -346,7 +346,7 @@ fn compare(
             if drawn.is_empty() {
                 *drawn = Picture::of(&description.shape.0);
             }
-            let index = index_of(&description.shape, pair.a.fortran, index);
+            let index = index_of(description, index);
             drawn.iter_mut().for_each(|picture| picture.add(&index, x.difference(y)));
         }
     };

@@ -93,8 +93,7 @@ pub fn make_beside(
         let images = build(field.description.dtype, &recipes, field.bytes.as_ref(), 0, &told)
             .map_err(|e| e.at(path.display()))?;
         for image in images {
-            let entry = TreeEntry::new(&field.description, &image);
-            made.push((TreeEntry { fortran: field.fortran, ..entry }, image));
+            made.push((TreeEntry::new(&field.description, &image), image));
         }
     }
     if identity(path)? != before {
@@ -171,8 +170,7 @@ pub fn record(
             let recipes: Vec<Recipe> = recipes.collect();
             for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
                 let tree = TreeEntry::new(&entry.description, &image);
-                let (rank, fortran) = (entry.rank, entry.fortran);
-                made.push((TreeEntry { step, rank, fortran, ..tree }, image));
+                made.push((TreeEntry { step, rank: entry.rank, ..tree }, image));
             }
         }
     }

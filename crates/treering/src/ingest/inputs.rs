@@ -5,7 +5,7 @@
 
 use super::RankFile;
 use super::merge::Merge;
-use crate::array::{Bound, DType, Description, Rounding, Shape};
+use crate::array::{Bound, DType, Description, Order, Rounding, Shape};
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
@@ -188,11 +188,7 @@ pub(super) fn gather(
         let mut fields = Vec::new();
         let mut names = names.into_iter();
         for (field, name) in anatomy.fields.iter().zip(names.by_ref()) {
-            let mut description = Description { name, ..field.description.clone() };
-            if field.fortran {
-                // The order of memory, with the slowest axis first.
-                description.shape = Shape(description.shape.0.into_iter().rev().collect());
-            }
+            let description = Description { name, ..field.description.clone() };
             description.check().map_err(|e| e.at(file.path.display()))?;
             if !taken.insert((file.rank, description.name.clone())) {
                 return Err(Error::usage(format!(
@@ -220,7 +216,8 @@ pub(super) fn gather(
         let record = record(file, anatomy, fields, in_skeleton.collect())?.write();
         let name = format!("{FILE_PREFIX}{}", file.like);
         let shape = Shape(vec![record.len() as u64]);
-        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        let description =
+            Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(file.path.display()))?;
         if !taken.insert((file.rank, description.name.clone())) {
             return Err(Error::usage(format!(

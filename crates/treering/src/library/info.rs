@@ -1,7 +1,7 @@
 //! What tables and JSON show of runs, checkpoints and variables.
 
 use super::Library;
-use crate::array::{DType, Part, Shape};
+use crate::array::{DType, Order, Part, Shape};
 use crate::compare::TREE_PREFIX;
 use crate::error::Result;
 use crate::format::{Footer, Manifest, Origin, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
@@ -67,6 +67,8 @@ pub struct VariableInfo {
     pub dtype: DType,
     /// The extent.
     pub shape: Shape,
+    /// The order of its elements in memory.
+    pub order: Order,
     /// Its place in a global array.
     pub part: Option<Part>,
     /// Its length in bytes.
@@ -194,6 +196,7 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
             name: entry.description.name.clone(),
             dtype: entry.description.dtype,
             shape: entry.description.shape.clone(),
+            order: entry.description.order,
             part: entry.description.part.clone(),
             bytes,
             new_bytes,
@@ -226,6 +229,7 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
                 name: description.name,
                 dtype: description.dtype,
                 shape: description.shape,
+                order: description.order,
                 part: description.part,
                 new_bytes: 0,
                 encoded_bytes: 0,

@@ -59,8 +59,6 @@ use std::sync::Arc;
 pub struct Field {
     /// Name, type and extent, as the file tells them.
     pub description: Description,
-    /// Whether the first axis is the fastest; else the last one is.
-    pub fortran: bool,
     /// Its bytes, little-endian.
     pub bytes: Arc<dyn Blob>,
     /// Why its values cannot take other bits in the file; nothing if they can.

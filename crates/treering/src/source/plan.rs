@@ -8,7 +8,7 @@ use super::proof::{Built, Proof};
 use super::rebuild::Stream;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
-use crate::array::{DType, Description, Shape};
+use crate::array::{DType, Description, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Chunk, Piece, Recipe, Skeleton, Values};
 use crate::merkle::Digest;
@@ -272,12 +272,11 @@ impl<'a> Plan<'a> {
             while taken(&name) {
                 name.push('\'');
             }
-            let description =
-                Description { name, dtype: DType::Bytes, shape: Shape(vec![len]), part: None };
+            let (dtype, shape, order) = (DType::Bytes, Shape(vec![len]), Order::C);
+            let description = Description { name, dtype, shape, order, part: None };
             let bytes = Arc::new(Spread::new(self.whole, runs));
             fields.push(Field {
                 description,
-                fortran: false,
                 bytes,
                 fixed: None,
                 marks: Vec::new(),
