@@ -42,6 +42,8 @@ pub mod restore;
 pub mod run;
 pub mod source;
 pub mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 
 pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-const ORDER: [&str; 18] = [
+const ORDER: [&str; 19] = [
     "error", "memory", "array", "merkle", "lineage", "codec", "format", "pack", "io", "store",
-    "source", "log", "restore", "compare", "report", "run", "ingest", "library",
+    "source", "log", "restore", "compare", "report", "run", "ingest", "library", "testing",
 ];
 
 fn files(folder: &Path) -> Vec<PathBuf> {
