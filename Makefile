@@ -1,7 +1,9 @@
 # make test      formatting, lints, all tests; installs what they need when it is missing
+# make quick     the tests that matter while working, in two minutes
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
+# make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
@@ -11,17 +13,25 @@
 MINUTES ?= 30
 KILLS ?= 5000
 PAIRS ?= 100000000
+PROGRAMS ?= 100000
 VENV := target/venv
 CORPUS := target/corpus
 CORPUS_VENV := target/corpus-venv
 SETS := molecules waves ocean
 CARGO ?= cargo
 
-.PHONY: test needs format lints tests orca numpy files fuzz kills watch-load campaign bench \
+.PHONY: test quick needs format lints tests orca numpy files fuzz kills watch-load model campaign bench \
 	corpus restart peers
 
-test: needs format lints tests orca numpy files
+test: needs format lints tests orca numpy
 	@echo "all tests passed"
+
+# Everything but what takes long: power cuts, damage in every byte, kills, watching, files of libraries.
+quick:
+	$(CARGO) test -p treering --lib
+	$(CARGO) test -p treering --test it -- \
+		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four
+	$(CARGO) test -p treering-cli --test it -- --skip kill:: --skip watch::
 
 # As root, what is missing is installed; else it is named.
 needs:
@@ -33,8 +43,10 @@ format:
 lints:
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-tests:
-	$(CARGO) test --workspace
+# Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
+tests: files
+	TREERING_FILES=$(CURDIR)/target/files TREERING_FILE_PAIRS=$(CURDIR)/target/file-pairs \
+		$(CARGO) test --workspace -- --include-ignored
 
 # The orbit counter against an independent tool.
 orca: needs
@@ -46,23 +58,25 @@ numpy: needs
 	$(CARGO) build
 	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
 
-# Files of HDF5, netCDF and numpy are taken apart and come back byte for byte.
 files: needs
 	$(VENV)/bin/python crates/treering/tests/make_files.py target/files
-	TREERING_FILES=$(CURDIR)/target/files $(CARGO) test --workspace --test source --test rounded
+	$(VENV)/bin/python crates/treering/tests/make_pairs.py target/file-pairs
 
 fuzz:
 	bash fuzz/run.sh $(MINUTES)
 
 kills:
-	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test kill
+	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test it kill::
 
 watch-load:
 	TREERING_WATCH_SETS=60 TREERING_WATCH_PACE=1000 TREERING_WATCH_VALUES=65536 \
-		$(CARGO) test -p treering-cli --test watch under_load -- --nocapture
+		$(CARGO) test -p treering-cli --test it under_load -- --nocapture
+
+model:
+	TREERING_PROGRAMS=$(PROGRAMS) $(CARGO) test --release -p treering --test it model:: -- --nocapture
 
 campaign:
-	TREERING_PAIRS=$(PAIRS) $(CARGO) test --release -p treering --test bounded law_of_the_cells -- --nocapture
+	TREERING_PAIRS=$(PAIRS) $(CARGO) test --release -p treering --test it law_of_the_cells -- --nocapture
 
 bench:
 	$(CARGO) build --release

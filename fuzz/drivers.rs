@@ -296,6 +296,7 @@ fn with_itself(path: &Path) {
         FileSide::open(path, None, false).and_then(|a| Ok((a, FileSide::open(path, None, false)?)));
     let Ok((a, b)) = sides else { return };
     if let Ok(outcome) = compare(&a, &b, &settings, None, &|_, _| {}) {
-        assert_eq!(outcome.verdict, Answer::Equal);
+        // A part of it may be unreadable.
+        assert_ne!(outcome.verdict, Answer::Different);
     }
 }

@@ -125,13 +125,18 @@ pub fn show(place: &str, json: bool) -> Result<()> {
     let checkpoint = library.checkpoint(run, place.step)?;
     let manifest = checkpoint.manifest();
     let variables = library.variables(&checkpoint);
+    let whole = library.not_taken_apart(&checkpoint).unwrap_or_else(|error| {
+        output::notes(&[format!("the records of files cannot be read: {error}")]);
+        Vec::new()
+    });
     let packs: u64 = manifest.groups.iter().map(|group| group.count()).sum();
     if json {
         return output::json(&json!({
             "run": run, "step": manifest.step, "sequence": manifest.sequence, "time": manifest.time,
             "parent": manifest.parent, "epoch": manifest.epoch, "ranks": manifest.ranks,
             "groups": manifest.groups.len(), "packs": packs, "full_bytes": manifest.full_bytes,
-            "stats": manifest.stats, "variables": variables, "notes": checkpoint.notes(),
+            "stats": manifest.stats, "variables": variables,
+            "not_taken_apart": whole, "notes": checkpoint.notes(),
         }));
     }
     output::line(format!(
@@ -148,7 +153,10 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             v.name.clone(),
             v.rank.to_string(),
             v.dtype.to_string(),
-            v.shape.to_string(),
+            match v.order {
+                treering::Order::C => v.shape.to_string(),
+                treering::Order::Fortran => format!("{} Fortran", v.shape),
+            },
             part.unwrap_or_default(),
             output::bytes(v.bytes),
             output::bytes(v.new_bytes),
@@ -182,8 +190,23 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         "trees for",
     ];
     output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13], variables.iter().map(row)));
+    print_not_taken_apart(&whole);
     output::notes(&checkpoint.notes());
     Ok(())
+}
+
+/// How many datasets that were not taken apart are listed.
+const MOST_LISTED: usize = 20;
+
+/// Lists datasets that are stored as the bytes of their files.
+pub fn print_not_taken_apart(all: &[treering::library::NotTakenApart]) {
+    for one in all.iter().take(MOST_LISTED) {
+        let (name, why) = (&one.dataset.name, &one.dataset.why);
+        output::line(format!("not taken apart: {name} of {}: {why}", one.file));
+    }
+    if all.len() > MOST_LISTED {
+        output::line(format!("not taken apart: {} more", all.len() - MOST_LISTED));
+    }
 }
 
 pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {

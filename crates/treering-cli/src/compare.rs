@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::array::Shape;
 use treering::compare::{
-    Answer, Golden, List, Outcome, Prepared, Settings, Timings, TreeSettings, Unmatched,
-    VariableOutcome, compare, make_beside, record, sidecar, write_whole,
+    Answer, ContentDifference, Golden, List, NotCompared, Outcome, Prepared, Settings, Timings,
+    TreeSettings, Unmatched, VariableOutcome, compare, make_beside, record, sidecar, write_whole,
 };
 use treering::library::{Place, open_side};
 use treering::merkle::bounded::Bound;
@@ -214,6 +214,12 @@ fn answer(outcome: &Outcome) -> ExitCode {
                     output::count(chunks, "chunk")
                 );
             }
+            if !outcome.not_compared.is_empty() {
+                eprintln!(
+                    "treering: {} could not be compared; the list above gives the reasons",
+                    output::count(outcome.not_compared.len() as u64, "item")
+                );
+            }
             if outcome.unreadable > 0 {
                 eprintln!(
                     "treering: {} cannot be read, so not everything was compared; `treering \
@@ -232,6 +238,8 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
         return output::json(outcome);
     }
     outcome.unmatched.iter().for_each(|unmatched| output::line(unmatched_line(unmatched)));
+    outcome.contents.iter().for_each(|content| output::line(content_line(content)));
+    outcome.not_compared.iter().for_each(|left| output::line(not_compared_line(left)));
     if outcome.differences > 0 {
         print_differences(outcome);
     }
@@ -248,16 +256,37 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
     Ok(())
 }
 
-fn unmatched_line(unmatched: &Unmatched) -> String {
+/// Variable, step and rank, as far as there are any.
+fn location(variable: Option<&String>, step: Option<u64>, rank: Option<u32>) -> String {
     let mut parts = Vec::new();
-    parts.extend(unmatched.variable.as_ref().map(|name| format!("variable {name}")));
-    parts.extend(unmatched.step.map(|step| format!("step {step}")));
-    parts.extend(unmatched.rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")));
+    parts.extend(variable.map(|name| format!("variable {name}")));
+    parts.extend(step.map(|step| format!("step {step}")));
+    parts.extend(rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")));
+    parts.join(", ")
+}
+
+fn content_line(content: &ContentDifference) -> String {
+    let place = location(None, content.step, Some(content.rank));
+    let place = if place.is_empty() { place } else { format!(", {place}") };
+    let detail = match content.detail.is_empty() {
+        true => String::new(),
+        false => format!(": {}", content.detail),
+    };
+    format!("file {}{place}: {} differs{detail}", content.file, content.item)
+}
+
+fn not_compared_line(left: &NotCompared) -> String {
+    let place = location(left.variable.as_ref(), left.step, left.rank);
+    format!("{place}: not compared: {}", left.why)
+}
+
+fn unmatched_line(unmatched: &Unmatched) -> String {
+    let place = location(unmatched.variable.as_ref(), unmatched.step, unmatched.rank);
     let detail = match unmatched.detail.is_empty() {
         true => String::new(),
         false => format!(": {}", unmatched.detail),
     };
-    format!("{}: {}{detail}", parts.join(", "), unmatched.what)
+    format!("{place}: {}{detail}", unmatched.what)
 }
 
 /// Shows what trees a tree file holds.
@@ -531,7 +560,7 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             let golden = Golden::open(file)?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let prepared = Prepared::new(side.as_ref(), &golden);
-            let settings = Settings::default();
+            let settings = Settings { expected: true, ..Settings::default() };
             let outcome = compare(&golden, &prepared, &settings, None, &told)?;
             bar.finish_and_clear();
             if let Some(path) = report {

@@ -169,8 +169,11 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     let sizes = files.iter().filter_map(|file| std::fs::metadata(&file.path).ok());
     let size = sizes.map(|meta| meta.len()).sum();
     let taken = Taken { place: &arguments.place, files: &files, size, manifest: &manifest };
+    let library = Library::open(&place.store)?;
+    let whole = library.not_taken_apart(&library.checkpoint(&run, Some(step))?)?;
     if json {
         let mut told = taken.json();
+        told["not_taken_apart"] = serde_json::json!(whole);
         let left_out = left_out.iter().map(|(path, _)| path.display().to_string());
         told["left_out"] = left_out.collect::<Vec<_>>().into();
         return output::json(&told);
@@ -182,6 +185,7 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     if left_out.len() > MOST_LEFT_OUT {
         output::line(format!("left out: {} more like these", left_out.len() - MOST_LEFT_OUT));
     }
+    crate::commands::print_not_taken_apart(&whole);
     if taken.rounded() > 0 {
         output::line(
             "exported files will hold the rounded values, within the bounds, and not the bytes of \

@@ -47,12 +47,12 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use array::{Bound, DType, Description, Element, Shape, Variable, VariableMut};
+pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};
 pub use error::{Error, ErrorKind, Result};
 pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
 pub use library::Library;
 pub use lineage::{ChunkSize, Method};
 pub use restore::{Backwards, Checkpoint, State};
-pub use run::{Options, Overload, Restored, Run};
+pub use run::{Options, Overload, ReferenceReport, Restored, Run};
 pub use save::Save;

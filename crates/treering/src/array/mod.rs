@@ -6,6 +6,7 @@
 //! Values that are to be kept within a bound are rounded by [`Rounding`] on their way.
 
 mod bound;
+pub(crate) mod float_env;
 mod rounding;
 
 pub use bound::Bound;
@@ -119,6 +120,17 @@ pub struct Part {
     pub offset: Vec<u64>,
 }
 
+/// The order of the elements of an array in memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// The last axis is the fastest, as in C and NumPy.
+    #[default]
+    C,
+    /// The first axis is the fastest, as in Fortran.
+    Fortran,
+}
+
 /// Everything about a variable but its bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Description {
@@ -126,13 +138,29 @@ pub struct Description {
     pub name: String,
     /// The element type.
     pub dtype: DType,
-    /// The extent.
+    /// The extent along each axis, in the order of indices.
     pub shape: Shape,
+    /// The order of the elements in memory.
+    pub order: Order,
     /// The place in a global array, if it is a part of one.
     pub part: Option<Part>,
 }
 
 impl Description {
+    /// The extents in the order of memory: the slowest axis first.
+    pub fn extents(&self) -> Vec<u64> {
+        let mut extents = self.shape.0.clone();
+        if self.order == Order::Fortran {
+            extents.reverse();
+        }
+        extents
+    }
+
+    /// Whether the elements of two arrays of the same shape lie in the same order.
+    pub fn is_ordered_as(&self, other: &Description) -> bool {
+        self.order == other.order || self.shape.0.iter().filter(|extent| **extent > 1).count() < 2
+    }
+
     /// The length in bytes that type and shape ask for.
     pub fn bytes(&self) -> Option<u64> {
         self.shape.elements()?.checked_mul(self.dtype.size())
@@ -170,7 +198,7 @@ impl Description {
         }
     }
 
-    /// Refuses anything but the same type, shape and part, with a sentence that says what differs.
+    /// Refuses anything but the same type, shape, order and part, with a sentence that says what differs.
     pub fn expect(&self, stored: &Description) -> Result<()> {
         let differs = |what: &str, a: String, b: String| {
             Err(Error::new(
@@ -184,6 +212,10 @@ impl Description {
         }
         if self.shape != stored.shape {
             return differs("shape", self.shape.to_string(), stored.shape.to_string());
+        }
+        if !self.is_ordered_as(stored) {
+            let order = |description: &Description| format!("{:?}", description.order);
+            return differs("order", order(self), order(stored));
         }
         if self.part != stored.part {
             return differs("part", format!("{:?}", self.part), format!("{:?}", stored.part));
@@ -227,6 +259,14 @@ impl<'a> Variable<'a> {
     #[must_use]
     pub fn shaped(mut self, shape: &[u64]) -> Self {
         self.description.shape = Shape(shape.to_vec());
+        self
+    }
+
+    /// Says that the first axis is the fastest in memory, as in Fortran. The shape and all indices stay in
+    /// the order in which the program writes them.
+    #[must_use]
+    pub fn fortran(mut self) -> Self {
+        self.description.order = Order::Fortran;
         self
     }
 
@@ -345,6 +385,14 @@ impl<'a> VariableMut<'a> {
         self
     }
 
+    /// Says that the first axis is the fastest in memory, as in Fortran. The shape and all indices stay in
+    /// the order in which the program writes them.
+    #[must_use]
+    pub fn fortran(mut self) -> Self {
+        self.description.order = Order::Fortran;
+        self
+    }
+
     /// Says that this is a part of a global array, beginning at `offset`.
     #[must_use]
     pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
@@ -395,7 +443,8 @@ impl<'a> VariableMut<'a> {
 }
 
 fn flat(name: &str, dtype: DType, len: usize) -> Description {
-    Description { name: name.to_string(), dtype, shape: Shape(vec![len as u64]), part: None }
+    let (shape, order) = (Shape(vec![len as u64]), Order::C);
+    Description { name: name.to_string(), dtype, shape, order, part: None }
 }
 
 fn part(global: &[u64], offset: &[u64]) -> Part {

@@ -24,6 +24,7 @@
 //! **Marks.** Files say that a certain value stands for none at all. Such a value stays, and a value that
 //! rounding would turn into it stays, too, so that rounding again changes nothing here either.
 
+use super::float_env::plain;
 use super::{Bound, DType};
 use crate::error::{Error, Result};
 
@@ -94,6 +95,10 @@ enum Way {
 impl Rounding {
     /// Refuses bounds that values cannot be rounded within, and types that have none.
     pub fn new(bound: Bound, dtype: DType) -> Result<Rounding> {
+        plain(|| Rounding::made_plainly(bound, dtype))
+    }
+
+    fn made_plainly(bound: Bound, dtype: DType) -> Result<Rounding> {
         let complex = matches!(dtype, DType::C64 | DType::C128);
         let size = match dtype {
             DType::F32 | DType::C64 => 4,
@@ -160,8 +165,12 @@ impl Rounding {
         }
     }
 
-    /// Rounds whole values in place.
+    /// Rounds whole values in place; the result does not depend on the program's rounding mode.
     pub fn round(&self, bytes: &mut [u8]) {
+        plain(|| self.round_plainly(bytes));
+    }
+
+    fn round_plainly(&self, bytes: &mut [u8]) {
         match (self.way, self.size) {
             (Way::Exact, _) => {}
             (Way::Spaced(spacing, bound), 4) => {

@@ -122,6 +122,7 @@ impl Kept {
             name: name.clone(),
             dtype: DType::Bytes,
             shape: Shape(vec![size]),
+            order: Default::default(),
             part: None,
         });
         Ok(described.collect())

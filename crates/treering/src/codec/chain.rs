@@ -1,11 +1,11 @@
 //! Steps one behind another, and how they are written down.
 
 use super::difference::{Difference, Way};
-use super::environment::plain;
 use super::lorenzo::{self, Grid, Reckoning};
 use super::numbers::{self, Numbers};
 use super::{Codec, fpc, general, multiples, repeats, shuffle};
 use crate::array::Spacing;
+use crate::array::float_env::plain;
 use crate::error::{Error, Result};
 use crate::memory::Scratch;
 use std::fmt;

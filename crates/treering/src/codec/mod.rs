@@ -12,7 +12,6 @@
 mod chain;
 mod choice;
 mod difference;
-mod environment;
 mod fpc;
 mod general;
 mod lorenzo;
@@ -256,7 +255,24 @@ mod tests {
 
     fn nature(dtype: DType, shape: &[u64]) -> Nature {
         let shape = Shape(shape.to_vec());
-        Nature::of(&Description { name: "x".into(), dtype, shape, part: None })
+        let order = crate::array::Order::C;
+        Nature::of(&Description { name: "x".into(), dtype, shape, order, part: None })
+    }
+
+    /// Rows are those of memory, whatever the order of the indices is.
+    #[test]
+    fn natures_see_the_order_of_memory() {
+        let described = |shape: &[u64], order| Description {
+            name: "x".into(),
+            dtype: DType::F64,
+            shape: Shape(shape.to_vec()),
+            order,
+            part: None,
+        };
+        use crate::array::Order::{C, Fortran};
+        let (c, fortran) = (described(&[30, 40, 50], C), described(&[50, 40, 30], Fortran));
+        assert_eq!(Nature::of(&c), Nature::of(&fortran));
+        assert_ne!(Nature::of(&c), Nature::of(&described(&[30, 40, 50], Fortran)));
     }
 
     #[test]

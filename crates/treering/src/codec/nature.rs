@@ -34,7 +34,7 @@ impl Nature {
 
     /// That of a variable.
     pub fn of(description: &Description) -> Nature {
-        let axes = &description.shape.0;
+        let axes = description.extents();
         let axes = &axes[axes.iter().take_while(|len| **len <= 1).count()..];
         let (record, axes) = match axes.split_last() {
             Some((last, rest)) if !rest.is_empty() && (2..=MAX_RECORD).contains(last) => {

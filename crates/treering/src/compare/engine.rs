@@ -1,27 +1,26 @@
 //! Carrying out a comparison: steps one after another, the strips of a step on all cores.
 //!
-//! Strips are taken in order and their results are added up in order, so that every figure is the
-//! same for any number of threads. A worker that is far ahead waits for the others, which bounds what
-//! is held at a time.
+//! The results of strips are added up in order, so that every figure is the same for any number of
+//! threads; `in_order` is the queue.
 
 use super::ahead::Ahead;
+use super::contents;
 use super::fetch::Fetcher;
+use super::in_order::{Crew, Ended, in_order};
 use super::judge::Number;
 use super::list::{Line, List};
 use super::outcome::{
-    Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
+    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
 };
 use super::pair::Pair;
 use super::settings::{Settings, matches};
-use super::side::{Entry, Meter, Side};
+use super::side::{Entry, FileView, Meter, Side};
 use super::strip::{Clock, Found, Stage, Worker};
-use super::tally::{StandardFloats, Tally};
+use super::tally::Tally;
+use crate::array::float_env::StandardFloats;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
-use std::collections::BTreeMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex};
+use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
 /// How many results of each worker may wait for those before them.
@@ -43,9 +42,15 @@ pub fn compare(
     let (steps, only) = steps(a, b)?;
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
-        let left = a.entries(of_a)?;
-        let right = b.entries(of_b)?;
-        state.step(of_a, &left, &right)?;
+        match (a.entries(of_a), b.entries(of_b)) {
+            (Ok(left), Ok(right)) => {
+                // A file may have any name; two checkpoints of runs agree about names.
+                let named = of_a.is_some() && of_b.is_some();
+                state.step(of_a, named, &left, &right)?;
+                state.contents(of_a, a.files(of_a), b.files(of_b));
+            }
+            (Err(error), _) | (_, Err(error)) => state.leave_out(of_a, None, error),
+        }
         if settings.first && state.outcome.first.is_some() {
             state.outcome.stopped = true;
             break;
@@ -59,6 +64,9 @@ pub fn compare(
     state.finish()
 }
 
+/// Says that the second side lacks a step.
+const ONLY_IN_THE_FIRST: &str = "step only in the first";
+
 /// A step of the first side and one of the second.
 type Steps = Vec<(Option<u64>, Option<u64>)>;
 
@@ -70,11 +78,11 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
     let common: Steps = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
-    let alone = |steps: &[Option<u64>], others: &[Option<u64>], side: &str| -> Vec<Unmatched> {
+    let alone = |steps: &[Option<u64>], others: &[Option<u64>], what: &str| -> Vec<Unmatched> {
         let missing = steps.iter().filter(|step| !others.contains(step));
         missing
             .map(|step| Unmatched {
-                what: format!("step only in the {side}"),
+                what: what.to_string(),
                 step: *step,
                 rank: None,
                 variable: None,
@@ -82,8 +90,8 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
             })
             .collect()
     };
-    let mut only = alone(&of_a, &of_b, "first");
-    only.extend(alone(&of_b, &of_a, "second"));
+    let mut only = alone(&of_a, &of_b, ONLY_IN_THE_FIRST);
+    only.extend(alone(&of_b, &of_a, "step only in the second"));
     if common.is_empty() {
         let shown = |steps: &[Option<u64>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
             [] => "none".to_string(),
@@ -103,6 +111,10 @@ struct State<'s> {
     outcome: Outcome,
     meter: Meter,
     clock: Clock,
+    /// The first error by which something was not compared.
+    left_out: Option<Error>,
+    /// The number of pairs of files whose content beside arrays was compared.
+    files: u64,
     start: Instant,
     done: u64,
     /// The most workers there were at a time.
@@ -116,8 +128,12 @@ struct Task {
 }
 
 /// What is known of a pair so far.
+#[derive(Default)]
 struct Sum {
     tally: Tally,
+    /// The first error by which a strip was not compared.
+    failed: Option<Error>,
+    incomplete: bool,
     undecided: u64,
     mismatched: u64,
     read: u64,
@@ -144,6 +160,8 @@ impl<'s> State<'s> {
             first: None,
             variables: Vec::new(),
             unmatched: Vec::new(),
+            contents: Vec::new(),
+            not_compared: Vec::new(),
             unreadable: 0,
             stopped: false,
             notes: Vec::new(),
@@ -156,32 +174,47 @@ impl<'s> State<'s> {
             outcome,
             meter: Meter::default(),
             clock: Clock::default(),
+            left_out: None,
+            files: 0,
             start: Instant::now(),
             done: 0,
             threads: 0,
         }
     }
 
-    fn step(&mut self, step: Option<u64>, a: &[Entry], b: &[Entry]) -> Result<()> {
-        let matched = self.matched(step, a, b)?;
+    fn step(&mut self, step: Option<u64>, named: bool, a: &[Entry], b: &[Entry]) -> Result<()> {
+        let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
         let mut pairs = Vec::new();
-        for (x, y, bound) in matched {
-            let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
-            pairs.push(Pair::new(x, y, bound, nan, trees, &mut notes)?);
-        }
         let begun = Instant::now();
         let mut strips = Vec::new();
-        for pair in &mut pairs {
-            for view in pair.trees.iter().flat_map(|trees| trees.views) {
-                self.meter.add(view.head);
+        for (x, y, bound) in matched {
+            let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
+            let trouble = x.unread.clone().or_else(|| y.unread.clone()).map_or(Ok(()), Err);
+            let pair = trouble.and_then(|()| {
+                let mut pair = Pair::new(x, y, bound, nan, trees, &mut notes)?;
+                for view in pair.trees.iter().flat_map(|trees| trees.views) {
+                    self.meter.add(view.head);
+                }
+                let strips = pair.strips(nan, &self.meter, &mut notes)?;
+                Ok((pair, strips))
+            });
+            match pair {
+                Ok((pair, of_pair)) => {
+                    pairs.push(pair);
+                    strips.push(of_pair);
+                }
+                Err(error) => self.leave_out(step, Some(x), error),
             }
-            strips.push(pair.strips(self.settings.nan_equal, &self.meter, &mut notes)?);
         }
         self.clock.add(Stage::Trees, begun);
         self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
         let sums = self.carry_out(step, &pairs, &strips)?;
-        for (pair, sum) in pairs.iter().zip(sums) {
+        for (pair, mut sum) in pairs.iter().zip(sums) {
+            if let Some(error) = sum.failed.take() {
+                sum.incomplete = true;
+                self.leave_out(step, Some(pair.a), error);
+            }
             self.add(step, pair, sum);
         }
         notes.retain(|note| !self.outcome.notes.contains(note));
@@ -190,16 +223,53 @@ impl<'s> State<'s> {
         Ok(())
     }
 
+    /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
+    fn leave_out(&mut self, step: Option<u64>, entry: Option<&Entry>, error: Error) {
+        self.left_out.get_or_insert_with(|| error.clone());
+        let of_same = |n: &NotCompared| {
+            n.step == step
+                && n.rank == entry.map(|e| e.rank)
+                && n.variable.as_ref() == entry.map(|e| &e.description.name)
+        };
+        // A variable that is compared within several bounds fails once.
+        if !self.outcome.not_compared.iter().any(of_same) {
+            self.outcome.not_compared.push(NotCompared {
+                step,
+                rank: entry.map(|entry| entry.rank),
+                variable: entry.map(|entry| entry.description.name.clone()),
+                why: error.to_string(),
+            });
+        }
+    }
+
+    /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
+    /// files has arrays only.
+    fn contents(&mut self, step: Option<u64>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
+        if !self.settings.variables.is_empty() {
+            return;
+        }
+        let found = match (a, b) {
+            (Ok(a), Ok(b)) => contents::compare(step, &a, &b),
+            (Err(error), _) | (_, Err(error)) => {
+                return self.leave_out(step, None, error);
+            }
+        };
+        self.files += found.pairs;
+        self.outcome.contents.extend(found.differences);
+        self.outcome.not_compared.extend(found.not_compared);
+    }
+
     /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
     fn matched<'e>(
         &mut self,
         step: Option<u64>,
+        named: bool,
         a: &'e [Entry<'e>],
         b: &'e [Entry<'e>],
     ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
         let mut matched = Vec::new();
-        let mut trouble = None;
-        let lone = a.len() == 1 && b.len() == 1 && step.is_none();
+        let mut trouble = Vec::new();
+        let lone = a.len() == 1 && b.len() == 1 && !named;
         let mut unmatched = |what: &str, entry: &Entry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
                 what: what.to_string(),
@@ -228,8 +298,8 @@ impl<'s> State<'s> {
                     Some(("shapes differ", format!("{} and {}", p.shape, q.shape)))
                 }
                 _ if p.part != q.part => Some(("parts differ", "they lie elsewhere".to_string())),
-                _ if x.fortran != y.fortran => {
-                    trouble.get_or_insert_with(|| orders_differ(&p.name));
+                _ if !p.is_ordered_as(q) => {
+                    trouble.push((x, orders_differ(&p.name)));
                     continue;
                 }
                 _ => None,
@@ -252,10 +322,13 @@ impl<'s> State<'s> {
                 unmatched(what, y, String::new());
             }
         }
-        trouble.map_or(Ok(matched), Err)
+        for (entry, error) in trouble {
+            self.leave_out(step, Some(entry), error);
+        }
+        Ok(matched)
     }
 
-    /// Works off all strips of all pairs of a step.
+    /// Compares all strips of all pairs of a step.
     fn carry_out(
         &mut self,
         step: Option<u64>,
@@ -263,105 +336,76 @@ impl<'s> State<'s> {
         strips: &[Vec<u64>],
     ) -> Result<Vec<Sum>> {
         let tasks = tasks(pairs, strips);
-        let sum = |_| Sum {
-            tally: Tally::default(),
-            undecided: 0,
-            mismatched: 0,
-            read: 0,
-            placed: None,
-            pictures: Vec::new(),
-        };
-        let total = self.outcome.bytes_total;
-        let turn = Mutex::new(Turn {
-            next: 0,
-            waiting: BTreeMap::new(),
-            sums: pairs.iter().map(sum).collect(),
-            list: self.list.take(),
-            failed: None,
-            notes: Vec::new(),
-            done: self.done,
-        });
-        let changed = Condvar::new();
-        let stop = AtomicUsize::new(usize::MAX);
         // A worker that waits for the disk leaves its core to another one.
         let cold = pairs.iter().any(Pair::is_cold);
         let threads = rayon::current_num_threads() * if cold { 2 } else { 1 };
         let threads = threads.min(tasks.len());
         self.threads = self.threads.max(threads);
-        let (settings, meter, clock, progress) =
-            (self.settings, &self.meter, &self.clock, self.progress);
-        let base = self.outcome.variables.len();
-        let work = |number: usize| {
-            let _standard = StandardFloats::set();
-            let (list, pictures) = (held(&turn).list.is_some(), settings.pictures);
-            let fetcher = Fetcher::new(settings.reading, settings.mapped);
-            let ahead = Ahead::new(settings.reading);
-            let (room, doubt) = Default::default();
-            let mut worker = Worker { fetcher, ahead, meter, clock, list, pictures, room, doubt };
-            // Lists can be long; without them, a few more results may wait for their turn.
-            let lead = if list { 0 } else { LEAD * threads };
-            // Every worker knows what it will be given next, and can read it ahead.
-            for at in (number..tasks.len()).step_by(threads) {
-                let task = &tasks[at];
-                let pair = &pairs[task.pair];
-                let later = tasks[at..].iter().step_by(threads).skip(1);
-                let next = later
-                    .take_while(|later| later.pair == task.pair)
-                    .map(|later| strips[later.pair][later.strips.start]);
-                let mut found = Ok(Found::default());
-                for strip in &strips[task.pair][task.strips.clone()] {
-                    if at > stop.load(Ordering::Relaxed) || found.is_err() {
-                        break;
-                    }
-                    let part = worker.strip(pair, *strip, next.clone());
-                    found = found.and_then(|found| Ok(found.join(part?)));
+        let list = self.list.is_some();
+        // Lists can be long; without them, a few more results may wait for their turn.
+        let lead = if list { 0 } else { LEAD * threads };
+        let (settings, meter, clock) = (self.settings, &self.meter, &self.clock);
+        let begin = || Worker {
+            _standard: StandardFloats::set(),
+            fetcher: Fetcher::new(settings.reading, settings.mapped),
+            ahead: Ahead::new(settings.reading),
+            meter,
+            clock,
+            list,
+            pictures: settings.pictures,
+            room: Default::default(),
+            doubt: Default::default(),
+        };
+        let work = |worker: &mut Worker, at: usize, ended: &Ended| {
+            let task = &tasks[at];
+            let later = tasks[at..].iter().step_by(threads).skip(1);
+            let next = later
+                .take_while(|later| later.pair == task.pair)
+                .map(|later| strips[later.pair][later.strips.start]);
+            let mut found = Found::default();
+            for strip in &strips[task.pair][task.strips.clone()] {
+                if ended.is_set() {
+                    break;
                 }
-                if settings.first && found.as_ref().is_ok_and(|f| f.tally.differences > 0) {
-                    stop.fetch_min(at, Ordering::Relaxed);
-                }
-                let mut turn = held(&turn);
-                turn.waiting.insert(at, found);
-                while let Some(found) = turn.take_next() {
-                    let task = &tasks[turn.next];
-                    let pair = &pairs[task.pair];
-                    turn.next += 1;
-                    turn.take(task, found, pair, step, base);
-                    let bytes = 2 * pair.chunk * pair.strip * task.strips.len() as u64;
-                    turn.done = total.min(turn.done + bytes);
-                }
-                if turn.failed.is_some() {
-                    stop.store(0, Ordering::Relaxed);
-                }
-                progress(turn.done, total);
-                changed.notify_all();
-                while turn.next + lead < at {
-                    turn = changed.wait(turn).unwrap_or_else(|poisoned| poisoned.into_inner());
-                }
+                found = found.join(worker.strip(&pairs[task.pair], *strip, next.clone())?);
+            }
+            Ok(found)
+        };
+        let (total, base, progress) =
+            (self.outcome.bytes_total, self.outcome.variables.len(), self.progress);
+        let mut sums = Sums {
+            of_pairs: pairs.iter().map(|_| Sum::default()).collect(),
+            list: self.list.take(),
+            notes: Vec::new(),
+            failed: None,
+        };
+        let mut done = self.done;
+        let take = |at: usize, found: Result<Found>| {
+            let task = &tasks[at];
+            let pair = &pairs[task.pair];
+            let differs = found.as_ref().is_ok_and(|found| found.tally.differences > 0);
+            sums.take(task, found, pair, step, base);
+            done = total.min(done + 2 * pair.chunk * pair.strip * task.strips.len() as u64);
+            progress(done, total);
+            match sums.failed.is_some() || settings.first && differs {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
             }
         };
-        match threads {
-            0 => {}
-            1 => work(0),
-            _ => std::thread::scope(|scope| {
-                let work = &work;
-                let others: Vec<_> = (1..threads).map(|n| scope.spawn(move || work(n))).collect();
-                work(0);
-                others.into_iter().for_each(|thread| drop(thread.join()));
-            }),
-        }
-        let turn = turn.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
-        self.list = turn.list;
-        self.outcome.notes.extend(turn.notes);
-        match turn.failed {
+        let outcome = in_order(Crew { tasks: tasks.len(), threads, lead }, begin, work, take);
+        self.list = sums.list;
+        self.outcome.notes.extend(sums.notes);
+        outcome?;
+        match sums.failed {
             Some(error) => Err(error),
-            None => Ok(turn.sums),
+            None => Ok(sums.of_pairs),
         }
     }
 
     /// Adds what was found in a pair to the outcome.
     fn add(&mut self, step: Option<u64>, pair: &Pair, sum: Sum) {
         let description = &pair.a.description;
-        let index = |place: u64| index_of(&description.shape, pair.a.fortran, place);
+        let index = |place: u64| index_of(description, place);
         let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
         let place = seen.or(sum.placed);
         let last = |place: &Range<u64>| (place.end - place.start > 1).then(|| index(place.end - 1));
@@ -386,6 +430,7 @@ impl<'s> State<'s> {
             first_index: place.as_ref().map(|place| index(place.start)),
             first_until: place.as_ref().and_then(last),
             at_least: false,
+            incomplete: sum.incomplete,
             nans,
             chunks: pair.bytes.div_ceil(pair.chunk),
             mismatched_chunks: sum.mismatched,
@@ -394,6 +439,7 @@ impl<'s> State<'s> {
             pictures: sum.pictures,
         };
         outcome.fill(&sum.tally);
+        outcome.at_least |= sum.incomplete && outcome.differences > 0;
         if let (None, Some(place)) = (&self.outcome.first, &place) {
             let values = sum.tally.first;
             self.outcome.first = Some(First {
@@ -414,7 +460,8 @@ impl<'s> State<'s> {
     fn check_patterns(&self) -> Result<()> {
         let compared = self.outcome.variables.iter().map(|v| &v.name);
         let others = self.outcome.unmatched.iter().filter_map(|u| u.variable.as_ref());
-        let names: Vec<&String> = compared.chain(others).collect();
+        let left_out = self.outcome.not_compared.iter().filter_map(|n| n.variable.as_ref());
+        let names: Vec<&String> = compared.chain(others).chain(left_out).collect();
         for (pattern, _) in &self.settings.bounds {
             if !self.outcome.stopped && !names.iter().any(|name| matches(pattern, name)) {
                 let first =
@@ -431,11 +478,14 @@ impl<'s> State<'s> {
         let outcome = &mut self.outcome;
         outcome.bytes_read = self.meter.total();
         let steps_only = |u: &Unmatched| u.variable.is_none();
-        let unlike = outcome.unmatched.iter().any(|u| !steps_only(u));
+        let missing = |u: &Unmatched| self.settings.expected && u.what == ONLY_IN_THE_FIRST;
+        let unlike = outcome.unmatched.iter().any(|u| !steps_only(u) || missing(u));
         let undecided = outcome.variables.iter().any(|v| v.undecided > 0);
         outcome.verdict = match () {
             _ if outcome.differences > 0 || unlike => Answer::Different,
+            _ if !outcome.contents.is_empty() => Answer::Different,
             _ if undecided || outcome.unreadable > 0 => Answer::Undecided,
+            _ if !outcome.not_compared.is_empty() => Answer::Undecided,
             _ => Answer::Equal,
         };
         outcome.equal = outcome.verdict == Answer::Equal;
@@ -453,7 +503,13 @@ impl<'s> State<'s> {
         };
         let t = &mut outcome.timings;
         t.setup = (total - t.trees - t.walking - t.sketches - t.reading - t.comparing).max(0.0);
-        if outcome.variables.is_empty() && outcome.unmatched.iter().all(steps_only) {
+        let compared = outcome.variables.iter().any(|v| !v.incomplete || v.differences > 0);
+        let files = self.files > 0 && self.left_out.is_none() || !outcome.contents.is_empty();
+        if !compared && !files && outcome.unmatched.iter().all(steps_only) {
+            // An answer about nothing is none: the reason is the answer.
+            if let Some(error) = self.left_out {
+                return Err(error);
+            }
             return Err(Error::new(ErrorKind::NotFound, "there is nothing to compare")
                 .hint("no variable matches, or both sides are empty"));
         }
@@ -495,23 +551,15 @@ fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
     tasks
 }
 
-/// What the workers add to, one after another.
-struct Turn<'t> {
-    next: usize,
-    /// Results whose turn has not come.
-    waiting: BTreeMap<usize, Result<Found>>,
-    sums: Vec<Sum>,
+/// Results of a step, added up task by task.
+struct Sums<'t> {
+    of_pairs: Vec<Sum>,
     list: Option<&'t mut List>,
-    failed: Option<Error>,
     notes: Vec<String>,
-    done: u64,
+    failed: Option<Error>,
 }
 
-impl Turn<'_> {
-    fn take_next(&mut self) -> Option<Result<Found>> {
-        self.waiting.remove(&self.next)
-    }
-
+impl Sums<'_> {
     fn take(
         &mut self,
         task: &Task,
@@ -523,13 +571,14 @@ impl Turn<'_> {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                self.failed.get_or_insert(error.at(&pair.a.description.name));
+                let error = error.at(&pair.a.description.name);
+                self.of_pairs[task.pair].failed.get_or_insert(error);
                 return;
             }
         };
         if let Some(list) = &mut self.list {
             for (place, a, b) in &found.listed {
-                let index = index_of(&pair.a.description.shape, pair.a.fortran, *place);
+                let index = index_of(&pair.a.description, *place);
                 let line = Line {
                     step,
                     rank: pair.a.rank,
@@ -553,7 +602,7 @@ impl Turn<'_> {
                 self.notes.push(note);
             }
         }
-        let sum = &mut self.sums[task.pair];
+        let sum = &mut self.of_pairs[task.pair];
         sum.placed = sum.placed.take().or(found.placed);
         sum.undecided += found.undecided;
         sum.mismatched += found.mismatched;
@@ -582,8 +631,4 @@ impl Found {
         }
         self
     }
-}
-
-fn held<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    lock.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

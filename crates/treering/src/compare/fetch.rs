@@ -160,7 +160,7 @@ impl Fetcher {
             }
         }
         // Buffers must not go, and slots must be free, before the last read has ended.
-        while self.slots.iter().any(|slot| slot.waiting > 0) {
+        while self.is_waiting() {
             let step = self.complete(inputs, visit);
             outcome = outcome.and(step);
         }
@@ -266,13 +266,36 @@ impl Fetcher {
         submitted
     }
 
+    fn is_waiting(&self) -> bool {
+        self.slots.iter().any(|slot| slot.waiting > 0)
+    }
+
+    /// Waits for one read: its number, and how many bytes it got. If waiting fails, no read is waited for
+    /// any longer.
+    fn wait(&mut self) -> Result<(usize, std::io::Result<usize>)> {
+        let done = match &mut self.engine {
+            Some(engine) => engine.wait(),
+            None => Err(Error::usage("a read is waited for that was never begun")),
+        };
+        match &done {
+            Ok((id, _)) => self.slots[id / 2].waiting -= 1,
+            Err(_) => self.abandon(),
+        }
+        done
+    }
+
+    /// Gives up all reads under way. Nobody knows when they end, so their buffers are never freed.
+    fn abandon(&mut self) {
+        self.slots.drain(..).for_each(std::mem::forget);
+        self.free.clear();
+        self.engine = None;
+    }
+
     /// Waits for one read, and hands its pair over if it was the second.
     fn complete(&mut self, inputs: [&Input; 2], visit: Visit) -> Result<()> {
-        let Some(engine) = &mut self.engine else { return Ok(()) };
-        let (id, outcome) = engine.wait()?;
+        let (id, outcome) = self.wait()?;
         let (at, side) = (id / 2, id % 2);
         let slot = &mut self.slots[at];
-        slot.waiting -= 1;
         let len = (slot.range.end - slot.range.start) as usize;
         let needed = match inputs[side].direct {
             Some(_) => slot.skews[side] + len,
@@ -293,6 +316,16 @@ impl Fetcher {
         match self.slots[at].waiting {
             0 => self.hand_over(at, visit),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for Fetcher {
+    /// Buffers must not be freed before the last read has ended, even if a visitor panicked.
+    fn drop(&mut self) {
+        while self.is_waiting() {
+            // A read that failed has ended, too; if waiting itself fails, nothing is waited for any more.
+            let _ = self.wait();
         }
     }
 }
@@ -371,6 +404,70 @@ mod tests {
             fetcher.run([&inputs[0], &inputs[1]], ranges(), [true; 2], &mut visit).unwrap();
             assert_eq!(seen, SIZE - 100);
         }
+    }
+
+    /// Reads at once and counts the reads that were not waited for; waiting may fail.
+    struct Counting {
+        done: Vec<usize>,
+        left: Arc<std::sync::atomic::AtomicUsize>,
+        fails: bool,
+    }
+
+    impl Engine for Counting {
+        fn submit(&mut self, read: Read) -> Result<()> {
+            self.done.push(read.id);
+            self.left.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(())
+        }
+
+        fn flush(&mut self) {}
+
+        fn wait(&mut self) -> Result<(usize, std::io::Result<usize>)> {
+            let id = self.done.pop().filter(|_| !self.fails);
+            let id = id.ok_or_else(|| Error::usage("waiting fails"))?;
+            self.left.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            Ok((id, Ok(RUN + 2 * ALIGN as usize)))
+        }
+    }
+
+    fn counting(fails: bool) -> (Fetcher, Arc<std::sync::atomic::AtomicUsize>) {
+        let left = Arc::<std::sync::atomic::AtomicUsize>::default();
+        let mut fetcher = Fetcher::new(Reading::Ring, false);
+        fetcher.engine = Some(Box::new(Counting { done: Vec::new(), left: left.clone(), fails }));
+        (fetcher, left)
+    }
+
+    #[test]
+    fn a_visitor_that_panics_leaves_no_read_under_way() {
+        let files = [extent(&file(0)), extent(&file(1))];
+        let inputs = files.each_ref().map(|file| Input::new(file));
+        let (mut fetcher, left) = counting(false);
+        let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            let mut visit = |_: Range<u64>, _: &[u8], _: &[u8]| panic!("a visitor panics");
+            fetcher.run([&inputs[0], &inputs[1]], ranges(), [false; 2], &mut visit)
+        }));
+        assert!(run.is_err());
+        assert!(left.load(std::sync::atomic::Ordering::Relaxed) > 0);
+        drop(fetcher);
+        assert_eq!(left.load(std::sync::atomic::Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn waiting_that_fails_is_an_error_and_has_an_end() {
+        let files = [extent(&file(0)), extent(&file(1))];
+        let inputs = files.each_ref().map(|file| Input::new(file));
+        let (mut fetcher, _) = counting(true);
+        let mut visit = |_: Range<u64>, _: &[u8], _: &[u8]| Ok(());
+        let run = fetcher.run([&inputs[0], &inputs[1]], ranges(), [false; 2], &mut visit);
+        assert!(run.unwrap_err().to_string().contains("waiting fails"));
+        // The fetcher is as good as new.
+        let mut seen = 0;
+        let mut visit = |range: Range<u64>, _: &[u8], _: &[u8]| {
+            seen += range.end - range.start;
+            Ok(())
+        };
+        fetcher.run([&inputs[0], &inputs[1]], ranges(), [true; 2], &mut visit).unwrap();
+        assert_eq!(seen, SIZE - 100);
     }
 
     #[test]

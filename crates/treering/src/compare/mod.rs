@@ -11,8 +11,10 @@
 //! on the number of threads, nor on whether there were trees.
 
 mod ahead;
+mod contents;
 mod engine;
 mod fetch;
+mod in_order;
 mod judge;
 mod list;
 mod outcome;
@@ -29,10 +31,13 @@ pub use crate::io::{Reading, write_whole};
 pub use engine::{Progress, compare};
 pub use judge::{Judge, Number, Value};
 pub use list::List;
-pub use outcome::{Answer, First, Outcome, Picture, Timings, Unmatched, VariableOutcome};
+pub use outcome::{
+    Answer, ContentDifference, First, NotCompared, Outcome, Picture, Timings, Unmatched,
+    VariableOutcome,
+};
 pub use settings::Settings;
 pub(crate) use settings::matches;
-pub use side::{Entry, Side, TreeView, read_trees};
+pub use side::{Entry, FileView, Side, TreeView, read_trees};
 pub use sides::{FileSide, Golden, MemorySide, StoredSide, TREE_PREFIX, sidecar};
 pub(crate) use sides::{TREES_RUN, is_tree_file};
 pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};

@@ -2,7 +2,7 @@
 
 use super::judge::{Number, Value};
 use super::tally::{Classes, Tally};
-use crate::array::{DType, Shape};
+use crate::array::{DType, Description, Order, Shape};
 use crate::merkle::bounded::Bound;
 use serde::Serialize;
 
@@ -14,8 +14,8 @@ pub enum Answer {
     Equal,
     /// Something does, or variables, types or shapes do not agree.
     Different,
-    /// Nothing surely differs, but without values some chunks could not be decided, or some checkpoints
-    /// could not be read.
+    /// Nothing surely differs, but not everything could be compared: chunks without values could not be
+    /// decided, or something could not be read.
     Undecided,
 }
 
@@ -42,7 +42,11 @@ pub struct Outcome {
     pub variables: Vec<VariableOutcome>,
     /// What only one side has, or what does not fit together.
     pub unmatched: Vec<Unmatched>,
-    /// How many checkpoints of the two runs cannot be read: these were not compared.
+    /// Content of files beside their arrays that differs: attributes, links, texts.
+    pub contents: Vec<ContentDifference>,
+    /// Steps, variables and files that were not compared, and why.
+    pub not_compared: Vec<NotCompared>,
+    /// Number of checkpoints of the two runs whose manifests cannot be read: these were not compared.
     pub unreadable: u64,
     /// Whether it stopped at the first difference: counts are of what was looked at until then.
     pub stopped: bool,
@@ -104,8 +108,10 @@ pub struct VariableOutcome {
     /// The last index at which the first may be, where only sketches tell.
     pub first_until: Option<Vec<u64>>,
     /// Whether there may be more differences than were counted, of unknown size: only trees and
-    /// sketches were there.
+    /// sketches were there, or some values could not be read.
     pub at_least: bool,
+    /// Whether some of its values could not be read: `not_compared` of the outcome has the reason.
+    pub incomplete: bool,
     /// How many values are NaN on each side, where that is known.
     pub nans: Option<[u64; 2]>,
     /// How many chunks there are, differ in their leaves, and had their values read.
@@ -133,6 +139,34 @@ pub struct Unmatched {
     pub variable: Option<String>,
     /// More of it.
     pub detail: String,
+}
+
+/// Content of a file beside its arrays that differs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ContentDifference {
+    /// The step.
+    pub step: Option<u64>,
+    /// The rank.
+    pub rank: u32,
+    /// The file.
+    pub file: String,
+    /// The attribute, link, type or text.
+    pub item: String,
+    /// Both values where they are short, or the side that has it.
+    pub detail: String,
+}
+
+/// Something that was not compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NotCompared {
+    /// The step.
+    pub step: Option<u64>,
+    /// The rank; none if it is the whole step.
+    pub rank: Option<u32>,
+    /// The variable or file; none if it is the whole step.
+    pub variable: Option<String>,
+    /// The reason, as a sentence.
+    pub why: String,
 }
 
 /// Where the time went, in seconds; the stages overlap, so they are shares of all threads' time.
@@ -210,10 +244,11 @@ impl Picture {
 }
 
 /// The index along each axis of the element at a place in memory.
-pub(super) fn index_of(shape: &Shape, fortran: bool, mut place: u64) -> Vec<u64> {
+pub(super) fn index_of(array: &Description, mut place: u64) -> Vec<u64> {
+    let shape = &array.shape;
     let mut index = vec![0; shape.0.len()];
     let mut axes: Vec<usize> = (0..shape.0.len()).collect();
-    if !fortran {
+    if array.order == Order::C {
         axes.reverse();
     }
     for axis in axes {

@@ -7,7 +7,7 @@ use super::tally::Comparer;
 use super::walk::{self, Node};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::past_the_cache;
-use crate::merkle::bounded::{Bound, Sketch};
+use crate::merkle::bounded::{Bound, Grid, LACKING, Sketch};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::OnceLock;
@@ -39,6 +39,8 @@ pub(super) struct Trees<'a> {
     pub(super) nodes: Vec<Node>,
     /// Chunks that must be looked at because NaN differs from NaN.
     pub(super) with_nan: BTreeSet<u64>,
+    /// Chunks that have finite values without a cell.
+    pub(super) lacking: BTreeSet<u64>,
     /// The files, read past the page cache.
     direct: [OnceLock<Option<File>>; 2],
 }
@@ -84,6 +86,7 @@ impl<'a> Pair<'a> {
                 sketch,
                 nodes: Vec::new(),
                 with_nan: BTreeSet::new(),
+                lacking: BTreeSet::new(),
                 direct: Default::default(),
             }
         });
@@ -105,7 +108,7 @@ impl<'a> Pair<'a> {
     ) -> Result<Vec<u64>> {
         let all = self.bytes.div_ceil(self.chunk * self.strip);
         let Some(trees) = &mut self.trees else { return Ok((0..all).collect()) };
-        match trees.walk(nan_equal, meter) {
+        match trees.walk(nan_equal, self.inputs.is_none(), meter) {
             Ok(()) => Ok(self.strips_of_nodes()),
             Err((side, error)) if self.inputs.is_some() => {
                 let name = &self.a.description.name;
@@ -157,13 +160,21 @@ impl<'a> Pair<'a> {
 }
 
 impl Trees<'_> {
-    fn walk(&mut self, nan_equal: bool, meter: &Meter) -> walk::Blamed<()> {
-        let nans = self.views.iter().any(|view| view.entry.nans > 0);
-        if !nan_equal && nans {
+    /// Walks down; `alone` says that there are no values to ask.
+    fn walk(&mut self, nan_equal: bool, alone: bool, meter: &Meter) -> walk::Blamed<()> {
+        let nans = !nan_equal && self.views.iter().any(|view| view.entry.nans > 0);
+        let cells = alone && self.sketch.as_ref().is_some_and(Sketch::may_lack_cells);
+        if nans || cells {
             for (side, view) in self.views.iter().enumerate() {
                 let counts = walk::nans(view, meter).map_err(|e| (side, e))?;
-                let with = counts.iter().enumerate().filter(|(_, count)| **count > 0);
-                self.with_nan.extend(with.map(|(chunk, _)| chunk as u64));
+                for (chunk, count) in counts.iter().enumerate() {
+                    if nans && count & !LACKING > 0 {
+                        self.with_nan.insert(chunk as u64);
+                    }
+                    if count & LACKING > 0 {
+                        self.lacking.insert(chunk as u64);
+                    }
+                }
             }
         }
         if self.views[0].entry.root != self.views[1].entry.root {
@@ -176,6 +187,12 @@ impl Trees<'_> {
     pub(super) fn past_the_cache(&self, side: usize) -> Option<&File> {
         let open = || self.views[side].file().and_then(|(file, _)| past_the_cache(file));
         self.direct[side].get_or_init(open).as_ref()
+    }
+
+    /// Whether leaves are digests of bytes, and bytes are what is compared: then leaves that differ prove a
+    /// difference, and leaves that agree prove that there is none.
+    pub(super) fn is_exact(&self, bound: Bound) -> bool {
+        self.views[0].entry.recipe.grid == Grid::Bits && bound == Bound::Bits
     }
 
     /// The node above a chunk, if the trees differ there.

@@ -18,6 +18,9 @@ pub struct Settings {
     pub nan_equal: bool,
     /// Whether to stop at the first difference.
     pub first: bool,
+    /// Whether the first side is the expectation, such as a golden file: steps that it has and the
+    /// second side lacks are then differences.
+    pub expected: bool,
     /// Whether to draw where differences are.
     pub pictures: bool,
     /// Whether trees may be used.
@@ -37,6 +40,7 @@ impl Default for Settings {
             variables: Vec::new(),
             nan_equal: true,
             first: false,
+            expected: false,
             pictures: false,
             trees: true,
             reading: Reading::Ring,

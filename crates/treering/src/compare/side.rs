@@ -3,7 +3,9 @@
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
+use crate::merkle::Digest;
 use crate::merkle::bounded::Layout;
+use crate::source::{Extent, Inventory, RawLayout, digest_of, inventory};
 use crate::store::Blob;
 use std::fs::File;
 use std::ops::Range;
@@ -11,6 +13,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One side of a comparison.
+///
+/// There are no default methods: a wrapper that forgets to forward one would turn "cannot be read" into
+/// "equal".
 pub trait Side: Sync {
     /// What to call it.
     fn name(&self) -> String;
@@ -21,15 +26,14 @@ pub trait Side: Sync {
     /// The variables of a step.
     fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>>;
 
-    /// How many of its checkpoints cannot be read.
-    fn unreadable(&self) -> u64 {
-        0
-    }
+    /// The files of a step, for what they hold beside arrays; none if there are no files.
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>>;
 
-    /// What went wrong on the way without stopping it.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
+    /// Number of its checkpoints that cannot be read.
+    fn unreadable(&self) -> u64;
+
+    /// Trouble on the way that did not end it.
+    fn notes(&self) -> Vec<String>;
 }
 
 /// A variable of one side at one step.
@@ -39,12 +43,63 @@ pub struct Entry<'a> {
     pub rank: u32,
     /// Name, type and extent.
     pub description: Description,
-    /// Whether the first axis is the fastest.
-    pub fortran: bool,
     /// Its values, unless only trees were kept.
     pub values: Option<Arc<dyn Blob + 'a>>,
     /// Its trees.
     pub trees: Vec<TreeView<'a>>,
+    /// The reason why it cannot be compared, if it cannot.
+    pub unread: Option<Error>,
+}
+
+/// A file of one side at one step.
+#[derive(Clone)]
+pub struct FileView {
+    /// The rank.
+    pub rank: u32,
+    /// Its name; files of the same name and rank belong together.
+    pub name: String,
+    /// The digest of all its bytes, if it is known without reading them.
+    pub(super) digest: Option<Digest>,
+    pub(super) content: FileContent,
+}
+
+/// The way to what a file holds beside arrays.
+#[derive(Clone)]
+pub(super) enum FileContent {
+    /// It describes itself, or there is a layout for it.
+    Whole(Extent, Option<RawLayout>),
+    /// It has a format that does not describe itself: these bytes belong to no array.
+    Beside(String, Vec<u8>),
+}
+
+impl FileView {
+    /// A file of a format that does not describe itself, of which these bytes belong to no array.
+    pub fn of_bytes(rank: u32, name: &str, beside: &[u8]) -> Self {
+        let content = FileContent::Beside("bytes".into(), beside.to_vec());
+        FileView { rank, name: name.into(), digest: None, content }
+    }
+
+    /// Content beside arrays.
+    pub(super) fn inventory(&self) -> Result<Inventory> {
+        match &self.content {
+            FileContent::Whole(whole, raw) => inventory(whole, raw.as_ref()),
+            FileContent::Beside(format, bytes) => Ok(Inventory::of_bytes(format, bytes)),
+        }
+    }
+
+    /// Whether two files have the same bytes, as far as that is known without reading them.
+    pub(super) fn is_known_same(&self, other: &FileView) -> bool {
+        self.digest.is_some() && self.digest == other.digest
+    }
+
+    /// The digest of all its bytes, read if need be.
+    pub(super) fn digest(&self) -> Result<Option<Digest>> {
+        match (&self.digest, &self.content) {
+            (Some(digest), _) => Ok(Some(*digest)),
+            (None, FileContent::Whole(whole, _)) => digest_of(whole).map(Some),
+            (None, FileContent::Beside(..)) => Ok(None),
+        }
+    }
 }
 
 /// A tree that is read as far as needed.

@@ -1,13 +1,13 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
-use super::side::{Entry, Side, TreeView, read_trees};
-use crate::array::{DType, Description, Shape, Variable};
+use super::side::{Entry, FileContent, FileView, Side, TreeView, read_trees};
+use crate::array::{DType, Description, Order, Shape, Variable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, TreeFile, TreeOrigin};
+use crate::format::{FILE_PREFIX, FileRecord, Manifest, TreeFile, TreeOrigin, VariableEntry};
 use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
-use crate::source::{self, Extent, LeftOut, RawLayout, Rounded, name_of};
+use crate::source::{self, Extent, LeftOut, RawLayout, Rendered, Rounded, has_rest, name_of};
 use crate::store::{Blob, Store};
 use std::collections::HashMap;
 use std::fs::File;
@@ -52,19 +52,21 @@ fn touched_since(path: &Path, beside: &Path) -> bool {
 }
 
 /// A file, or all files of a folder, with the trees beside them.
+#[derive(Default)]
 pub struct FileSide {
     name: String,
     entries: Vec<Entry<'static>>,
+    files: Vec<FileView>,
     notes: Vec<String>,
 }
 
 impl FileSide {
     /// Opens a file or a folder; `raw` says what files are that do not say so themselves.
     pub fn open(path: &Path, raw: Option<&RawLayout>, trees: bool) -> Result<FileSide> {
-        let mut side =
-            FileSide { name: path.display().to_string(), entries: Vec::new(), notes: Vec::new() };
+        let mut side = FileSide { name: path.display().to_string(), ..FileSide::default() };
         if !path.is_dir() {
-            side.add(path, raw, trees, |name| name.to_string())?;
+            let name = path.file_name().map(name_of).unwrap_or_default();
+            side.add(path, &name, raw, trees, |name| name.to_string())?;
             return Ok(side);
         }
         let found = source::files(path)?;
@@ -89,9 +91,9 @@ impl FileSide {
             // The only array of a file is called like it; an archive's are inside of it.
             let rename =
                 |name: &str| if name == own { stem.clone() } else { format!("{stem}/{name}") };
-            match side.add(&file, raw, trees, rename) {
+            let inside = name_of(inside.as_os_str());
+            match side.add(&file, &inside, raw, trees, rename) {
                 Err(error) if error.kind() == ErrorKind::Usage => {
-                    let inside = name_of(inside.as_os_str());
                     side.notes.push(format!("{inside} is compared byte for byte: {error}"));
                     side.add_bytes(&file, inside)?;
                 }
@@ -113,16 +115,23 @@ impl FileSide {
 
     /// A file of which nothing is known but its bytes.
     fn add_bytes(&mut self, path: &Path, name: String) -> Result<()> {
-        let values = open_file(path)?;
+        let values: Arc<dyn Blob> = Arc::new(open_extent(path)?);
         let shape = Shape(vec![values.size()]);
-        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        self.files.push(FileView {
+            rank: 0,
+            name: name.clone(),
+            digest: None,
+            content: FileContent::Beside("bytes".into(), Vec::new()),
+        });
+        let description =
+            Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(path.display()))?;
         self.entries.push(Entry {
             rank: 0,
             description,
-            fortran: false,
             values: Some(values),
             trees: Vec::new(),
+            unread: None,
         });
         Ok(())
     }
@@ -130,27 +139,32 @@ impl FileSide {
     fn add(
         &mut self,
         path: &Path,
+        name: &str,
         raw: Option<&RawLayout>,
         trees: bool,
         rename: impl Fn(&str) -> String,
     ) -> Result<()> {
         let fields = source::open(path, raw)?;
+        self.files.push(FileView {
+            rank: 0,
+            name: name.into(),
+            digest: None,
+            content: FileContent::Whole(open_extent(path)?, raw.cloned()),
+        });
         let mut views = match trees {
             true => self.trees_beside(path),
             false => Vec::new(),
         };
         for field in fields {
-            let fits = |view: &TreeView| {
-                view.entry.description == field.description && view.entry.fortran == field.fortran
-            };
+            let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
             let name = rename(&field.description.name);
             self.entries.push(Entry {
                 rank: 0,
                 description: Description { name, ..field.description },
-                fortran: field.fortran,
                 values: Some(field.bytes),
                 trees,
+                unread: None,
             });
         }
         Ok(())
@@ -188,6 +202,10 @@ impl FileSide {
 }
 
 fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
+    Ok(Arc::new(open_extent(path)?))
+}
+
+fn open_extent(path: &Path) -> Result<Extent> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => {
             Error::new(ErrorKind::NotFound, format!("there is no {}", path.display()))
@@ -200,7 +218,7 @@ fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
         return Err(Error::usage(format!("{} is no file", path.display())));
     }
     let file = File::open(path).map_err(failed)?;
-    Ok(Arc::new(Extent::new(Arc::new(file), 0, meta.len(), path)))
+    Ok(Extent::new(Arc::new(file), 0, meta.len(), path))
 }
 
 impl Side for FileSide {
@@ -212,8 +230,16 @@ impl Side for FileSide {
         Ok(vec![None])
     }
 
-    fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
-        Ok(self.entries.clone())
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        Ok(if step.is_none() { self.entries.clone() } else { Vec::new() })
+    }
+
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+        Ok(if step.is_none() { self.files.clone() } else { Vec::new() })
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
     }
 
     fn notes(&self) -> Vec<String> {
@@ -259,6 +285,18 @@ impl Side for Golden {
         of_step.for_each(|view| attach(&mut entries, view.clone()));
         Ok(entries)
     }
+
+    fn files(&self, _step: Option<u64>) -> Result<Vec<FileView>> {
+        Ok(Vec::new())
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// Gives a tree to the variable it belongs to; one that is not there has no values.
@@ -269,9 +307,9 @@ fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
         None => entries.push(Entry {
             rank,
             description: description.clone(),
-            fortran: view.entry.fortran,
             values: None,
             trees: vec![view],
+            unread: None,
         }),
     }
 }
@@ -280,7 +318,6 @@ fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
 pub struct StoredSide {
     store: Arc<dyn Store>,
     name: String,
-    run: String,
     /// The newest of each step, ascending.
     manifests: Vec<Manifest>,
     /// How many others of the run cannot be read.
@@ -319,13 +356,25 @@ impl StoredSide {
         let at = step.map_or(String::new(), |step| format!("@{step}"));
         let name = format!("{}#{run}{at}", store.name());
         let unreadable = if step.is_none() { trouble.len() as u64 } else { 0 };
-        let (run, notes) = (run.to_string(), Mutex::new(notes));
-        Ok(StoredSide { store, name, run, manifests, unreadable, afterwards, notes })
+        let notes = Mutex::new(notes);
+        Ok(StoredSide { store, name, manifests, unreadable, afterwards, notes })
     }
 
-    /// The run.
-    pub fn run(&self) -> &str {
-        &self.run
+    /// One checkpoint of this run, by what was read of its log already.
+    pub(crate) fn only(&self, step: u64) -> Option<StoredSide> {
+        let of_step = |all: &[Manifest]| -> Vec<Manifest> {
+            all.iter().filter(|m| m.step == step).cloned().collect()
+        };
+        let manifests = of_step(&self.manifests);
+        let name = format!("{}@{step}", self.name);
+        (!manifests.is_empty()).then(|| StoredSide {
+            store: self.store.clone(),
+            name,
+            manifests,
+            unreadable: 0,
+            afterwards: of_step(&self.afterwards),
+            notes: Mutex::default(),
+        })
     }
 
     fn checkpoint(
@@ -386,6 +435,106 @@ fn by_step(store: &Arc<dyn Store>, run: &str) -> Result<(Vec<Manifest>, Vec<Erro
     Ok((manifests, trouble))
 }
 
+/// A file of a checkpoint.
+struct StoredFile {
+    rank: u32,
+    /// Its name, without what tells its rank.
+    name: String,
+    record: FileRecord,
+}
+
+/// The files of a checkpoint.
+fn stored_files(checkpoint: &Checkpoint) -> Result<Vec<StoredFile>> {
+    let mut files = Vec::new();
+    for variable in checkpoint.entries() {
+        let Some(name) = variable.description.name.strip_prefix(FILE_PREFIX) else { continue };
+        let mut bytes = crate::memory::zeroed(variable.description.bytes().unwrap_or(0))?;
+        checkpoint.read_bytes(variable, 0..bytes.len() as u64, &mut bytes)?;
+        let record = FileRecord::parse(&bytes).map_err(|e| e.at(name))?;
+        files.push(StoredFile { rank: variable.rank, name: name.into(), record });
+    }
+    Ok(files)
+}
+
+impl StoredFile {
+    /// Whether a variable holds everything of this file that is no value: it is compared by its meaning.
+    fn is_rest(&self, variable: &VariableEntry) -> bool {
+        let FileRecord { fields, skeleton, format, .. } = &self.record;
+        let last = fields.last().map(String::as_str);
+        variable.rank == self.rank
+            && last == Some(&variable.description.name)
+            && has_rest(skeleton, format, last)
+    }
+
+    /// The file as it was, read from the store.
+    fn whole(&self, checkpoint: &Arc<Checkpoint>) -> Extent {
+        let all = checkpoint.entries();
+        let field = |name: &String| -> Arc<dyn Blob> {
+            match all.iter().position(|v| v.rank == self.rank && v.description.name == *name) {
+                Some(at) => Arc::new(VariableBlob::new(checkpoint, at)),
+                None => Arc::new(Held(Vec::new())),
+            }
+        };
+        let fields = self.record.fields.iter().map(field).collect();
+        let rendered = Rendered::new(self.record.skeleton.clone(), fields, &self.record.name);
+        Extent::of(Arc::new(rendered), &self.record.name)
+    }
+
+    fn view(&self, checkpoint: &Arc<Checkpoint>) -> FileView {
+        let FileRecord { format, skeleton, .. } = &self.record;
+        let content = match format.as_str() {
+            "raw" | "bytes" => FileContent::Beside(format.clone(), skeleton.literals.clone()),
+            _ => FileContent::Whole(self.whole(checkpoint), None),
+        };
+        FileView {
+            rank: self.rank,
+            name: self.name.clone(),
+            digest: Some(skeleton.digest),
+            content,
+        }
+    }
+
+    /// Datasets whose values are in the skeleton, as far as they can be read.
+    fn in_skeleton(&self, checkpoint: &Arc<Checkpoint>) -> Vec<Entry<'static>> {
+        if self.record.in_skeleton.is_empty() {
+            return Vec::new();
+        }
+        let whole = self.whole(checkpoint);
+        let (arrays, trouble) = match source::arrays_of(&whole) {
+            Ok(arrays) => (arrays, None),
+            Err(error) => (Vec::new(), Some(error)),
+        };
+        let mut entries = Vec::new();
+        for dataset in &self.record.in_skeleton {
+            let array = arrays.iter().find(|array| array.description.name == dataset.name);
+            let name = dataset.variable.clone();
+            let mut entry = Entry {
+                rank: self.rank,
+                description: Description {
+                    name,
+                    dtype: DType::Bytes,
+                    shape: Shape(vec![0]),
+                    order: Order::C,
+                    part: None,
+                },
+                values: None,
+                trees: Vec::new(),
+                unread: trouble.clone(),
+            };
+            if let Some(array) = array {
+                entry.values = Some(array.bytes.clone());
+                entry.description =
+                    Description { name: entry.description.name, ..array.description.clone() };
+            }
+            // Values of variable length are no array: they are compared as content of the file.
+            if entry.values.is_some() || entry.unread.is_some() {
+                entries.push(entry);
+            }
+        }
+        entries
+    }
+}
+
 impl Side for StoredSide {
     fn name(&self) -> String {
         self.name.clone()
@@ -393,6 +542,14 @@ impl Side for StoredSide {
 
     fn unreadable(&self) -> u64 {
         self.unreadable
+    }
+
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+        let Some(checkpoint) = self.checkpoint(&self.manifests, step)? else {
+            return Ok(Vec::new());
+        };
+        let files = stored_files(&checkpoint)?.into_iter();
+        Ok(files.map(|file| file.view(&checkpoint)).collect())
     }
 
     fn steps(&self) -> Result<Vec<Option<u64>>> {
@@ -404,17 +561,20 @@ impl Side for StoredSide {
             return Ok(Vec::new());
         };
         let mut entries = Vec::new();
+        let files = stored_files(&checkpoint)?;
+        let rest = |v: &VariableEntry| files.iter().any(|file| file.is_rest(v));
         for (at, variable) in checkpoint.entries().iter().enumerate() {
-            if !variable.is_hidden() {
+            if !variable.is_hidden() && !rest(variable) {
                 entries.push(Entry {
                     rank: variable.rank,
                     description: variable.description.clone(),
-                    fortran: false,
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
                     trees: Vec::new(),
+                    unread: None,
                 });
             }
         }
+        files.iter().for_each(|file| entries.extend(file.in_skeleton(&checkpoint)));
         self.trees(&checkpoint).into_iter().for_each(|view| attach(&mut entries, view));
         if let Some(later) = self.checkpoint(&self.afterwards, step)? {
             // A step that was done again has other data than its tree was made from.
@@ -456,9 +616,9 @@ impl<'a> MemorySide<'a> {
             Ok(Entry {
                 rank: 0,
                 description: variable.description.clone(),
-                fortran: false,
                 values: Some(values),
                 trees: Vec::new(),
+                unread: None,
             })
         };
         let mut entries: Vec<Entry> = variables.iter().map(entry).collect::<Result<_>>()?;
@@ -467,6 +627,14 @@ impl<'a> MemorySide<'a> {
             views.into_iter().for_each(|view| attach(&mut entries, view));
         }
         Ok(MemorySide { step, entries })
+    }
+}
+
+impl<'a> MemorySide<'a> {
+    /// The variables by themselves.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn into_entries(self) -> Vec<Entry<'a>> {
+        self.entries
     }
 }
 
@@ -479,8 +647,20 @@ impl Side for MemorySide<'_> {
         Ok(vec![Some(self.step)])
     }
 
-    fn entries(&self, _step: Option<u64>) -> Result<Vec<Entry<'_>>> {
-        Ok(self.entries.clone())
+    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+        Ok(if step == Some(self.step) { self.entries.clone() } else { Vec::new() })
+    }
+
+    fn files(&self, _step: Option<u64>) -> Result<Vec<FileView>> {
+        Ok(Vec::new())
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -9,8 +9,9 @@ use super::side::{Meter, TreeView};
 use super::tally::Tally;
 use super::walk;
 use crate::array::DType;
+use crate::array::float_env::StandardFloats;
 use crate::error::{Error, Result};
-use crate::merkle::bounded::{Leaf, MAX_PLANES, NODE, Verdict, leaf_at};
+use crate::merkle::bounded::{Bound, Leaf, MAX_PLANES, NODE, Verdict, leaf_at};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -65,6 +66,8 @@ impl Clock {
 
 /// What a worker needs beside the strip.
 pub(super) struct Worker<'w> {
+    /// Values are compared in the standard floating-point environment.
+    pub(super) _standard: StandardFloats,
     pub(super) fetcher: Fetcher,
     pub(super) ahead: Ahead,
     pub(super) meter: &'w Meter,
@@ -189,7 +192,14 @@ impl Worker<'_> {
         let skip = values && (few || self.doubt.skips(pair));
         if trees.sketch.is_none() || flagged.is_empty() || skip {
             if !values {
-                found.undecided += flagged.len() as u64;
+                for (chunk, leaves) in flagged {
+                    let verdict = match trees.is_exact(pair.bound) {
+                        true if leaves[0] == leaves[1] => continue,
+                        true => Verdict::Somewhere,
+                        false => Verdict::Open,
+                    };
+                    note(pair, *chunk, verdict, found);
+                }
             }
             return Ok(flagged.iter().map(|(chunk, _)| *chunk).collect());
         }
@@ -246,7 +256,8 @@ impl Worker<'_> {
             planes.load(chunk, count)?;
             let (a, b) = (planes.of(0, chunk), planes.of(1, chunk));
             let ready = count as usize;
-            match sketch.judge((leaves[0], leaves[1]), &a[..ready], &b[..ready]) {
+            let lacking = trees.lacking.contains(&chunk);
+            match sketch.judge((leaves[0], leaves[1]), &a[..ready], &b[..ready], lacking) {
                 Verdict::More => count += 1,
                 verdict => return Ok(verdict),
             }
@@ -335,7 +346,7 @@ fn compare(
             if drawn.is_empty() {
                 *drawn = Picture::of(&description.shape.0);
             }
-            let index = index_of(&description.shape, pair.a.fortran, index);
+            let index = index_of(description, index);
             drawn.iter_mut().for_each(|picture| picture.add(&index, x.difference(y)));
         }
     };
@@ -387,7 +398,8 @@ fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut Found) {
     let start = chunk * pair.chunk / dtype.size();
     // A complex number with a part that is NaN is NaN: its other part tells nothing.
     let nans = |trees: &Trees| trees.views.iter().any(|view| view.entry.nans > 0);
-    let verdict = match parts == 2 && pair.trees.as_ref().is_some_and(nans) {
+    let bits = pair.bound == Bound::Bits;
+    let verdict = match parts == 2 && !bits && pair.trees.as_ref().is_some_and(nans) {
         true => Verdict::Open,
         false => verdict,
     };

@@ -401,39 +401,6 @@ fn no_nan(data: &[u8], size: usize, infinity: u64) -> bool {
     })
 }
 
-/// Puts the processor's floating-point modes to the standard's, and back when dropped: programs that
-/// call may have told it to take denormals for zero.
-pub(crate) struct StandardFloats {
-    #[cfg(target_arch = "x86_64")]
-    modes: u32,
-}
-
-impl StandardFloats {
-    pub(crate) fn set() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            let mut modes = 0u32;
-            let standard = 0x1f80u32;
-            // SAFETY: reads and writes the register of this thread, which is put back.
-            unsafe {
-                std::arch::asm!("stmxcsr [{}]", in(reg) &mut modes, options(nostack));
-                std::arch::asm!("ldmxcsr [{}]", in(reg) &standard, options(nostack));
-            }
-            StandardFloats { modes }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        StandardFloats {}
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-impl Drop for StandardFloats {
-    fn drop(&mut self) {
-        // SAFETY: puts back what was read.
-        unsafe { std::arch::asm!("ldmxcsr [{}]", in(reg) &self.modes, options(nostack)) };
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 //! once.
 
 use super::engine::Progress;
-use super::side::{Entry, Side, read_trees};
+use super::side::{Entry, FileView, Side, read_trees};
 use super::sides::{Held, identity, sidecar};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
@@ -93,8 +93,7 @@ pub fn make_beside(
         let images = build(field.description.dtype, &recipes, field.bytes.as_ref(), 0, &told)
             .map_err(|e| e.at(path.display()))?;
         for image in images {
-            let entry = TreeEntry::new(&field.description, &image);
-            made.push((TreeEntry { fortran: field.fortran, ..entry }, image));
+            made.push((TreeEntry::new(&field.description, &image), image));
         }
     }
     if identity(path)? != before {
@@ -138,7 +137,8 @@ fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Resu
     out.finish()
 }
 
-/// Writes the trees of everything a side has to a file that stands for it.
+/// Writes the trees of everything a side has to a file that stands for it. Four planes or more become
+/// as many as prove differences within their bound.
 pub fn record(
     side: &dyn Side,
     patterns: &[String],
@@ -166,11 +166,11 @@ pub fn record(
             let done = AtomicU64::new(0);
             let told =
                 |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
-            let recipes = settings.recipes(dtype)?;
+            let recipes = settings.recipes(dtype)?.into_iter().map(|r| r.proving(dtype));
+            let recipes: Vec<Recipe> = recipes.collect();
             for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
                 let tree = TreeEntry::new(&entry.description, &image);
-                let (rank, fortran) = (entry.rank, entry.fortran);
-                made.push((TreeEntry { step, rank, fortran, ..tree }, image));
+                made.push((TreeEntry { step, rank: entry.rank, ..tree }, image));
             }
         }
     }
@@ -222,7 +222,16 @@ impl Side for Prepared<'_> {
             recipes.retain(|r| !entry.trees.iter().any(|t| t.entry.recipe == *r));
             let dtype = entry.description.dtype;
             for recipe in recipes {
-                for mut image in build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &|_| {})? {
+                let images = build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &|_| {});
+                let images = match images {
+                    Ok(images) => images,
+                    // Other variables can be compared all the same.
+                    Err(error) => {
+                        entry.unread = Some(error);
+                        break;
+                    }
+                };
+                for mut image in images {
                     put_head(&entry.description, &mut image, None)?;
                     let (_, views) = read_trees(Arc::new(Held(image.bytes)) as Arc<dyn Blob>)?;
                     entry.trees.extend(views);
@@ -230,6 +239,14 @@ impl Side for Prepared<'_> {
             }
         }
         Ok(entries)
+    }
+
+    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+        self.side.files(step)
+    }
+
+    fn unreadable(&self) -> u64 {
+        self.side.unreadable()
     }
 
     fn notes(&self) -> Vec<String> {

@@ -53,7 +53,7 @@ pub(super) fn leaves(views: [&TreeView; 2], node: &Node, meter: &Meter) -> Blame
     read_both(views, start..leaves.end.min(start + NODE * 16), &node.digests, meter)
 }
 
-/// The numbers of NaN in each chunk, checked.
+/// The numbers of NaN in each chunk, with the mark of finite values without a cell, checked.
 pub(super) fn nans(view: &TreeView, meter: &Meter) -> Result<Vec<u32>> {
     let bytes = view.read(view.layout.nans.clone(), meter)?;
     match digest(&bytes) == view.entry.nans_digest {

@@ -23,8 +23,21 @@ pub struct FileRecord {
     pub modified: u64,
     /// The variables that hold its fields, in their order.
     pub fields: Vec<String>,
+    /// Datasets that were not taken apart: their bytes are in the skeleton.
+    pub in_skeleton: Vec<InSkeleton>,
     /// How the file is made of them.
     pub skeleton: Skeleton,
+}
+
+/// A dataset of a file that is stored as the bytes it has in the file.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct InSkeleton {
+    /// Its name in the file.
+    pub name: String,
+    /// The name under which its values can be compared.
+    pub variable: String,
+    /// The reason why it was not taken apart.
+    pub why: String,
 }
 
 impl FileRecord {
@@ -37,6 +50,12 @@ impl FileRecord {
         out.int(self.modified);
         out.int(self.fields.len() as u64);
         self.fields.iter().for_each(|field| out.string(field));
+        out.int(self.in_skeleton.len() as u64);
+        for dataset in &self.in_skeleton {
+            out.string(&dataset.name);
+            out.string(&dataset.variable);
+            out.string(&dataset.why);
+        }
         out.bytes(&self.skeleton.write());
         out.sealed()
     }
@@ -50,6 +69,12 @@ impl FileRecord {
             mode: reader.u32()?,
             modified: reader.int()?,
             fields: (0..reader.count()?).map(|_| reader.string()).collect::<Result<_>>()?,
+            in_skeleton: (0..reader.count()?)
+                .map(|_| {
+                    let (name, variable) = (reader.string()?, reader.string()?);
+                    Ok(InSkeleton { name, variable, why: reader.string()? })
+                })
+                .collect::<Result<_>>()?,
             skeleton: Skeleton::parse(reader.bytes()?)?,
         };
         reader.end()?;

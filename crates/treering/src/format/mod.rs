@@ -17,7 +17,7 @@ mod section;
 mod skeleton;
 mod tree;
 
-pub use file::{FILE_PREFIX, FileRecord, check_file_name};
+pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, PackRange, Sequence, Stats};
 pub use names::{Names, PackName, WriterId, check_run_name};
 pub use pack::{Footer, Frame, RAW, Run, Seal, VariableDelta};

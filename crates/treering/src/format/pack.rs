@@ -448,6 +448,7 @@ mod tests {
                     name: "x".into(),
                     dtype: crate::array::DType::Bytes,
                     shape: crate::array::Shape(vec![5000]),
+                    order: crate::array::Order::C,
                     part: None,
                 },
                 chunk: ChunkSize::new(128).unwrap(),

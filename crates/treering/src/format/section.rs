@@ -1,7 +1,7 @@
 //! A section: the variables that a group of ranks hands over at a checkpoint, in the footer of its pack.
 
 use super::bytes::{Reader, Writer};
-use crate::array::{Bound, DType, Description, Part, Rounding, Shape};
+use crate::array::{Bound, DType, Description, Order, Part, Rounding, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::ChunkSize;
 use crate::merkle::Digest;
@@ -70,11 +70,15 @@ pub(super) fn parse_section(bytes: &[u8], group: u32) -> Result<Vec<VariableEntr
     Ok(variables)
 }
 
+/// The mark of an array whose first axis is the fastest.
+const COLUMN_MAJOR: u8 = 2;
+
 pub(super) fn write_description(out: &mut Writer, description: &Description) {
     out.string(&description.name);
     out.byte(description.dtype.code());
     out.ints(&description.shape.0);
-    out.byte(u8::from(description.part.is_some()));
+    let column_major = if description.order == Order::Fortran { COLUMN_MAJOR } else { 0 };
+    out.byte(u8::from(description.part.is_some()) | column_major);
     if let Some(part) = &description.part {
         out.ints(&part.global.0);
         out.ints(&part.offset);
@@ -82,16 +86,18 @@ pub(super) fn write_description(out: &mut Writer, description: &Description) {
 }
 
 pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
-    let description = Description {
-        name: reader.string()?,
-        dtype: DType::from_code(reader.byte()?)
-            .ok_or_else(|| Error::damaged("a variable has an unknown type"))?,
-        shape: Shape(reader.ints()?),
-        part: match reader.byte()? {
-            0 => None,
-            _ => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
-        },
+    let name = reader.string()?;
+    let dtype = DType::from_code(reader.byte()?)
+        .ok_or_else(|| Error::damaged("a variable has an unknown type"))?;
+    let shape = Shape(reader.ints()?);
+    let marks = reader.byte()?;
+    let order = if marks & COLUMN_MAJOR == 0 { Order::C } else { Order::Fortran };
+    let part = match marks & !COLUMN_MAJOR {
+        0 => None,
+        1 => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
+        _ => return Err(Error::damaged("a variable has an unknown mark")),
     };
+    let description = Description { name, dtype, shape, order, part };
     description.check().map_err(|e| {
         Error::damaged(format!("the description of a variable makes no sense: {e}"))
     })?;
@@ -142,6 +148,7 @@ mod tests {
                 name: "grid/ρ".into(),
                 dtype: DType::F64,
                 shape: Shape(vec![4, 5]),
+                order: Order::Fortran,
                 part: Some(Part { global: Shape(vec![8, 5]), offset: vec![4, 0] }),
             },
             chunk: ChunkSize::default(),

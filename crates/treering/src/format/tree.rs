@@ -44,8 +44,6 @@ pub struct TreeEntry {
     pub rank: u32,
     /// The variable.
     pub description: Description,
-    /// Whether the first axis is the fastest.
-    pub fortran: bool,
     /// How the tree was made.
     pub recipe: Recipe,
     /// Its root.
@@ -68,7 +66,6 @@ impl TreeEntry {
             step: None,
             rank: 0,
             description: description.clone(),
-            fortran: false,
             recipe: image.recipe,
             root: image.root,
             nans: image.nans,
@@ -199,7 +196,6 @@ fn write_entry(out: &mut Writer, entry: &TreeEntry) {
     out.int(entry.step.map_or(0, |step| step.saturating_add(1)));
     out.int(u64::from(entry.rank));
     write_description(out, &entry.description);
-    out.byte(u8::from(entry.fortran));
     match entry.recipe.bound {
         Bound::Bits => out.byte(0),
         Bound::Within { abs, rel } => {
@@ -237,7 +233,6 @@ fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
     let step = reader.int()?.checked_sub(1);
     let rank = reader.u32()?;
     let description = parse_description(reader)?;
-    let fortran = reader.byte()? != 0;
     let bound = match reader.byte()? {
         0 => Bound::Bits,
         1 => {
@@ -268,7 +263,6 @@ fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
         step,
         rank,
         description,
-        fortran,
         recipe,
         root: reader.digest()?,
         nans: reader.int()?,

@@ -5,10 +5,10 @@
 
 use super::RankFile;
 use super::merge::Merge;
-use crate::array::{Bound, DType, Description, Rounding, Shape};
+use crate::array::{Bound, DType, Description, Order, Rounding, Shape};
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, check_file_name};
+use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 use crate::pack::Packed;
 use crate::save::Member;
 use crate::source::Anatomy;
@@ -115,14 +115,15 @@ impl Limit {
     }
 }
 
-/// The names of the variables of each file.
+/// The names of the variables of each file: of its fields, then of datasets in its skeleton.
 pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
     let mut of_rank: HashMap<u32, usize> = HashMap::new();
     files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
     let alone = of_rank.values().all(|count| *count == 1);
     let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
         let own = alone && anatomy.format != "bytes" && anatomy.format != "raw";
-        let named = |name: &String| match name.is_empty() || anatomy.fields.len() == 1 {
+        let alone = anatomy.fields.len() + anatomy.in_skeleton.len() == 1;
+        let named = |name: &String| match name.is_empty() || alone {
             // The array in an `.npy` file has no name but the file's, in which the rank stands.
             _ if own && anatomy.format == "npy" => {
                 file.like.strip_suffix(".npy").unwrap_or(&file.like).to_string()
@@ -131,7 +132,8 @@ pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String
             true => file.like.clone(),
             false => format!("{}/{name}", file.like),
         };
-        anatomy.fields.iter().map(|field| named(&field.description.name)).collect()
+        let fields = anatomy.fields.iter().map(|field| named(&field.description.name));
+        fields.chain(anatomy.in_skeleton.iter().map(|(name, _)| named(name))).collect()
     };
     files.iter().zip(anatomies).map(of_file).collect()
 }
@@ -143,9 +145,16 @@ pub(super) fn round(
     names: &[Vec<String>],
     within: &[Limit],
 ) -> Result<()> {
+    // Datasets in skeletons keep their bytes.
+    let fields = anatomies
+        .iter()
+        .zip(names)
+        .map(|(anatomy, names)| &names[..anatomy.fields.len().min(names.len())]);
+    let names: Vec<&[String]> = fields.collect();
     for Limit { given, name, .. } in within {
-        if !names.iter().flatten().any(|own| name.is_match(own)) {
-            let there: BTreeSet<&str> = names.iter().flatten().map(String::as_str).collect();
+        if !names.iter().copied().flatten().any(|own| name.is_match(own)) {
+            let there = names.iter().copied().flatten().map(String::as_str);
+            let there: BTreeSet<&str> = there.collect();
             let more = if there.len() > MOST_NAMES { ", …" } else { "" };
             let known = anatomies.iter().all(|anatomy| anatomy.format != "bytes");
             let more = more.to_string()
@@ -160,7 +169,7 @@ pub(super) fn round(
         let first = within.iter().find(|limit| limit.name.is_match(name));
         first.map(|limit| limit.bound).filter(|bound| *bound != Bound::Bits)
     };
-    let files = anatomies.par_iter_mut().zip(names);
+    let files = anatomies.par_iter_mut().zip(&names);
     files.try_for_each(|(anatomy, names)| {
         let bounds: Vec<Option<Bound>> = names.iter().map(bound).collect();
         anatomy.round(names, &bounds)
@@ -179,12 +188,9 @@ pub(super) fn gather(
     for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
         let own = inputs.entry(file.rank).or_default();
         let mut fields = Vec::new();
-        for (field, name) in anatomy.fields.iter().zip(names) {
-            let mut description = Description { name, ..field.description.clone() };
-            if field.fortran {
-                // The order of memory, with the slowest axis first.
-                description.shape = Shape(description.shape.0.into_iter().rev().collect());
-            }
+        let mut names = names.into_iter();
+        for (field, name) in anatomy.fields.iter().zip(names.by_ref()) {
+            let description = Description { name, ..field.description.clone() };
             description.check().map_err(|e| e.at(file.path.display()))?;
             if !taken.insert((file.rank, description.name.clone())) {
                 return Err(Error::usage(format!(
@@ -203,10 +209,17 @@ pub(super) fn gather(
             let rounded = field.rounded;
             own.push(Input { rank: file.rank, description, like, bytes, rounded });
         }
-        let record = record(file, anatomy, fields)?.write();
+        let in_skeleton = anatomy.in_skeleton.iter().zip(names);
+        let in_skeleton = in_skeleton.map(|((name, why), variable)| InSkeleton {
+            name: name.clone(),
+            variable,
+            why: why.clone(),
+        });
+        let record = record(file, anatomy, fields, in_skeleton.collect())?.write();
         let name = format!("{FILE_PREFIX}{}", file.like);
         let shape = Shape(vec![record.len() as u64]);
-        let description = Description { name, dtype: DType::Bytes, shape, part: None };
+        let description =
+            Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(file.path.display()))?;
         if !taken.insert((file.rank, description.name.clone())) {
             return Err(Error::usage(format!(
@@ -222,7 +235,12 @@ pub(super) fn gather(
     Ok(inputs)
 }
 
-fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<FileRecord> {
+fn record(
+    file: &RankFile,
+    anatomy: &Anatomy,
+    fields: Vec<String>,
+    in_skeleton: Vec<InSkeleton>,
+) -> Result<FileRecord> {
     let meta = std::fs::metadata(&file.path)
         .map_err(|e| Error::io(format!("cannot look at {}", file.path.display()), e))?;
     let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -232,6 +250,7 @@ fn record(file: &RankFile, anatomy: &Anatomy, fields: Vec<String>) -> Result<Fil
         mode: meta.mode() & 0o7777,
         modified: modified.map_or(0, |time| time.as_nanos() as u64),
         fields,
+        in_skeleton,
         skeleton: anatomy.skeleton.clone(),
     })
 }

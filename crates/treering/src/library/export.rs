@@ -2,7 +2,7 @@
 
 use super::Library;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, VariableEntry};
+use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, VariableEntry};
 use crate::memory::{Scratch, TOGETHER, batches};
 use crate::restore::Checkpoint;
 use crate::store::{Disk, OsDisk};
@@ -46,7 +46,31 @@ pub struct Exported {
     pub rounded: u64,
 }
 
+/// A dataset of a stored file that was not taken apart.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct NotTakenApart {
+    /// The rank.
+    pub rank: u32,
+    /// The file.
+    pub file: String,
+    /// The dataset, by its name in the file, by the name that `compare` uses, and the reason.
+    #[serde(flatten)]
+    pub dataset: InSkeleton,
+}
+
 impl Library {
+    /// Lists the datasets of stored files that were not taken apart: they are stored as the bytes that
+    /// they have in their files.
+    pub fn not_taken_apart(&self, checkpoint: &Checkpoint) -> Result<Vec<NotTakenApart>> {
+        let files = records(checkpoint, &[])?.into_iter();
+        let of_file = |(rank, record): (u32, FileRecord)| {
+            let datasets = record.in_skeleton.into_iter();
+            let file = record.name;
+            datasets.map(move |dataset| NotTakenApart { rank, file: file.clone(), dataset })
+        };
+        Ok(files.flat_map(of_file).collect())
+    }
+
     /// Writes the files of a checkpoint to a folder, those of some ranks or all; none is replaced.
     /// When it returns they are durable.
     pub fn export(

@@ -1,7 +1,7 @@
 //! What tables and JSON show of runs, checkpoints and variables.
 
 use super::Library;
-use crate::array::{DType, Part, Shape};
+use crate::array::{DType, Order, Part, Shape};
 use crate::compare::TREE_PREFIX;
 use crate::error::Result;
 use crate::format::{
@@ -71,6 +71,8 @@ pub struct VariableInfo {
     pub dtype: DType,
     /// The extent.
     pub shape: Shape,
+    /// The order of its elements in memory.
+    pub order: Order,
     /// Its place in a global array.
     pub part: Option<Part>,
     /// Its length in bytes.
@@ -201,6 +203,7 @@ fn row(entry: &VariableEntry, added: Option<(&Footer, &VariableDelta)>) -> Varia
         name: entry.description.name.clone(),
         dtype: entry.description.dtype,
         shape: entry.description.shape.clone(),
+        order: entry.description.order,
         part: entry.description.part.clone(),
         bytes,
         new_bytes,
@@ -222,6 +225,7 @@ fn without_data(rank: u32, tree: &TreeEntry) -> VariableInfo {
         name: description.name,
         dtype: description.dtype,
         shape: description.shape,
+        order: description.order,
         part: description.part,
         new_bytes: 0,
         encoded_bytes: 0,

@@ -12,7 +12,7 @@ mod sides;
 mod trees;
 mod verify;
 
-pub use export::{Exported, export};
+pub use export::{Exported, NotTakenApart, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;

@@ -116,7 +116,10 @@ impl Library {
     ) -> Result<Vec<Made>> {
         let side = StoredSide::open(self.store.clone(), run, Some(step))?;
         let checkpoint = self.checkpoint(run, Some(step))?;
-        make(&side.entries(Some(step))?, patterns, settings, progress, |entry| {
+        // Datasets in the skeletons of files have no root that a tree could name.
+        let mut entries = side.entries(Some(step))?;
+        entries.retain(|e| checkpoint.variable(e.rank, &e.description.name).is_ok());
+        make(&entries, patterns, settings, progress, |entry| {
             let exact = checkpoint.variable(entry.rank, &entry.description.name)?.root;
             Ok(Some((entry.rank, exact)))
         })

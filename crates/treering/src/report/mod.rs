@@ -52,13 +52,30 @@ pub fn sentence(outcome: &Outcome) -> String {
             outcome.differences
         );
     }
+    if let Some(content) = outcome.contents.first() {
+        let detail = match content.detail.is_empty() {
+            true => String::new(),
+            false => format!(" ({})", content.detail),
+        };
+        let (file, item, count) = (&content.file, &content.item, outcome.contents.len());
+        return format!(
+            "different: all values of arrays are within their bounds, but files differ in {count} \
+             other items; the first: {item} in {file}{detail}"
+        );
+    }
     match outcome.verdict {
-        Answer::Different => "different: the two sides do not have the same variables".to_string(),
+        Answer::Different if outcome.unmatched.iter().any(|u| u.variable.is_some()) => {
+            "different: the two sides do not have the same variables".to_string()
+        }
+        Answer::Different => "different: steps that are expected are missing".to_string(),
         Answer::Undecided => {
             let chunks: u64 = outcome.variables.iter().map(|v| v.undecided).sum();
-            match (chunks, outcome.unreadable) {
-                (0, count) => format!("undecided: checkpoints that cannot be read: {count}"),
-                (chunks, _) => format!("undecided: {chunks} chunks need their values to tell"),
+            match (outcome.not_compared.len(), chunks, outcome.unreadable) {
+                (0, 0, count) => format!("undecided: checkpoints that cannot be read: {count}"),
+                (0, chunks, _) => format!("undecided: {chunks} chunks need their values to tell"),
+                (count, _, _) => {
+                    format!("undecided: nothing differs, but {count} could not be compared")
+                }
             }
         }
         Answer::Equal => {

@@ -8,6 +8,7 @@ mod options;
 mod reference;
 
 pub use options::{Options, Overload};
+pub use reference::ReferenceReport;
 
 use crate::array::{Variable, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
@@ -19,6 +20,7 @@ use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint};
 use crate::save::{self, Failures, Save, Saver, Vote};
 use crate::store::{Lock, Store};
+use reference::Watch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -30,7 +32,7 @@ pub struct Run {
     capture: Capture,
     saver: Saver,
     failures: Failures,
-    divergence: Option<Outcome>,
+    reference: Option<Watch>,
     blocked: Duration,
     notes: Vec<String>,
     /// The process that has opened it; a forked child has no threads to save with.
@@ -54,6 +56,7 @@ impl Run {
     pub fn open(options: Options) -> Result<Run> {
         options.check()?;
         let writer = &options.writer;
+        let reference = options.reference.as_ref().map(Watch::open).transpose()?;
         let mut opened = save::open(&writer.tiers, &writer.run)?;
         let failures = Failures::default();
         for (step, error) in opened.trouble.drain(..) {
@@ -67,7 +70,7 @@ impl Run {
             store: opened.store,
             saver,
             failures,
-            divergence: None,
+            reference,
             blocked: Duration::ZERO,
             notes: opened.notes,
             process: std::process::id(),
@@ -160,25 +163,20 @@ impl Run {
     /// What was found at the first checkpoint that differs from the reference run beyond the bounds;
     /// nothing as long as the two agree. See [`Options::reference`].
     pub fn divergence(&self) -> Option<&Outcome> {
-        self.divergence.as_ref()
+        self.reference_report()?.divergence.as_ref()
     }
 
-    /// A comparison that fails does not stop the program; it is reported as a failure of the step.
+    /// Checkpoints that were compared with the reference run, and those that were not, with reasons;
+    /// nothing without [`Options::reference`].
+    pub fn reference_report(&self) -> Option<&ReferenceReport> {
+        self.reference.as_ref().map(|watch| &watch.report)
+    }
+
+    /// A comparison that fails stops neither the program nor the save; the report has the reason.
     fn hold_against_reference(&mut self, step: u64, variables: &[Variable]) {
-        let Some(reference) = self.options.reference.as_ref().filter(|_| self.divergence.is_none())
-        else {
-            return;
-        };
+        let Some(watch) = &mut self.reference else { return };
         let start = std::time::Instant::now();
-        let trees = self.capture.trees.variables(variables);
-        match reference.compare(step, variables, &trees) {
-            Ok(Some(outcome)) if reference::parted(&outcome) => self.divergence = Some(outcome),
-            Ok(_) => {}
-            Err(error) => {
-                let what = format!("cannot compare with the reference run: {error}");
-                self.failures.add(step, Error::new(error.kind(), what), &Default::default());
-            }
-        }
+        watch.checkpoint(step, variables, &self.capture.trees.variables(variables));
         self.blocked += start.elapsed();
     }
 

@@ -153,7 +153,9 @@ impl Options {
     }
 
     /// Compares every checkpoint, as it is captured, with that step of another run; see
-    /// [`Run::divergence`](crate::Run::divergence). Both need trees within the same bound to be fast;
+    /// [`Run::divergence`](crate::Run::divergence) and
+    /// [`Run::reference_report`](crate::Run::reference_report). The reference run must exist when this run
+    /// is opened. Both need trees within the same bound to be fast;
     /// a bound of the settings that the trees do not serve reads the reference's data.
     #[must_use]
     pub fn reference(mut self, store: Arc<dyn Store>, run: &str, settings: Settings) -> Self {

@@ -116,9 +116,10 @@ fn take(tiers: &Tiers, run: &str) -> Result<(Opening, Leftovers)> {
 
 /// Checkpoints of earlier writers that are complete in a nearer tier and have not reached the last one.
 ///
-/// A writer moves its checkpoints in order, so those behind its newest entry in the last tier were not
-/// moved. The opener goes on from them: it publishes them again, under its own numbers. Checkpoints behind an
-/// opening that another node has made since are a past that nobody goes on with.
+/// A writer moves its checkpoints in order, and every opener takes the next number of the last tier. So what
+/// has not been moved stands behind the newest number there; the opener goes on from it, and publishes it
+/// again under its own numbers. What stands at or behind a later opening is a past that nobody goes on with:
+/// another node has opened the run since. Everything else was moved, whatever was pruned since.
 #[derive(Default)]
 struct Leftovers {
     /// By number: the checkpoint, and the tiers that have it.
@@ -136,7 +137,6 @@ impl Leftovers {
         if tiers.near.is_empty() {
             return Ok(left);
         }
-        let moved = last.survey().newest_of;
         for (number, tier) in tiers.near.iter().enumerate() {
             let near = Log::read(tier.clone(), run)?;
             left.newest = left.newest.max(near.newest());
@@ -150,16 +150,12 @@ impl Leftovers {
                         continue;
                     }
                 };
-                if moved.get(&manifest.writer).is_some_and(|newest| sequence <= *newest) {
-                    continue;
-                }
                 let own = manifest.writer.opening;
-                match last.openings.iter().any(|other| own < *other && *other <= sequence) {
-                    true => left.abandoned.push((manifest, number)),
-                    false => {
-                        let entry = left.by_number.entry(sequence);
-                        entry.or_insert_with(|| (manifest, Vec::new())).1.push(number);
-                    }
+                if last.openings.iter().any(|other| own < *other && *other <= sequence) {
+                    left.abandoned.push((manifest, number));
+                } else if sequence > last.newest() {
+                    let entry = left.by_number.entry(sequence);
+                    entry.or_insert_with(|| (manifest, Vec::new())).1.push(number);
                 }
             }
         }

@@ -30,6 +30,8 @@ pub struct Anatomy {
     pub fields: Vec<Field>,
     /// How the file is made of them.
     pub skeleton: Skeleton,
+    /// Datasets whose bytes stay in the skeleton: names and reasons.
+    pub in_skeleton: Vec<(String, String)>,
     path: PathBuf,
     stamp: Stamp,
 }
@@ -134,14 +136,17 @@ fn built_of(
         built = plan.build(digest)?;
     }
     stamp.check(path)?;
-    Ok(Anatomy { format, fields: built.fields, skeleton: built.skeleton, path: path.into(), stamp })
+    let in_skeleton = plan.in_skeleton();
+    let (fields, skeleton) = (built.fields, built.skeleton);
+    Ok(Anatomy { format, fields, skeleton, in_skeleton, path: path.into(), stamp })
 }
 
 fn all_bytes(file: &OpenFile) -> Result<Found> {
     Found::new(&file.stem, DType::Bytes, vec![file.whole.size()], false, Place::Plain { at: 0 })
 }
 
-fn digest_of(whole: &Extent) -> Result<Digest> {
+/// The digest of all bytes of a file.
+pub(crate) fn digest_of(whole: &Extent) -> Result<Digest> {
     let mut digester = Digester::new();
     let mut buffer = vec![0; whole.size().min(1 << 20) as usize];
     let mut at = 0;

@@ -10,18 +10,31 @@ use std::sync::Arc;
 /// Bytes of a file, from an offset on.
 #[derive(Clone)]
 pub struct Extent {
-    file: Arc<File>,
+    origin: Origin,
     offset: u64,
     len: u64,
     path: PathBuf,
     name: String,
 }
 
+/// The file itself, or the bytes that it has when it is made again.
+#[derive(Clone)]
+enum Origin {
+    File(Arc<File>),
+    Blob(Arc<dyn Blob>),
+}
+
 impl Extent {
+    /// All bytes of a file that is not on a disk.
+    pub(crate) fn of(blob: Arc<dyn Blob>, name: &str) -> Self {
+        let (len, path) = (blob.size(), PathBuf::from(name));
+        Extent { origin: Origin::Blob(blob), offset: 0, len, path, name: name.into() }
+    }
+
     /// `len` bytes from `offset` on, which the file has.
     pub fn new(file: Arc<File>, offset: u64, len: u64, path: &Path) -> Self {
         let name = path.display().to_string();
-        Extent { file, offset, len, path: path.into(), name }
+        Extent { origin: Origin::File(file), offset, len, path: path.into(), name }
     }
 
     /// A part of this part.
@@ -48,7 +61,11 @@ impl Blob for Extent {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file.read_exact_at(buffer, self.offset + offset).map_err(|error| match error.kind() {
+        let file = match &self.origin {
+            Origin::File(file) => file,
+            Origin::Blob(blob) => return blob.read_at(self.offset + offset, buffer),
+        };
+        file.read_exact_at(buffer, self.offset + offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => {
                 Error::damaged("a file became shorter while it was read").at(&self.name)
             }
@@ -57,7 +74,10 @@ impl Blob for Extent {
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {
-        Some((&self.file, &self.path, self.offset))
+        match &self.origin {
+            Origin::File(file) => Some((file, &self.path, self.offset)),
+            Origin::Blob(_) => None,
+        }
     }
 
     fn in_order(&self) -> bool {

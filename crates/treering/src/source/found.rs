@@ -7,7 +7,7 @@ use super::filter::{self, MOST_INFLATED};
 use super::npz::Member;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
-use crate::array::{DType, Description, MAX_NAME, Shape};
+use crate::array::{DType, Description, MAX_NAME, Order, Shape};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use flate2::Crc;
@@ -27,18 +27,19 @@ pub(super) struct Contents {
     pub(super) found: Vec<Found>,
     /// Where what was read to find it lies, if arrays might be claimed to lie there, too.
     pub(super) heads: Vec<(u64, u64)>,
+    /// Datasets that are no arrays, and why.
+    pub(super) others: Vec<(String, &'static str)>,
 }
 
 impl From<Vec<Found>> for Contents {
     fn from(found: Vec<Found>) -> Self {
-        Contents { found, heads: Vec::new() }
+        Contents { found, heads: Vec::new(), others: Vec::new() }
     }
 }
 
 /// An array of a file.
 pub(super) struct Found {
     pub(super) description: Description,
-    pub(super) fortran: bool,
     /// The size of the numbers whose bytes are in the other order, or 0.
     pub(super) swap: u8,
     pub(super) place: Place,
@@ -90,7 +91,8 @@ impl Found {
         if name.is_empty() {
             name = "array".into();
         }
-        let description = Description { name, dtype, shape: Shape(shape), part: None };
+        let (shape, order) = (Shape(shape), Order::C);
+        let description = Description { name, dtype, shape, order, part: None };
         description.check()?;
         let component = match dtype {
             DType::C64 | DType::C128 => dtype.size() / 2,
@@ -99,7 +101,6 @@ impl Found {
         let swap = if swapped && component > 1 { component as u8 } else { 0 };
         Ok(Found {
             description,
-            fortran: false,
             swap,
             place,
             checksum: None,
@@ -108,6 +109,15 @@ impl Found {
             marks: Vec::new(),
             unmarked: false,
         })
+    }
+
+    /// The same array with its first axis as the fastest, if there are several.
+    #[must_use]
+    pub(super) fn ordered(mut self, fortran: bool) -> Self {
+        if fortran && self.description.shape.0.len() > 1 {
+            self.description.order = Order::Fortran;
+        }
+        self
     }
 
     /// Notes a value that stands for something else, as it is in the file.
@@ -171,7 +181,6 @@ impl Found {
             }
         };
         let description = self.description.clone();
-        let fortran = self.fortran && description.shape.0.len() > 1;
         let marks = match &self.place {
             // What was never written has no bits to save.
             Place::Filled(value) if value.len() as u64 == description.dtype.size() => {
@@ -179,7 +188,7 @@ impl Found {
             }
             _ => self.marks.clone(),
         };
-        Ok(Field { description, fortran, bytes, fixed: self.fixed(), marks, rounded: None })
+        Ok(Field { description, bytes, fixed: self.fixed(), marks, rounded: None })
     }
 
     /// Why its values cannot take other bits in the file: something else in it depends on them.

@@ -16,6 +16,7 @@ mod filter;
 mod found;
 mod grid;
 mod hdf5;
+mod inventory;
 mod netcdf;
 mod npy;
 mod npz;
@@ -23,16 +24,22 @@ mod plan;
 mod proof;
 mod raw;
 mod rebuild;
+mod rendered;
 mod rounded;
 mod safetensors;
 mod scaled;
 mod spread;
 
 pub use crate::format::Skeleton;
+pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
 pub use extent::Extent;
+pub use inventory::Inventory;
+pub(crate) use inventory::inventory;
+pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
 pub use rebuild::ReadField;
+pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
 
 use self::found::Contents;
@@ -52,8 +59,6 @@ use std::sync::Arc;
 pub struct Field {
     /// Name, type and extent, as the file tells them.
     pub description: Description,
-    /// Whether the first axis is the fastest; else the last one is.
-    pub fortran: bool,
     /// Its bytes, little-endian.
     pub bytes: Arc<dyn Blob>,
     /// Why its values cannot take other bits in the file; nothing if they can.
@@ -80,6 +85,13 @@ pub fn open(path: &Path, raw: Option<&RawLayout>) -> Result<Vec<Field>> {
     };
     let fields = found.and_then(|all| all.iter().map(|found| found.field(&file.whole)).collect());
     fields.map_err(|error| error.at(path.display()))
+}
+
+/// The arrays of a file that is in a store, by their names in the file.
+pub(crate) fn arrays_of(whole: &Extent) -> Result<Vec<Field>> {
+    let file = OpenFile { whole: whole.clone(), stem: String::new() };
+    let found = file.find()?.map(|(_, contents)| contents.found).unwrap_or_default();
+    found.iter().map(|found| found.field(whole)).collect()
 }
 
 /// A file that is about to be looked into.

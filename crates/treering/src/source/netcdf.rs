@@ -4,8 +4,10 @@
 //! record. Lengths and extents are computed from the shapes, never taken from the head's own sums.
 
 use super::Extent;
+use super::filter;
 use super::found::{Contents, Found, Place};
 use super::found::{MARKS, MOST_MARKS};
+use super::inventory::{Inventory, shown};
 use super::spread::Runs;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
@@ -20,6 +22,15 @@ pub(super) fn known(start: &[u8]) -> bool {
 
 /// The variables of a file, in its order.
 pub(super) fn find(whole: &Extent) -> Result<Contents> {
+    read(whole, &mut Inventory::default())
+}
+
+/// Adds dimensions and attributes.
+pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
+    read(whole, all).map(drop)
+}
+
+fn read(whole: &Extent, all: &mut Inventory) -> Result<Contents> {
     let mut head = Head { whole, bytes: Vec::new(), at: 4, wide: false };
     let version = head.take_at(3, 1)?[0];
     head.wide = version == 5;
@@ -28,11 +39,14 @@ pub(super) fn find(whole: &Extent) -> Result<Contents> {
         return Err(Error::damaged("this netCDF file does not say how many records it has"));
     }
     let mut extents = Vec::new();
+    let mut axes_names = Vec::new();
     for _ in 0..head.list(10)? {
-        head.name()?;
-        extents.push(head.count()?);
+        let (name, extent) = (head.name()?, head.count()?);
+        all.add(format!("dimension {name}"), &extent.to_le_bytes(), extent.to_string());
+        axes_names.push(name);
+        extents.push(extent);
     }
-    head.attributes()?;
+    head.attributes("the file", all)?;
     let mut variables = Vec::new();
     for _ in 0..head.list(11)? {
         let name = head.name()?;
@@ -47,10 +61,12 @@ pub(super) fn find(whole: &Extent) -> Result<Contents> {
             let extent = usize::try_from(number).ok().and_then(|n| extents.get(n));
             let extent = *extent
                 .ok_or_else(|| Error::damaged("a variable has an axis that is not there"))?;
+            let along = axes_names.get(number as usize).map_or("", |name| name);
+            all.add(format!("axis {axis} of {name}"), along.as_bytes(), along.to_string());
             record |= axis == 0 && extent == 0;
             shape.push(if axis == 0 && extent == 0 { records } else { extent });
         }
-        let attributes = head.attributes()?;
+        let attributes = head.attributes(&name, all)?;
         let dtype = number_type(head.number(4)?)?;
         head.count()?;
         let at = head.number(if version == 1 { 4 } else { 8 })?;
@@ -58,7 +74,7 @@ pub(super) fn find(whole: &Extent) -> Result<Contents> {
         variables.push(Variable { name, dtype, shape, record, at, marks });
     }
     let heads = vec![(0, head.at)];
-    Ok(Contents { found: place(whole, variables)?, heads })
+    Ok(Contents { found: place(whole, variables)?, heads, others: Vec::new() })
 }
 
 struct Variable {
@@ -198,14 +214,19 @@ impl Head<'_> {
         Ok(String::from_utf8_lossy(self.padded(len)?).into_owned())
     }
 
-    /// Passes attributes by, and gives those that tell which values stand for something else.
-    fn attributes(&mut self) -> Result<Vec<Attribute>> {
+    /// Lists the attributes of a variable, and gives those that tell which values stand for something else.
+    fn attributes(&mut self, of: &str, all: &mut Inventory) -> Result<Vec<Attribute>> {
         let mut told = Vec::new();
         for _ in 0..self.list(12)? {
             let name = self.name()?;
-            let dtype = number_type(self.number(4)?)?;
+            let code = self.number(4)?;
+            let dtype = number_type(code)?;
             let len = self.count()?.saturating_mul(dtype.size());
             let bytes = self.padded(len)?;
+            let content = [&code.to_le_bytes(), bytes].concat();
+            let mut values = bytes.to_vec();
+            filter::swap(&mut values, dtype.size() as u8);
+            all.add(format!("attribute {name} of {of}"), &content, shown(dtype, &values));
             if MARKS.contains(&name.as_str()) {
                 told.push((dtype, bytes.to_vec()));
             }

@@ -37,7 +37,7 @@ impl Head {
     /// The array whose values lie at a place.
     pub(super) fn found(&self, name: &str, place: Place) -> Result<Found> {
         let found = Found::new(name, self.dtype, self.shape.clone(), self.swapped, place)?;
-        Ok(Found { fortran: self.fortran, ..found })
+        Ok(found.ordered(self.fortran))
     }
 }
 

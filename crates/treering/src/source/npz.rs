@@ -6,8 +6,10 @@
 
 use super::filter::MOST_INFLATED;
 use super::found::{Found, Place};
+use super::inventory::Inventory;
 use super::{Extent, npy};
 use crate::error::{Error, Result};
+use crate::merkle::Digester;
 use crate::store::Blob;
 use flate2::{Crc, read::DeflateDecoder};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -48,6 +50,44 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
         all.push(found.map_err(|e| e.at(format!("{} in {}", name, whole.store())))?);
     }
     Ok(all)
+}
+
+/// Adds the members that are no arrays, and the comment of the archive.
+pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
+    let broken =
+        |e: zip::result::ZipError| Error::damaged(format!("this archive cannot be read: {e}"));
+    let mut archive = ZipArchive::new(Cursor { extent: whole.clone(), at: 0 }).map_err(broken)?;
+    if !archive.comment().is_empty() {
+        all.add("comment of the archive".into(), archive.comment(), String::new());
+    }
+    for at in 0..archive.len().min(MAX_MEMBERS) {
+        let mut member = archive.by_index(at).map_err(broken)?;
+        let name = member.name().map_err(broken)?.to_string();
+        if name.ends_with(".npy") {
+            continue;
+        }
+        let most = member.compressed_size().saturating_mul(MOST_INFLATED);
+        let mut digester = Digester::new();
+        let mut buffer = vec![0; 1 << 16];
+        let mut came = 0u64;
+        let read = loop {
+            match member.read(&mut buffer) {
+                Ok(0) => break Ok(()),
+                Ok(len) if came + len as u64 <= most => {
+                    digester.update(&buffer[..len]);
+                    came += len as u64;
+                }
+                Ok(_) => break Err("it inflates to more than it can".to_string()),
+                Err(error) => break Err(error.to_string()),
+            }
+        };
+        let name = format!("member {name}");
+        match read {
+            Ok(()) => all.add_digest(name, digester.finish(), String::new()),
+            Err(why) => all.add_unknown(name, why),
+        }
+    }
+    Ok(())
 }
 
 fn deflated(packed: Extent, start: u64, size: u64, crc: u32, name: &str) -> Result<Found> {

@@ -8,7 +8,7 @@ use super::proof::{Built, Proof};
 use super::rebuild::Stream;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
-use crate::array::{DType, Description, Shape};
+use crate::array::{DType, Description, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Chunk, Piece, Recipe, Skeleton, Values};
 use crate::merkle::Digest;
@@ -24,6 +24,16 @@ const MOST_AROUND: u64 = 1 << 18;
 const SMALL: u64 = 1 << 16;
 /// The name of the field of what is no value.
 const REST: &str = "rest of the file";
+
+/// Whether the last field of a skeleton holds everything that is no value: then no piece is literal,
+/// though every format has a head.
+pub(crate) fn has_rest(skeleton: &Skeleton, format: &str, last: Option<&str>) -> bool {
+    let described = !["raw", "bytes"].contains(&format);
+    let literal = |piece: &Piece| matches!(piece, Piece::Literal { .. });
+    described
+        && !skeleton.pieces.iter().any(literal)
+        && last.is_some_and(|name| name.trim_end_matches('\'').ends_with(REST))
+}
 
 /// A piece at its place in the file, with the literals that the file does not have as they are.
 struct Laid {
@@ -44,6 +54,7 @@ impl Laid {
 pub(super) struct Plan<'a> {
     whole: &'a Extent,
     found: Vec<Found>,
+    others: Vec<(String, &'static str)>,
     recipes: Vec<Recipe>,
     /// In the order of the file, without overlaps.
     laid: Vec<Laid>,
@@ -53,9 +64,9 @@ pub(super) struct Plan<'a> {
 
 impl<'a> Plan<'a> {
     pub(super) fn new(whole: &'a Extent, contents: Contents) -> Result<Self> {
-        let Contents { found, mut heads } = contents;
-        let mut plan =
-            Plan { whole, found, recipes: Vec::new(), laid: Vec::new(), fields: Vec::new() };
+        let Contents { found, mut heads, others } = contents;
+        let (recipes, laid, fields) = Default::default();
+        let mut plan = Plan { whole, found, others, recipes, laid, fields };
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
         let records = plan.records(&mut taken)?;
         for number in 0..plan.found.len() {
@@ -211,6 +222,23 @@ impl<'a> Plan<'a> {
         Ok(columns.iter().map(|c| c.0).collect())
     }
 
+    /// Datasets that are no fields: names and reasons.
+    pub(super) fn in_skeleton(&self) -> Vec<(String, String)> {
+        let fields: HashSet<usize> = self.fields.iter().copied().collect();
+        let why = |found: &Found| match &found.place {
+            Place::Unreadable(why) => why.to_string(),
+            Place::Filled(_) => "its values were never written".to_string(),
+            Place::Chunks(_) | Place::Member(_) => {
+                "packing its values again does not give the same bytes".to_string()
+            }
+            Place::Plain { .. } | Place::Runs(_) => "something else lies at its place".to_string(),
+        };
+        let left = self.found.iter().enumerate().filter(|(number, _)| !fields.contains(number));
+        let left = left.map(|(_, found)| (found.description.name.clone(), why(found)));
+        let others = self.others.iter().map(|(name, why)| (name.clone(), why.to_string()));
+        left.chain(others).collect()
+    }
+
     /// Fields and skeleton of what is laid.
     pub(super) fn build(&self, digest: Digest) -> Result<Built> {
         let mut fields: Vec<Field> =
@@ -244,12 +272,11 @@ impl<'a> Plan<'a> {
             while taken(&name) {
                 name.push('\'');
             }
-            let description =
-                Description { name, dtype: DType::Bytes, shape: Shape(vec![len]), part: None };
+            let (dtype, shape, order) = (DType::Bytes, Shape(vec![len]), Order::C);
+            let description = Description { name, dtype, shape, order, part: None };
             let bytes = Arc::new(Spread::new(self.whole, runs));
             fields.push(Field {
                 description,
-                fortran: false,
                 bytes,
                 fixed: None,
                 marks: Vec::new(),

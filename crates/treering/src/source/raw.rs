@@ -114,9 +114,9 @@ impl RawField {
         let room = next.unwrap_or(size).min(size).saturating_sub(start);
         let all = || Shape(vec![room / self.dtype.size()]);
         let shape = self.shape.clone().unwrap_or_else(all);
-        let mut found =
+        let found =
             Found::new(name, self.dtype, shape.0, self.big_endian, Place::Plain { at: start })?;
-        found.fortran = self.fortran;
+        let found = found.ordered(self.fortran);
         if start.checked_add(found.bytes()).is_none_or(|end| end > size) {
             return Err(match self.name {
                 None => self.too_much(&found, size),

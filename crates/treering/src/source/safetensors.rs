@@ -2,6 +2,7 @@
 
 use super::Extent;
 use super::found::{Found, Place};
+use super::inventory::Inventory;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
 use crate::store::Blob;
@@ -36,6 +37,35 @@ pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>
     }
     all.sort_by_key(|(at, _)| *at);
     Ok(Some(all.into_iter().map(|(_, found)| found).collect()))
+}
+
+/// Adds the metadata, and tensors whose types have no whole bytes.
+pub(super) fn inventory(whole: &Extent, start: &[u8; 9], all: &mut Inventory) -> Result<()> {
+    let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
+    let mut head = vec![0; len.min(MOST_HEAD).min(whole.size().saturating_sub(8)) as usize];
+    whole.read_at(8, &mut head)?;
+    let Ok(Value::Object(entries)) = serde_json::from_slice(&head) else { return Ok(()) };
+    for (name, entry) in &entries {
+        match (name.as_str(), entry, tensor(entry)) {
+            ("__metadata__", Value::Object(texts), _) => {
+                for (key, text) in texts {
+                    let text = text.to_string();
+                    all.add(format!("metadata {key}"), text.as_bytes(), text.clone());
+                }
+            }
+            (_, _, Some((None, shape, from, to))) => {
+                let at = from.checked_add(8 + len);
+                let size = to.checked_sub(from).filter(|size| *size <= whole.size());
+                let (Some(at), Some(size)) = (at, size) else { continue };
+                let mut bytes = crate::memory::zeroed(size)?;
+                whole.part(at, size)?.read_at(0, &mut bytes)?;
+                bytes.extend(format!("{shape:?} {}", entry["dtype"]).bytes());
+                all.add(format!("tensor {name}"), &bytes, String::new());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Type (none if it has no whole bytes), shape, and where it begins and ends.

@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::compare::{
-    Answer, List, Outcome, Prepared, Reading, Settings, Side, StoredSide, TREE_PREFIX,
-    TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
+    Answer, Entry, FileView, List, Outcome, Prepared, Reading, Settings, Side, StoredSide,
+    TREE_PREFIX, TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
 };
 use treering::format::TREE_FRONT;
 use treering::library::open_side;
 use treering::merkle::bounded::{Bound, Builder, Grid, Recipe};
 use treering::source::RawLayout;
-use treering::store::{MemoryStore, Store};
+use treering::store::{Blob, MemoryStore, Store};
 use treering::{DType, Library, Options, Run, Variable, VariableMut};
 
 /// What a plain loop over two arrays finds.
@@ -958,4 +958,349 @@ fn archives_whose_checksum_does_not_match_are_trouble() {
         anatomy.skeleton.rebuild(&read, &mut back).unwrap();
         assert!(back == bad);
     }
+}
+
+/// Values that cannot be read: reading panics, or fails with an error.
+struct Bad {
+    size: u64,
+    panics: bool,
+}
+
+impl Blob for Bad {
+    fn store(&self) -> &str {
+        "bad"
+    }
+
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> treering::Result<()> {
+        assert!(!self.panics, "this read panics");
+        Err(treering::Error::damaged("this cannot be read"))
+    }
+
+    fn file(&self) -> Option<(&std::fs::File, &Path, u64)> {
+        None
+    }
+
+    fn in_order(&self) -> bool {
+        false
+    }
+}
+
+/// A side of which the variable `bad` cannot be read, and `good` can.
+struct BadSide {
+    good: Option<u8>,
+    size: u64,
+    panics: bool,
+}
+
+impl Side for BadSide {
+    fn name(&self) -> String {
+        "bad".into()
+    }
+
+    fn steps(&self) -> treering::Result<Vec<Option<u64>>> {
+        Ok(vec![None])
+    }
+
+    fn entries(&self, _: Option<u64>) -> treering::Result<Vec<Entry<'_>>> {
+        let entry = |name: &str, values: Arc<dyn Blob>| Entry {
+            rank: 0,
+            description: Variable::from_bytes(name, DType::U8, &[values.size()], &[])
+                .description()
+                .clone(),
+            values: Some(values),
+            trees: Vec::new(),
+            unread: None,
+        };
+        let mut entries =
+            vec![entry("bad", Arc::new(Bad { size: self.size, panics: self.panics }))];
+        if let Some(fill) = self.good {
+            let store = MemoryStore::new();
+            store.commit("good", &[fill; 64])?;
+            entries.push(entry("good", store.open("good")?.into()));
+        }
+        Ok(entries)
+    }
+
+    fn files(&self, _: Option<u64>) -> treering::Result<Vec<FileView>> {
+        Ok(Vec::new())
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A worker that panics found nothing, and that is not "equal".
+#[test]
+fn a_worker_that_panics_is_trouble_and_not_equal() {
+    for size in [1 << 10, 64 << 20] {
+        let sides = [0, 1].map(|_| BadSide { good: None, size, panics: true });
+        let outcome = compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {});
+        let error = outcome.unwrap_err().to_string();
+        assert!(error.contains("this read panics"), "{error}");
+    }
+}
+
+/// Writes a run with one variable for each step.
+fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
+    let mut run = Run::open(Options::directory(folder, name)).unwrap();
+    for step in steps {
+        let data: Vec<f64> = (0..3000).map(|i| (i + step) as f64).collect();
+        let other: Vec<f64> = (0..3000).map(|i| (i * i + step) as f64).collect();
+        let variables = [Variable::new("x", &data), Variable::new("y", &other)];
+        run.checkpoint(step, &variables).unwrap().durable().unwrap();
+    }
+    run.finish().unwrap();
+}
+
+fn check_golden(golden: &Path, folder: &Path, run: &str) -> Outcome {
+    let golden = side(golden, None);
+    let now = open_side(&format!("{}#{run}", folder.display()), None, false).unwrap();
+    let now = Prepared::new(now.as_ref(), golden.as_ref());
+    let settings = Settings { expected: true, ..Settings::default() };
+    compare(golden.as_ref(), &now, &settings, None, &|_, _| {}).unwrap()
+}
+
+/// A run that ended early, or of which checkpoints cannot be read, does not pass its golden check.
+#[test]
+fn steps_that_a_golden_file_expects_must_be_there() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), "whole", 0..4);
+    write_run(folder.path(), "crashed", 0..2);
+    let golden = folder.path().join("golden.tree");
+    let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], chunk: 4096, planes: 4 };
+    let whole = open_side(&format!("{}#whole", folder.path().display()), None, false).unwrap();
+    record(whole.as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+    let outcome = check_golden(&golden, folder.path(), "whole");
+    assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+    let outcome = check_golden(&golden, folder.path(), "crashed");
+    assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
+    let missing: Vec<_> = outcome.unmatched.iter().filter_map(|u| u.step).collect();
+    assert_eq!(missing, [2, 3]);
+    assert!(treering::report::sentence(&outcome).contains("missing"), "{outcome:?}");
+
+    let log = folder.path().join("runs/whole/log");
+    let mut log: Vec<_> = std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().path()).collect();
+    log.sort();
+    let mut bytes = std::fs::read(log.last().unwrap()).unwrap();
+    bytes[60] ^= 0xff;
+    std::fs::write(log.last().unwrap(), bytes).unwrap();
+    let outcome = check_golden(&golden, folder.path(), "whole");
+    assert_ne!(outcome.verdict, Answer::Equal, "{outcome:?}");
+    assert_eq!(outcome.unreadable, 1);
+}
+
+/// One damaged pack, or one variable that cannot be read, costs the answer about itself only.
+#[test]
+fn what_cannot_be_read_is_named_and_everything_else_is_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    write_run(folder.path(), "a", 0..4);
+    write_run(folder.path(), "b", 0..4);
+    let open = |run: &str| open_side(&format!("{}#{run}", folder.path().display()), None, true);
+    let all = |settings: &Settings| {
+        let (a, b) = (open("a").unwrap(), open("b").unwrap());
+        compare(a.as_ref(), b.as_ref(), settings, None, &|_, _| {}).unwrap()
+    };
+    let packs = folder.path().join("runs/b/packs");
+    let mut packs: Vec<_> = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).collect();
+    packs.sort();
+    std::fs::remove_file(packs.last().unwrap()).unwrap();
+    let outcome = all(&Settings::default());
+    assert_eq!(outcome.verdict, Answer::Undecided, "{outcome:?}");
+    assert_eq!(outcome.variables.iter().filter(|v| !v.incomplete).count(), 6, "{outcome:?}");
+    let steps: Vec<_> = outcome.not_compared.iter().map(|left| left.step).collect();
+    assert!(!steps.is_empty() && steps.iter().all(|step| *step == Some(3)), "{steps:?}");
+    let json = serde_json::to_value(&outcome).unwrap();
+    assert_eq!(json["not_compared"][0]["step"], 3);
+    let sentence = treering::report::sentence(&outcome);
+    assert!(sentence.starts_with("undecided"), "{sentence}");
+    assert!(treering::report::html(&outcome, "").unwrap().contains("not_compared"));
+
+    for (fill, verdict) in [(1, Answer::Undecided), (2, Answer::Different)] {
+        let sides = [1, fill].map(|fill| BadSide { good: Some(fill), size: 99, panics: false });
+        let outcome =
+            compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {}).unwrap();
+        assert_eq!(outcome.verdict, verdict, "{outcome:?}");
+        assert_eq!(outcome.not_compared[0].variable.as_deref(), Some("bad"));
+        assert!(outcome.not_compared[0].why.contains("this cannot be read"));
+    }
+    let sides = [1, 2].map(|_| BadSide { good: None, size: 99, panics: false });
+    let error = compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {}).unwrap_err();
+    assert!(error.to_string().contains("this cannot be read"));
+}
+
+/// Golden files tell "different" for every type and bound, and never wrongly. Only complex numbers under
+/// a relative bound may stay undecided: their parts do not tell how far apart the numbers are.
+#[test]
+fn golden_files_prove_differences_of_every_type() {
+    let mut dice = Dice(71);
+    let (mut proved, mut open) = (0, Vec::new());
+    let exact = [DType::I32, DType::U8, DType::Bool, DType::Bytes, DType::I64];
+    for (number, dtype) in FLOATS.iter().chain(&exact).cycle().take(660).enumerate() {
+        let float = FLOATS.contains(dtype);
+        let complex = matches!(dtype, DType::C64 | DType::C128);
+        let bound = match dice.below(6) {
+            0 => Bound::abs(dice.choose(&[1e-3, 0.3])),
+            1 => Bound::rel(dice.choose(&[1e-2, 0.1, 0.3])),
+            2 => Bound::Within { abs: dice.choose(&[1e-3, 0.1]), rel: dice.choose(&[1e-2, 0.1]) },
+            3 => Bound::Ulp(dice.choose(&[0, 5])),
+            4 => Bound::EQUAL,
+            _ => Bound::Bits,
+        };
+        // A few values become 100,000 times larger, or one bit of them changes; or nothing does.
+        let size = dtype.size() as usize;
+        let format = float.then(|| Format::of(*dtype));
+        let mut a = vec![0u8; 1500 * size];
+        match format {
+            Some(f) => {
+                for at in 0..1500 * f.parts {
+                    f.write(&mut a, at, f.near(dice.part() * 0.5 + 0.25));
+                }
+            }
+            None => a.iter_mut().for_each(|byte| *byte = dice.word() as u8 & 1),
+        }
+        let mut b = a.clone();
+        for _ in 0..number % 3 {
+            let at = dice.below(1500) as usize;
+            match format {
+                Some(f) => f.write(&mut b, at * f.parts, f.near(30_000.0)),
+                None => b[at * size] ^= 1,
+            }
+        }
+        let files = files(Kind::Raw, *dtype, &[1500], &[a.clone(), b.clone()]);
+        let raw = RawLayout::values(*dtype, None);
+        let golden = files._folder.path().join("golden.tree");
+        let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
+        record(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+        let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
+        let now = Prepared::new(now.as_ref(), golden.as_ref());
+        let outcome = compare(&now, golden.as_ref(), &Settings::default(), None, &|_, _| {});
+        let outcome = outcome.unwrap();
+        let own = bound.of_type(*dtype);
+        let truth = expected(*dtype, own, true, (&[1500], false), &a, &b).differences;
+        let what = format!("{dtype} {bound} {truth}: {:?}", outcome.verdict);
+        match outcome.verdict {
+            Answer::Equal => assert_eq!(truth, 0, "{what}"),
+            Answer::Different => {
+                assert!(truth >= outcome.differences && truth > 0, "{what}");
+                proved += 1;
+            }
+            Answer::Undecided => {
+                let relative = matches!(bound, Bound::Within { rel, .. } if rel > 0.0);
+                if truth > 0 && !(complex && relative) {
+                    open.push(what);
+                }
+            }
+        }
+    }
+    assert!(open.is_empty(), "{} proved, but not {open:?}", proved);
+    assert!(proved > 300, "{proved}");
+}
+
+/// A reference that is not there, a step that it lacks, and a comparison that fails are all told, and none
+/// of them is a failed save.
+#[test]
+fn a_run_tells_what_it_compared_with_its_reference() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(treering::store::DirectoryStore::new(folder.path()));
+    let open = |name: &str, of: &str| {
+        let options = Options::in_store(store.clone(), name);
+        Run::open(options.reference(store.clone(), of, Settings::default()))
+    };
+    let Err(error) = open("b", "nobody") else { panic!("there is no such run") };
+    assert!(error.to_string().contains("\"nobody\" does not exist"), "{error}");
+
+    write_run(folder.path(), "a", 0..3);
+    let mut b = open("b", "a").unwrap();
+    // The log was read when the run was opened: steps that are in it need no other look.
+    let log = folder.path().join("runs/a/log");
+    let away = folder.path().join("log");
+    std::fs::rename(&log, &away).unwrap();
+    let save = |run: &mut Run, step: u64| {
+        let data: Vec<f64> = (0..3000).map(|i| (i + step) as f64).collect();
+        let other: Vec<f64> = (0..3000).map(|i| (i * i + step) as f64).collect();
+        let variables = [Variable::new("x", &data), Variable::new("y", &other)];
+        run.checkpoint(step, &variables).unwrap().durable().unwrap();
+    };
+    save(&mut b, 0);
+    save(&mut b, 1);
+    std::fs::rename(&away, &log).unwrap();
+    save(&mut b, 7);
+    let packs = folder.path().join("runs/a/packs");
+    std::fs::remove_dir_all(packs).unwrap();
+    save(&mut b, 2);
+    let report = b.reference_report().unwrap();
+    assert_eq!(report.compared, [0, 1]);
+    let left: Vec<_> = report.not_compared.iter().map(|left| left.step).collect();
+    assert_eq!(left, [Some(7), Some(2)], "{report:?}");
+    assert!(report.not_compared[0].why.contains("has no checkpoint of this step"));
+    assert!(b.divergence().is_none());
+    assert!(b.failures().is_empty(), "{:?}", b.failures());
+    b.finish().unwrap();
+}
+
+/// An array in Fortran's order has one shape: in its file, in a store, and for a program.
+#[test]
+fn arrays_in_fortran_order_keep_their_shape() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a.npy"), folder.path().join("b.npy"));
+    let values: Vec<u8> = (0..30 * 40).flat_map(|i| f64::from(i).to_le_bytes()).collect();
+    let mut changed = values.clone();
+    // The element (7, 3): the first axis is the fastest.
+    changed[8 * (3 * 30 + 7)..][..8].copy_from_slice(&(-1f64).to_le_bytes());
+    std::fs::write(&a, npy(DType::F64, &[30, 40], true, false, &values)).unwrap();
+    std::fs::write(&b, npy(DType::F64, &[30, 40], true, false, &changed)).unwrap();
+    let store = folder.path().join("store");
+    let name = "x.npy".to_string();
+    let file = treering::RankFile { rank: 0, path: a.clone(), like: name.clone(), name };
+    let options = Options::directory(&store, "files");
+    let mut ingest = treering::Ingest::open(options, Default::default()).unwrap();
+    ingest.take(1, &[file], &|_, _| {}).unwrap();
+    drop(ingest);
+    let mut run = Run::open(Options::directory(&store, "arrays")).unwrap();
+    let array =
+        |bytes: &'static [u8]| Variable::from_bytes("x", DType::F64, &[30, 40], bytes).fortran();
+    let (values, changed): (&'static [u8], &'static [u8]) = (values.leak(), changed.leak());
+    run.checkpoint(1, &[array(values)]).unwrap().durable().unwrap();
+    run.checkpoint(2, &[array(changed)]).unwrap().durable().unwrap();
+    run.finish().unwrap();
+    let stored = |place: &str| format!("{}#{place}", store.display());
+    let library = Library::open(&store).unwrap();
+    for run in ["files", "arrays"] {
+        let checkpoint = library.checkpoint(run, Some(1)).unwrap();
+        let x = checkpoint.variables().find(|v| v.name == "x").unwrap();
+        assert_eq!((&x.shape.0[..], x.order), (&[30, 40][..], treering::Order::Fortran));
+    }
+    let places = [a.display().to_string(), stored("files@1"), stored("arrays@1")];
+    for same in &places {
+        let sides = [&places[0], same].map(|place| open_side(place, None, true).unwrap());
+        let [x, y] = &sides;
+        let settings = Settings::default();
+        let outcome = compare(x.as_ref(), y.as_ref(), &settings, None, &|_, _| {}).unwrap();
+        assert_eq!(outcome.verdict, Answer::Equal, "{same}: {outcome:?}");
+        for other in [b.display().to_string(), stored("arrays@2")] {
+            let z = open_side(&other, None, true).unwrap();
+            let outcome = compare(y.as_ref(), z.as_ref(), &settings, None, &|_, _| {}).unwrap();
+            let first = outcome.first.expect("they differ");
+            assert_eq!((first.index, outcome.differences), (vec![7, 3], 1), "{same} {other}");
+        }
+    }
+    // A program that has the same array in another order is told so.
+    let mut run = Run::open(Options::directory(&store, "arrays")).unwrap();
+    let mut bytes = vec![0; values.len()];
+    let target = VariableMut::from_bytes("x", DType::F64, &[30, 40], &mut bytes);
+    let error = run.restore_step(1, &mut [target]).unwrap_err();
+    assert!(error.to_string().contains("order"), "{error}");
+    let target = VariableMut::from_bytes("x", DType::F64, &[30, 40], &mut bytes).fortran();
+    run.restore_step(1, &mut [target]).unwrap();
+    assert!(bytes == values);
+    run.finish().unwrap();
 }

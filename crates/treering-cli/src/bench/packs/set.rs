@@ -78,6 +78,7 @@ fn apart(file: &RankFile) -> Result<Vec<Part>> {
         mode: 0o644,
         modified: 0,
         fields,
+        in_skeleton: Vec::new(),
         skeleton: anatomy.skeleton.clone(),
     };
     let meaning = file.like.clone();

@@ -3,7 +3,7 @@
 use super::cells::Loops;
 use super::grid::Component;
 use super::lanes::Planes;
-use super::{Grid, Image, Layout, Leaf, Recipe};
+use super::{Grid, Image, LACKING, Layout, Leaf, Recipe};
 use crate::array::{DType, Rounding};
 use crate::error::Result;
 use crate::memory::zeroed;
@@ -216,7 +216,7 @@ impl Worker {
                     count: self.planes,
                 };
                 let done = loops.chunk(data, planes);
-                (done.leaf, done.nans)
+                (done.leaf, done.nans | if done.lacking { u64::from(LACKING) } else { 0 })
             }
         };
         put_leaf(&mut out.leaves[at * 16..at * 16 + 16], leaf);
@@ -330,7 +330,7 @@ impl Image {
             below = level.clone();
         }
         let nans = &self.body()[layout.nans.start as usize..layout.nans.end as usize];
-        let count = |four: &[u8; 4]| u32::from_le_bytes(*four) as u64;
+        let count = |four: &[u8; 4]| u64::from(u32::from_le_bytes(*four) & !LACKING);
         let (total, nans) = (nans.as_chunks::<4>().0.iter().map(count).sum(), digest(nans));
         self.nans = total;
         self.root = root(&layout, self.body(), nans);

@@ -16,9 +16,12 @@ pub(super) const SEGMENT: usize = 1024;
 const AHEAD: usize = 4096;
 
 /// What a chunk came to.
+#[derive(Default)]
 pub(super) struct Done {
     pub(super) leaf: Leaf,
     pub(super) nans: u64,
+    /// Whether there are finite values without a cell.
+    pub(super) lacking: bool,
 }
 
 /// Everything that is the same for all chunks of a variable.
@@ -107,7 +110,7 @@ impl Loops {
         in_vectors: Cell,
         cell: impl Fn(u32) -> u32,
     ) -> Done {
-        let mut done = Done { leaf: [0; 2], nans: 0 };
+        let mut done = Done::default();
         for (number, part) in data.as_chunks::<4>().0.chunks(SEGMENT).enumerate() {
             let first = number * SEGMENT;
             let keys = (&self.keys.first[first..], &self.keys.second[first..]);
@@ -135,7 +138,7 @@ impl Loops {
         load: impl Fn(&[u8; SIZE]) -> u32,
         cell: impl Fn(u32) -> u32,
     ) -> Done {
-        let mut done = Done { leaf: [0; 2], nans: 0 };
+        let mut done = Done::default();
         for (number, part) in data.as_chunks::<SIZE>().0.chunks(SEGMENT).enumerate() {
             self.segment(part, number * SEGMENT, &mut planes, &mut done, &load, &cell);
         }
@@ -175,7 +178,7 @@ impl Loops {
 
     #[inline(always)]
     fn wide(&self, data: &[u8], mut planes: Planes, cell: impl Fn(u64) -> u64) -> Done {
-        let mut done = Done { leaf: [0; 2], nans: 0 };
+        let mut done = Done::default();
         let (mut cells, mut low) = ([0u64; SEGMENT], [0u32; SEGMENT]);
         for (number, values) in data.as_chunks::<8>().0.chunks(SEGMENT).enumerate() {
             let first = number * SEGMENT;
@@ -214,6 +217,7 @@ impl Loops {
             let bits = bits(at);
             let nan = bits & ((1 << top) - 1) > exponent;
             done.nans += u64::from(nan);
+            done.lacking |= !nan && bits & ((1 << top) - 1) != exponent;
             let bits = if nan { exponent | 1 } else { bits };
             self.keys.add_none(&mut done.leaf, first + at, bits);
         }

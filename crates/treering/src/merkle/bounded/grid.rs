@@ -27,7 +27,8 @@ pub enum Grid {
 /// How many cells of an octave a relative bound of a new tree is wide.
 const FINE: u64 = 4;
 /// At least so many cells fit into an absolute bound of a new tree, and less than twice as many: so
-/// jitter of up to two cells is within it, and cells that four planes cannot tell are beyond it.
+/// jitter of up to two cells is within it (of one cell for complex numbers), and cells that four planes
+/// cannot tell are beyond it.
 const FIT: f64 = 3.5;
 /// No sketch can tell cells that are further apart.
 const FURTHEST: u64 = 1 << super::MAX_PLANES;
@@ -182,16 +183,29 @@ impl Grid {
         cells.min(FURTHEST).checked_sub(1)
     }
 
-    /// Whether values `d` cells apart are surely beyond `bound`.
+    /// Whether values `d` cells apart are surely beyond `bound`; the head of this module has the proof.
     pub fn is_beyond(self, dtype: DType, bound: Bound, d: u64) -> bool {
         let Some(component) = Component::of(dtype) else { return d > 0 };
-        let less = d.saturating_sub(1);
+        let between = d.saturating_sub(1);
         match (self, bound) {
-            (Grid::Uniform { e, m }, Bound::Within { abs, rel: 0.0 }) if m == component.range() => {
-                less as f64 * 2f64.powi(e as i32) > abs
+            (Grid::Ordinal { s, .. }, Bound::Ulp(count)) => between.saturating_mul(1 << s) > count,
+            (_, Bound::Ulp(_) | Bound::Bits) | (Grid::Bits, _) => false,
+            // A cell is one number.
+            (Grid::Ordinal { s: 0, .. }, Bound::Within { abs: 0.0, rel: 0.0 }) => d > 0,
+            // A part of a complex number can differ much from its own size and little from the modulus.
+            (_, Bound::Within { rel, .. }) if component.complex && rel > 0.0 => false,
+            (Grid::Uniform { e, m }, Bound::Within { abs, rel }) if m == component.range() => {
+                rel == 0.0 && between as f64 * 2f64.powi(e as i32) > abs
             }
-            (Grid::Ordinal { s, .. }, Bound::Ulp(count)) => less.saturating_mul(1 << s) > count,
-            _ => false,
+            (Grid::Uniform { e, m }, Bound::Within { abs, rel }) => {
+                let cells = abs * 2f64.powi(-(e as i32)) + 2.0 * rel * 2f64.powi(m as i32);
+                between.min(1 << m) as f64 > cells * SLACK
+            }
+            (Grid::Ordinal { s, .. }, Bound::Within { abs, rel }) => {
+                let m = component.mantissa.saturating_sub(s);
+                let cells = 2.0 * rel * 2f64.powi(m as i32);
+                abs == 0.0 && between.min(1 << m) as f64 > cells * SLACK
+            }
         }
     }
 }
@@ -199,7 +213,7 @@ impl Grid {
 /// The exponent of cells of which [`FIT`] fit into an absolute bound, if there are such.
 fn exponent(component: Component, abs: f64) -> Option<i16> {
     let (least, greatest) = component.exponents();
-    let width = component.abs(abs) / FIT;
+    let width = abs / FIT;
     if width < f64::MIN_POSITIVE {
         return None;
     }

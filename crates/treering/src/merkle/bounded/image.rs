@@ -37,6 +37,19 @@ impl Recipe {
         Recipe { bound, grid, chunk, planes }.check()
     }
 
+    /// The same recipe with as many planes as prove every large difference, if there are as many: for
+    /// trees that stand without values. Recipes with less than four planes stay as they are.
+    pub fn proving(self, dtype: DType) -> Recipe {
+        let proves = |planes: &u8| self.grid.is_beyond(dtype, self.bound, 1 << (planes - 1));
+        match self.planes {
+            0..4 => self,
+            least => {
+                let planes = (least..=MAX_PLANES).find(proves).unwrap_or(least);
+                Recipe { planes, ..self }
+            }
+        }
+    }
+
     /// Refuses sizes that do not work.
     pub fn check(self) -> Result<Recipe> {
         if !self.chunk.is_power_of_two() || !(512..=1 << 20).contains(&self.chunk) {

@@ -23,6 +23,22 @@
 //!    them apart. Normal numbers of the same sign have cells at most w = 2^-m of their octave wide,
 //!    and 2. holds without the 2^e.
 //!
+//! **The law of distance.** Let D = |d| − 1 ≥ 0 be the number of whole cells between a and b.
+//! 4. Uniform, no octaves: |a−b| > D·2^e, which proves a difference under an absolute bound. A component of
+//!    a complex number is no further from its partner than the number is.
+//! 5. Ordinal: a and b are more than D·2^s representable values apart. If they have the same sign and
+//!    D ≤ 2^m, then |a−b| > D·w|b|/2. For |a| < |b|, let the D cells lie between the borders X < Y ≤ |b|.
+//!    As 1 − X/|b| ≥ 1 − X/Y, take |b| = Y. If t of the cells are in Y's octave, which begins at L, then
+//!    Y = L(1+tw), Y−X ≥ wL(D+t)/2 for t ≤ D, and (D+t)/(1+tw) does not decrease in t because Dw ≤ 1: the
+//!    quotient is at least Dw/2. For more cells below Y in its octave, Y−X = DwL and Y ≤ 2L. For |a| > |b|
+//!    the cells begin at Y > |b| and are at least as wide as those of Y's octave: the same. Denormals are
+//!    further apart, relative to their size, than normal numbers. With different signs, or b = 0, |a−b| ≥ |b|,
+//!    which is more than Dw|b|/2. So D > 2·rel/w proves a difference under a relative bound.
+//! 6. Octaves: cells are at least 2^e wide, too, and nowhere narrower than the ordinal ones of w, so
+//!    |a−b| > D·max(2^e, w|b|/2). The quotient (abs + rel|b|) / max(2^e, w|b|/2) is greatest at
+//!    |b| = 2^(e+1)/w, so D > abs/2^e + 2·rel/w proves a difference. (With different signs and
+//!    |b| ≥ 2^(e+m), |a−b| ≥ |b|, and D ≤ 2^m gives 2^(e+m)·(1−2·rel) > abs.)
+//!
 //! So two arrays with the same cells everywhere are within every bound that [`Grid::reach`] grants,
 //! and differences beyond the bound always show as different cells, or as something without a cell.
 //!
@@ -39,7 +55,11 @@
 //! chunks. So the lowest bits of the cells are kept, as *planes*. From p planes of both sides follows
 //! d mod 2^p, centred; if Σ dᵢ·Kᵢ closes the gap between the leaves, then d is the difference of the
 //! cells everywhere (with the odds above), and the law says which values are within the bound, which
-//! are beyond it, and which are open. A damaged or cut plane does not close the gap: planes need no
+//! are beyond it, and which are open. If no p planes close the gap, some cells are at least 2^(p−1) apart,
+//! or a value has no cell on one side only, and the law of distance may prove a difference without telling
+//! where. Denormals under a relative bound have no cell although they may be close: a chunk with some is
+//! marked beside its number of NaN, and proves nothing this way. A leaf that is a digest of bytes proves a
+//! difference wherever bits are compared: of integers, booleans, bytes, and under `bits`. A damaged or cut plane does not close the gap: planes need no
 //! checksum of their own.
 //!
 //! Cells and keys after the paper's grid hash (Tan et al., Middleware 2024), which hashes the cells
@@ -64,5 +84,7 @@ pub use sketch::{Sketch, Verdict};
 
 /// The leaf of a chunk: two sums of 64 bits, one of 128, or a digest.
 pub type Leaf = [u64; 2];
+/// The mark, beside the number of NaN of a chunk, that it has finite values without a cell.
+pub(crate) const LACKING: u32 = 1 << 31;
 /// The most planes a sketch can have.
 pub const MAX_PLANES: u8 = 8;

@@ -58,16 +58,17 @@ impl Sketch {
         self.planes
     }
 
-    /// Whether only what is beyond every bound of the planes' reach has no cell.
-    fn everything_has_its_cell(&self) -> bool {
-        !matches!(self.grid, Grid::Ordinal { denormals: false, .. })
+    /// Whether values without a cell may be close to each other, so that chunks with such values prove
+    /// nothing when their planes do not close the gap.
+    pub fn may_lack_cells(&self) -> bool {
+        matches!(self.grid, Grid::Ordinal { denormals: false, .. })
     }
 
     /// Judges a chunk by its leaves and its lowest planes, each `stride` bytes.
     ///
     /// `a` and `b` have the same number of planes, the lowest first; all of a chunk's components that
-    /// the data does not have are 0.
-    pub fn judge(&self, leaves: (Leaf, Leaf), a: &[&[u8]], b: &[&[u8]]) -> Verdict {
+    /// the data does not have are 0. `lacking` says whether the chunk may have denormals without cells.
+    pub fn judge(&self, leaves: (Leaf, Leaf), a: &[&[u8]], b: &[&[u8]], lacking: bool) -> Verdict {
         let gap = self.keys.gap(leaves.0, leaves.1);
         if self.closing(a, b) == gap {
             return self.decide(a, b);
@@ -77,7 +78,7 @@ impl Sketch {
             // Cells at least half the planes' range apart, or something without a cell on one side
             // only, which is further from all cells than this.
             false
-                if self.everything_has_its_cell()
+                if !lacking
                     && self.grid.is_beyond(self.dtype, self.bound, 1 << (self.planes - 1)) =>
             {
                 Verdict::Somewhere

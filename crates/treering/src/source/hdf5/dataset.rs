@@ -21,12 +21,14 @@ struct Space {
     largest: Vec<u64>,
 }
 
-/// The array of an object; none if it is no dataset, or one of addresses.
+/// The array of an object; none if it is no dataset. A dataset of addresses is none either, unless
+/// `pointers` asks for its bytes.
 pub(super) fn find(
     meta: &Meta,
     name: &str,
     messages: &[Message],
     cache: &Arc<Cache>,
+    pointers: bool,
 ) -> Result<Option<Found>> {
     let message = |kind: u16| messages.iter().find(|message| message.kind == kind);
     let (Some(space), Some(element), Some(layout)) = (message(1), message(3), message(8)) else {
@@ -44,6 +46,7 @@ pub(super) fn find(
         Kind::Numbers(dtype, swapped, axes) => (*dtype, *swapped, axes.clone()),
         Kind::Bytes if element.size == 1 => (DType::Bytes, false, Vec::new()),
         Kind::Bytes => (DType::Bytes, false, vec![element.size]),
+        Kind::Pointers if pointers => (DType::Bytes, false, vec![element.size]),
         Kind::Pointers => return Ok(None),
     };
     let shape = space.shape.iter().copied().chain(inner).collect();
@@ -81,10 +84,16 @@ pub(super) fn find(
 }
 
 fn element_type(meta: &Meta, message: &Message) -> Result<Type> {
-    if message.flags & 2 == 0 {
-        return datatype::parse(&mut meta.cursor(&message.bytes), 0);
+    let bytes = type_bytes(meta, &message.bytes, message.flags & 2 != 0)?;
+    datatype::parse(&mut meta.cursor(&bytes), 0)
+}
+
+/// The bytes of a type, which may be a named one elsewhere in the file.
+pub(super) fn type_bytes(meta: &Meta, bytes: &[u8], elsewhere: bool) -> Result<Vec<u8>> {
+    if !elsewhere {
+        return Ok(bytes.to_vec());
     }
-    let mut rest = meta.cursor(&message.bytes);
+    let mut rest = meta.cursor(bytes);
     let (version, kind) = (rest.u8()?, rest.u8()?);
     rest.skip(if version == 1 { 6 } else { 0 })?;
     if version == 3 && kind == 1 {
@@ -94,7 +103,12 @@ fn element_type(meta: &Meta, message: &Message) -> Result<Type> {
     let messages = header::messages(meta, rest.defined()?)?;
     let own = messages.iter().find(|message| message.kind == 3 && message.flags & 2 == 0);
     let own = own.ok_or_else(|| Error::damaged("a named type of this HDF5 file is none"))?;
-    datatype::parse(&mut meta.cursor(&own.bytes), 0)
+    Ok(own.bytes.clone())
+}
+
+/// The extents of a dataspace.
+pub(super) fn shape(meta: &Meta, bytes: &[u8]) -> Result<Vec<u64>> {
+    Ok(extent(meta, bytes)?.shape)
 }
 
 fn extent(meta: &Meta, bytes: &[u8]) -> Result<Space> {

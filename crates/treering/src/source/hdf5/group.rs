@@ -6,13 +6,25 @@ use super::heap::Heap;
 use super::tree;
 use crate::error::{Error, Result};
 
-/// The hard links of a group: name and address.
-pub(super) fn links(meta: &Meta, messages: &[Message]) -> Result<Vec<(String, u64)>> {
+/// The kind of a link to a path of the same file.
+const SOFT: u8 = 1;
+
+/// Destination of a link.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Target {
+    /// The address of an object.
+    Object(u64),
+    /// A path, a path in another file, or what a user has defined: the kind of the link and its bytes.
+    Elsewhere(u8, Vec<u8>),
+}
+
+/// The links of a group: names and destinations.
+pub(super) fn links(meta: &Meta, messages: &[Message]) -> Result<Vec<(String, Target)>> {
     let mut links = Vec::new();
     for message in messages {
         let mut rest = meta.cursor(&message.bytes);
         match message.kind {
-            0x06 => links.extend(link(meta, &message.bytes)?),
+            0x06 => links.push(link(meta, &message.bytes)?),
             0x02 => {
                 let flags = rest.take(2)?[1];
                 rest.skip(if flags & 1 != 0 { 8 } else { 0 })?;
@@ -30,7 +42,7 @@ pub(super) fn links(meta: &Meta, messages: &[Message]) -> Result<Vec<(String, u6
     Ok(links)
 }
 
-fn link(meta: &Meta, bytes: &[u8]) -> Result<Option<(String, u64)>> {
+fn link(meta: &Meta, bytes: &[u8]) -> Result<(String, Target)> {
     let mut rest = meta.cursor(bytes);
     let flags = rest.take(2)?[1];
     let kind = if flags & 8 != 0 { rest.u8()? } else { 0 };
@@ -40,12 +52,12 @@ fn link(meta: &Meta, bytes: &[u8]) -> Result<Option<(String, u64)>> {
     let len = usize::try_from(len).map_err(|_| Error::damaged("a name is too long"))?;
     let name = String::from_utf8_lossy(rest.take(len)?).into_owned();
     Ok(match kind {
-        0 => Some((name, rest.defined()?)),
-        _ => None,
+        0 => (name, Target::Object(rest.defined()?)),
+        _ => (name, Target::Elsewhere(kind, rest.rest.to_vec())),
     })
 }
 
-fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, u64)>) -> Result<()> {
+fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, Target)>) -> Result<()> {
     let heap = Heap::new(meta, heap)?;
     tree::second(meta, index, &mut |kind, record| {
         let id = match kind {
@@ -54,12 +66,12 @@ fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, u64)>) -> 
             _ => None,
         };
         let id = id.ok_or_else(|| Error::damaged("the links of a group make no sense"))?;
-        links.extend(link(meta, &heap.object(id)?)?);
+        links.push(link(meta, &heap.object(id)?)?);
         Ok(())
     })
 }
 
-fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, u64)>) -> Result<()> {
+fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, Target)>) -> Result<()> {
     let head = meta.signed(heap, (8 + 2 * meta.lengths + meta.offsets) as u64, b"HEAP")?;
     let mut rest = meta.cursor(&head[8..]);
     let (len, _, at) = (rest.length()?, rest.length()?, rest.defined()?);
@@ -74,11 +86,20 @@ fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, u64)>) ->
             let name = rest.uint(meta.offsets)?;
             let object = rest.address()?;
             let symbolic = rest.u32()? == 2;
-            let name = usize::try_from(name).ok().and_then(|at| names.get(at..));
-            let name = name.ok_or_else(|| Error::damaged("a name is out of its heap"))?;
-            let name = meta.cursor(name).name(1)?;
-            if let Some(object) = object.filter(|_| !symbolic) {
-                links.push((String::from_utf8_lossy(name).into_owned(), object));
+            rest.skip(4)?;
+            let path = u64::from(rest.u32()?);
+            let text = |at: u64| {
+                let name = usize::try_from(at).ok().and_then(|at| names.get(at..));
+                let name = name.ok_or_else(|| Error::damaged("a name is out of its heap"))?;
+                meta.cursor(name).name(1)
+            };
+            let name = String::from_utf8_lossy(text(name)?).into_owned();
+            match object.filter(|_| !symbolic) {
+                Some(object) => links.push((name, Target::Object(object))),
+                None if symbolic => {
+                    links.push((name, Target::Elsewhere(SOFT, text(path)?.to_vec())));
+                }
+                None => {}
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 //! Only what leads to the datasets is read: superblock, groups, object headers, chunk indices, in all
 //! the versions that libraries have written, with their checksums; of attributes, those that tell which
 //! values stand for something else. References, variable-length values and links to other files are
-//! left where they are. Nothing outside of the file is looked at. What is read
+//! left where they are; `inventory` resolves them for comparison. Nothing outside of the file is looked at. What is read
 //! is bounded by the size of the file, however its structures point to each other.
 
 mod bytes;
@@ -13,9 +13,13 @@ mod group;
 mod header;
 mod heap;
 mod index;
+mod inventory;
 mod tree;
+mod values;
 
 use self::bytes::Meta;
+use self::group::Target;
+pub(super) use self::inventory::inventory;
 use super::Extent;
 use super::chunks::Cache;
 use super::found::Contents;
@@ -25,6 +29,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
+/// The message that every dataset has.
+const LAYOUT: u16 = 8;
 /// The deepest group, and the longest name of one, that are followed.
 const DEEPEST: usize = 200;
 const LONGEST: usize = 1 << 14;
@@ -47,13 +53,17 @@ pub(super) fn base(whole: &Extent) -> Result<Option<u64>> {
 pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
     let (meta, root) = superblock(whole, base)?;
     let cache = Arc::<Cache>::default();
-    let mut all = Vec::new();
+    let (mut all, mut others) = (Vec::new(), Vec::new());
     let mut seen = HashSet::from([root]);
     let mut objects = vec![(String::new(), root, 0)];
     while let Some((path, at, depth)) = objects.pop() {
         let messages = header::messages(&meta, at)?;
         let of = |error: Error| error.at(format!("{path} in {}", whole.store()));
-        all.extend(dataset::find(&meta, &path, &messages, &cache).map_err(of)?);
+        let found = dataset::find(&meta, &path, &messages, &cache, false).map_err(of)?;
+        if found.is_none() && messages.iter().any(|message| message.kind == LAYOUT) {
+            others.push((path.clone(), "its values have variable lengths, or are references"));
+        }
+        all.extend(found);
         if depth > DEEPEST || path.len() > LONGEST {
             return Err(Error::damaged("the groups of this HDF5 file have no end"));
         }
@@ -61,14 +71,15 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
         links.sort();
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let mut below = Vec::new();
-        for (name, at) in links {
+        for (name, target) in links {
+            let Target::Object(at) = target else { continue };
             if seen.insert(at) {
                 below.push((format!("{prefix}{name}"), at, depth + 1));
             }
         }
         objects.extend(below.into_iter().rev());
     }
-    Ok(Contents { found: all, heads: meta.heads() })
+    Ok(Contents { found: all, heads: meta.heads(), others })
 }
 
 fn superblock(whole: &Extent, base: u64) -> Result<(Meta<'_>, u64)> {

@@ -1,13 +1,13 @@
-//! Floating-point arithmetic as IEEE 754 has it, whatever the program has set.
+//! Floating-point arithmetic as IEEE 754 defines it, whatever the program has set.
 //!
-//! Predictions and multiples are reckoned in floating-point numbers, and a decoder has to come to the
-//! same bits as the encoder did. Programs that are compiled for speed flush small numbers to zero, some
-//! round upwards, and every thread inherits that. So the control register is set to its default around
-//! all coding, and back.
+//! Rounding, encoding and comparison compute with floating-point numbers, and must come to the same bits
+//! every time: a decoder must reproduce what the encoder computed. Programs that are compiled for speed
+//! flush denormals to zero, some round upwards, and every thread inherits that. So the control register is
+//! set to its default around all of this work, and back.
 
-/// Runs `work` with rounding to nearest, small numbers kept, and nothing trapped.
-pub(super) fn plain<T>(work: impl FnOnce() -> T) -> T {
-    let _restored = Restored(exchange(DEFAULT));
+/// Runs `work` with rounding to nearest, denormals kept, and nothing trapped.
+pub(crate) fn plain<T>(work: impl FnOnce() -> T) -> T {
+    let _standard = StandardFloats::set();
     within(work)
 }
 
@@ -17,9 +17,16 @@ fn within<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-struct Restored(Control);
+/// The standard environment of this thread, until it is dropped.
+pub(crate) struct StandardFloats(Control);
 
-impl Drop for Restored {
+impl StandardFloats {
+    pub(crate) fn set() -> Self {
+        StandardFloats(exchange(DEFAULT))
+    }
+}
+
+impl Drop for StandardFloats {
     fn drop(&mut self) {
         exchange(self.0);
     }
@@ -37,7 +44,7 @@ fn exchange(new: Control) -> Control {
     // SAFETY: both are words in memory, and all values given here come from the register or are its
     // default.
     unsafe {
-        std::arch::asm!("stmxcsr [{}]", in(reg) &mut old, options(nostack, preserves_flags));
+        std::arch::asm!("stmxcsr [{}]", in(reg) std::ptr::addr_of_mut!(old), options(nostack, preserves_flags));
         std::arch::asm!("ldmxcsr [{}]", in(reg) &new, options(nostack, preserves_flags));
     }
     old
@@ -76,6 +83,28 @@ mod tests {
     #[inline(never)]
     fn sum(a: f64, b: f64) -> f64 {
         black_box(a) + black_box(b)
+    }
+
+    /// Rounding gives the same bits in any environment of the program.
+    #[test]
+    fn rounding_does_not_depend_on_the_environment() {
+        use crate::array::{Bound, DType, Rounding};
+        const UP: Control = 0x1f80 | 0x8040 | 0x4000;
+        let values: Vec<u8> = (0..4000u32)
+            .flat_map(|i| (f64::from(i).sin() * 1e3 + f64::from(i) * 1e-7).to_le_bytes())
+            .collect();
+        for bound in [Bound::abs(1e-3), Bound::abs(0.3), Bound::rel(1e-5)] {
+            let rounded = || {
+                let mut bytes = values.clone();
+                Rounding::new(bound, DType::F64).unwrap().round(&mut bytes);
+                bytes
+            };
+            let usual = rounded();
+            let before = exchange(UP);
+            let hurried = rounded();
+            exchange(before);
+            assert!(usual == hurried, "{bound}");
+        }
     }
 
     #[test]

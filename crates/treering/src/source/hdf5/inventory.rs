@@ -1,0 +1,277 @@
+//! The content of an HDF5 file beside its arrays of numbers and bytes: links, attributes, types, and
+//! values of variable length.
+
+use super::bytes::Meta;
+use super::datatype::{self, Kind};
+use super::group::{self, Target};
+use super::header::{self, Message};
+use super::heap::Heap;
+use super::values::{self, Node, Resolver};
+use super::{DEEPEST, LONGEST, dataset, superblock, tree};
+use crate::error::{Error, Result};
+use crate::merkle::Digester;
+use crate::source::Extent;
+use crate::source::chunks::Cache;
+use crate::source::filter::swap;
+use crate::source::found::Place;
+use crate::source::inventory::{Inventory, OBJECT, shown};
+use crate::store::Blob;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Messages that hold structure, no content, or are listed elsewhere: extents, types, fill values,
+/// layouts, filters, times, counts and the places of other messages.
+const STRUCTURE: [u16; 19] = [
+    0x00, 0x01, 0x02, 0x04, 0x05, 0x06, 0x07, 0x08, 0x0a, 0x0b, 0x0e, 0x10, 0x11, 0x12, 0x13, 0x14,
+    0x16, 0x17, 0x18,
+];
+
+/// An object, with its path.
+struct Object {
+    path: String,
+    messages: Vec<Message>,
+}
+
+/// Lists the content of a file.
+pub(in crate::source) fn inventory(whole: &Extent, base: u64, all: &mut Inventory) -> Result<()> {
+    let (meta, root) = superblock(whole, base)?;
+    if base > 0 {
+        let mut block = crate::memory::zeroed(base)?;
+        whole.read_at(0, &mut block)?;
+        all.add("user block".into(), &block, String::new());
+    }
+    let (objects, paths) = objects(&meta, root, all)?;
+    let resolver = Resolver::new(&meta, &paths, whole.size());
+    for object in &objects {
+        for message in &object.messages {
+            let list = Lister { meta: &meta, resolver: &resolver, object };
+            list.message(message, all)?;
+        }
+    }
+    Ok(())
+}
+
+/// All objects by their paths, and their addresses; links that are more than a path are listed.
+fn objects(
+    meta: &Meta,
+    root: u64,
+    all: &mut Inventory,
+) -> Result<(Vec<Object>, HashMap<u64, String>)> {
+    let mut objects = Vec::new();
+    let mut paths = HashMap::from([(root, String::new())]);
+    let mut left = vec![(String::new(), root, 0)];
+    while let Some((path, at, depth)) = left.pop() {
+        let messages = header::messages(meta, at)?;
+        if depth > DEEPEST || path.len() > LONGEST {
+            return Err(Error::damaged("the groups of this HDF5 file have no end"));
+        }
+        let mut links = group::links(meta, &messages)?;
+        links.sort();
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        let mut below = Vec::new();
+        for (name, target) in links {
+            let name = format!("{prefix}{name}");
+            match target {
+                Target::Elsewhere(kind, bytes) => {
+                    let to = String::from_utf8_lossy(&bytes).into_owned();
+                    all.add(format!("link {name}"), &[&[kind], &bytes[..]].concat(), to);
+                }
+                Target::Object(at) => match paths.get(&at) {
+                    Some(other) => all.add(format!("link {name}"), other.as_bytes(), other.clone()),
+                    None => {
+                        // Its place among objects, so that an empty group is content, too.
+                        all.add(format!("{OBJECT}{name}"), &[], String::new());
+                        paths.insert(at, name.clone());
+                        below.push((name, at, depth + 1));
+                    }
+                },
+            }
+        }
+        left.extend(below.into_iter().rev());
+        objects.push(Object { path, messages });
+    }
+    Ok((objects, paths))
+}
+
+struct Lister<'a> {
+    meta: &'a Meta<'a>,
+    resolver: &'a Resolver<'a>,
+    object: &'a Object,
+}
+
+impl Lister<'_> {
+    fn message(&self, message: &Message, all: &mut Inventory) -> Result<()> {
+        let path = &self.object.path;
+        let shared = message.flags & 2 != 0;
+        match message.kind {
+            3 => self.of_type(message, all),
+            0xd => {
+                let text = String::from_utf8_lossy(&message.bytes).into_owned();
+                all.add(format!("comment of /{path}"), &message.bytes, text);
+            }
+            0xc | 0x15 if shared => {
+                all.add_unknown(format!("an attribute of /{path}"), "it is shared by objects");
+            }
+            0xc => self.attribute(&message.bytes, all),
+            0x15 => {
+                if let Err(error) = self.many_attributes(message, all) {
+                    all.add_unknown(format!("attributes of /{path}"), error);
+                }
+            }
+            kind if STRUCTURE.contains(&kind) => {}
+            kind => all.add_unknown(format!("message {kind} of /{path}"), "its kind is not known"),
+        }
+        Ok(())
+    }
+
+    /// Lists a type that is more than numbers, and the values of a dataset that lie elsewhere.
+    fn of_type(&self, message: &Message, all: &mut Inventory) {
+        let path = &self.object.path;
+        let name = format!("type of /{path}");
+        let read = || -> Result<()> {
+            let bytes = dataset::type_bytes(self.meta, &message.bytes, message.flags & 2 != 0)?;
+            let kind = datatype::parse(&mut self.meta.cursor(&bytes), 0)?.kind;
+            let mut told = Vec::new();
+            let (size, node) = values::parse(&mut self.meta.cursor(&bytes), 0, &mut told)?;
+            // An enumeration has names for its numbers.
+            let plain = matches!(kind, Kind::Numbers(..)) && bytes[0] & 15 != 8;
+            if !plain {
+                all.add(name.clone(), &told, String::new());
+            }
+            if kind == Kind::Pointers {
+                self.values(size, &node, all);
+            }
+            Ok(())
+        };
+        let mut read = read;
+        if let Err(error) = read() {
+            all.add_unknown(name, error);
+        }
+    }
+
+    /// Lists the values of a dataset of addresses.
+    fn values(&self, size: u64, node: &Node, all: &mut Inventory) {
+        let Object { path, messages } = self.object;
+        let digest = || -> Result<_> {
+            let cache = Arc::<Cache>::default();
+            let found = dataset::find(self.meta, path, messages, &cache, true)?;
+            let Some(found) = found else { return Ok(None) };
+            if let Place::Unreadable(why) = &found.place {
+                return Err(why.clone());
+            }
+            let bytes = found.field(self.meta.whole)?.bytes;
+            let mut digester = Digester::new();
+            found.description.shape.0.iter().for_each(|n| digester.update(&n.to_le_bytes()));
+            let mut element = crate::memory::zeroed(size)?;
+            let mut at = 0;
+            while at + size <= bytes.size() {
+                bytes.read_at(at, &mut element)?;
+                self.resolver.element(node, &element, &mut digester)?;
+                at += size;
+            }
+            Ok(Some(digester.finish()))
+        };
+        match digest() {
+            Ok(Some(digest)) => all.add_digest(format!("values of /{path}"), digest, String::new()),
+            Ok(None) => {}
+            Err(error) => all.add_unknown(format!("values of /{path}"), error),
+        }
+    }
+
+    /// Lists attributes that are kept in a heap.
+    fn many_attributes(&self, message: &Message, all: &mut Inventory) -> Result<()> {
+        let mut rest = self.meta.cursor(&message.bytes);
+        let flags = rest.take(2)?[1];
+        rest.skip(if flags & 1 != 0 { 2 } else { 0 })?;
+        let (Some(heap), Some(index)) = (rest.address()?, rest.address()?) else { return Ok(()) };
+        let heap = Heap::new(self.meta, heap)?;
+        tree::second(self.meta, index, &mut |_, record| {
+            let mut rest = self.meta.cursor(record);
+            let (id, flags) = (rest.take(8)?, rest.u8()?);
+            match flags & 2 {
+                0 => self.attribute(&heap.object(id)?, all),
+                _ => all.add_unknown(
+                    format!("an attribute of /{}", self.object.path),
+                    "it is shared by objects",
+                ),
+            }
+            Ok(())
+        })
+    }
+
+    fn attribute(&self, bytes: &[u8], all: &mut Inventory) {
+        let of = format!("/{}", self.object.path);
+        if let Err((name, error)) = self.try_attribute(bytes, &of, all) {
+            all.add_unknown(format!("attribute {name} of {of}"), error);
+        }
+    }
+
+    fn try_attribute(
+        &self,
+        bytes: &[u8],
+        of: &str,
+        all: &mut Inventory,
+    ) -> std::result::Result<(), (String, Error)> {
+        let unnamed = |error| (String::new(), error);
+        let mut rest = self.meta.cursor(bytes);
+        let mut head = || -> Result<_> {
+            let (version, flags) = (rest.u8()?, rest.u8()?);
+            let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
+            rest.skip(if version == 3 { 1 } else { 0 })?;
+            let mut part = |len: usize| match version {
+                1 => Ok(&rest.take(len.next_multiple_of(8))?[..len]),
+                _ => rest.take(len),
+            };
+            let parts = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
+            Ok((if version > 1 { flags } else { 0 }, parts))
+        };
+        let (flags, [name, element, space]) = head().map_err(unnamed)?;
+        let name = name.strip_suffix(b"\0").unwrap_or(name);
+        let name = String::from_utf8_lossy(name).into_owned();
+        let named = |error| (name.clone(), error);
+        if flags & 2 != 0 {
+            return Err(named(Error::usage("its extent is shared by objects")));
+        }
+        let element = dataset::type_bytes(self.meta, element, flags & 1 != 0).map_err(named)?;
+        let (digest, text) = self.values_of(&element, space, rest.rest).map_err(named)?;
+        all.add_digest(format!("attribute {name} of {of}"), digest, text);
+        Ok(())
+    }
+
+    /// The content of the values of an attribute, and the same as text where they are few.
+    fn values_of(
+        &self,
+        element: &[u8],
+        space: &[u8],
+        data: &[u8],
+    ) -> Result<(crate::merkle::Digest, String)> {
+        let short = || Error::damaged("an attribute of this HDF5 file is cut short");
+        let kind = datatype::parse(&mut self.meta.cursor(element), 0)?.kind;
+        let mut told = Vec::new();
+        let (size, node) = values::parse(&mut self.meta.cursor(element), 0, &mut told)?;
+        let shape = dataset::shape(self.meta, space)?;
+        let count = shape.iter().copied().fold(1, u64::saturating_mul);
+        let all = count.checked_mul(size).and_then(|all| usize::try_from(all).ok());
+        let data = all.and_then(|all| data.get(..all)).ok_or_else(short)?;
+        let mut digester = Digester::new();
+        shape.iter().for_each(|n| digester.update(&n.to_le_bytes()));
+        if let Kind::Numbers(dtype, swapped, _) = kind {
+            let mut bytes = data.to_vec();
+            let complex = dtype.name().starts_with('c');
+            let number = if complex { dtype.size() / 2 } else { dtype.size() };
+            swap(&mut bytes, if swapped { number as u8 } else { 0 });
+            digester.update(dtype.name().as_bytes());
+            digester.update(&bytes);
+            return Ok((digester.finish(), shown(dtype, &bytes)));
+        }
+        digester.update(&told);
+        for part in data.chunks_exact(size.max(1) as usize) {
+            self.resolver.element(&node, part, &mut digester)?;
+        }
+        let text = match element[0] & 15 {
+            3 => shown(crate::array::DType::Bytes, data),
+            _ => String::new(),
+        };
+        Ok((digester.finish(), text))
+    }
+}

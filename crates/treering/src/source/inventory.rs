@@ -1,0 +1,199 @@
+//! Everything of a file that is content and is no array: attributes, links, types, texts.
+//!
+//! Two files can have the same values and still differ: a scale factor was doubled, a text was changed,
+//! a link leads elsewhere. Their bytes do not tell, because compressed values move everything that lies
+//! behind them. So the content is listed as items, each with a digest that does not depend on addresses:
+//! two files with the same arrays and the same items have the same content, whatever their bytes are.
+//! Structure without content (free space, padding, addresses, checksums, times of the file system, the
+//! layout of chunks and their filters) is left out. Content that is not understood is listed as unknown, and
+//! files that differ and have some are never called equal.
+
+use super::found::Found;
+use super::{Extent, RawLayout, hdf5, netcdf, npy, npz, safetensors};
+use crate::array::DType;
+use crate::error::Result;
+use crate::merkle::{Digest, Digester, digest};
+use crate::store::Blob;
+use std::collections::BTreeMap;
+
+/// How many characters of a value a message shows.
+const SHOWN: usize = 60;
+
+/// The content of a file beside its arrays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// The format, in a word.
+    pub format: String,
+    /// Items by name.
+    items: BTreeMap<String, Item>,
+    /// Names of content that is not understood, each with the reason.
+    unknown: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Item {
+    digest: Digest,
+    /// The value as a message shows it; empty if it is too long for that.
+    shown: String,
+}
+
+impl Inventory {
+    /// Adds an item whose content is some bytes.
+    pub(super) fn add(&mut self, name: String, bytes: &[u8], shown: String) {
+        self.add_digest(name, digest(bytes), shown);
+    }
+
+    pub(super) fn add_digest(&mut self, name: String, digest: Digest, shown: String) {
+        let shown = if shown.chars().count() > SHOWN { String::new() } else { shown };
+        self.items.insert(name, Item { digest, shown });
+    }
+
+    /// Adds content that is not understood.
+    pub(super) fn add_unknown(&mut self, name: String, why: impl std::fmt::Display) {
+        self.unknown.push(format!("{name} ({why})"));
+    }
+
+    /// An inventory of bytes that belong to no array.
+    pub(crate) fn of_bytes(format: &str, beside: &[u8]) -> Self {
+        let mut all = Inventory { format: format.into(), ..Inventory::default() };
+        if !beside.is_empty() {
+            all.add(BESIDE.into(), beside, String::new());
+        }
+        all
+    }
+
+    /// Whether there is nothing but arrays, and groups that hold them.
+    pub fn is_bare(&self) -> bool {
+        self.unknown.is_empty() && self.items.keys().all(|name| name.starts_with(OBJECT))
+    }
+
+    /// Content of either side that is not understood.
+    pub fn unknown(&self) -> &[String] {
+        &self.unknown
+    }
+
+    /// The items in which two files differ, each with a few words about how.
+    pub fn differences(&self, other: &Inventory) -> Vec<(String, String)> {
+        let mut all = Vec::new();
+        for (name, item) in &self.items {
+            match other.items.get(name) {
+                None => all.push((name.clone(), "only in the first".to_string())),
+                Some(same) if same.digest == item.digest => {}
+                Some(unlike) => {
+                    let how = match item.shown.is_empty() || unlike.shown.is_empty() {
+                        true => String::new(),
+                        false => format!("{} and {}", item.shown, unlike.shown),
+                    };
+                    all.push((name.clone(), how));
+                }
+            }
+        }
+        let only = other.items.keys().filter(|name| !self.items.contains_key(*name));
+        all.extend(only.map(|name| (name.clone(), "only in the second".to_string())));
+        all
+    }
+}
+
+/// The content of a file beside its arrays; `raw` gives the layout of a file that does not describe itself.
+pub(crate) fn inventory(whole: &Extent, raw: Option<&RawLayout>) -> Result<Inventory> {
+    let mut start = [0u8; 9];
+    whole.read_at(0, &mut start[..whole.size().min(9) as usize])?;
+    let mut all = Inventory::default();
+    all.format = match start {
+        _ if start.starts_with(npy::MAGIC) => {
+            beside(whole, &[npy::find(whole, 0, "")?], false, &mut all)?;
+            "npy"
+        }
+        _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => {
+            npz::inventory(whole, &mut all)?;
+            "npz"
+        }
+        _ if netcdf::known(&start) => {
+            netcdf::inventory(whole, &mut all)?;
+            "netcdf"
+        }
+        _ => match hdf5::base(whole)? {
+            Some(base) => {
+                hdf5::inventory(whole, base, &mut all)?;
+                "hdf5"
+            }
+            None => match safetensors::find(whole, &start)? {
+                Some(_) => {
+                    safetensors::inventory(whole, &start, &mut all)?;
+                    "safetensors"
+                }
+                None => {
+                    let found = raw.map(|raw| raw.find(whole, "values")).transpose()?;
+                    // Without a layout all bytes are one array.
+                    if let Some(found) = &found {
+                        beside(whole, found, true, &mut all)?;
+                    }
+                    if found.is_some() { "raw" } else { "bytes" }
+                }
+            },
+        },
+    }
+    .to_string();
+    Ok(all)
+}
+
+/// The names of the items of objects begin with this.
+pub(super) const OBJECT: &str = "object ";
+/// The name of the item of bytes that belong to no array.
+const BESIDE: &str = "bytes outside of the arrays";
+
+/// Adds the bytes that lie behind the arrays, or with `before` all that lie between them, too.
+fn beside(whole: &Extent, found: &[Found], before: bool, all: &mut Inventory) -> Result<()> {
+    let mut spans: Vec<(u64, u64)> = found.iter().flat_map(Found::spans).collect();
+    spans.sort_unstable();
+    let mut digester = Digester::new();
+    let (mut at, mut any) = (0, false);
+    let end = spans.iter().map(|span| span.0.saturating_add(span.1)).max().unwrap_or(0);
+    if !before {
+        spans = vec![(0, end)];
+    }
+    for (start, len) in spans.into_iter().chain([(whole.size(), 0)]) {
+        let mut buffer = vec![0; 1 << 16];
+        while at < start {
+            let part = &mut buffer[..(start - at).min(1 << 16) as usize];
+            whole.read_at(at, part)?;
+            digester.update(part);
+            at += part.len() as u64;
+            any = true;
+        }
+        at = at.max(start.saturating_add(len));
+    }
+    if any {
+        all.add_digest(BESIDE.into(), digester.finish(), String::new());
+    }
+    Ok(())
+}
+
+/// A few values as text; nothing for more of them.
+pub(super) fn shown(dtype: DType, bytes: &[u8]) -> String {
+    const FEW: usize = 4;
+    let size = dtype.size() as usize;
+    if dtype == DType::Bytes {
+        return format!("{:?}", String::from_utf8_lossy(bytes).trim_end_matches('\0'));
+    }
+    if bytes.len() > FEW * size {
+        return String::new();
+    }
+    let one = |raw: &[u8]| {
+        let mut wide = [0u8; 8];
+        wide[..raw.len().min(8)].copy_from_slice(&raw[..raw.len().min(8)]);
+        let bits = u64::from_le_bytes(wide);
+        match dtype {
+            DType::F32 => f32::from_bits(bits as u32).to_string(),
+            DType::F64 => f64::from_bits(bits).to_string(),
+            DType::I8 => (bits as i8).to_string(),
+            DType::I16 => (bits as i16).to_string(),
+            DType::I32 => (bits as i32).to_string(),
+            DType::I64 => (bits as i64).to_string(),
+            DType::U8 | DType::U16 | DType::U32 | DType::U64 | DType::Bool => bits.to_string(),
+            _ => String::new(),
+        }
+    };
+    let values: Vec<String> = bytes.chunks_exact(size).map(one).collect();
+    values.join(", ")
+}

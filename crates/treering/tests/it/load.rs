@@ -1,0 +1,510 @@
+//! Under load: slow stores, small states, full nodes, and stores that somebody takes away.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+use treering::library::Keep;
+use treering::store::{DirectoryStore, MemoryStore, Store};
+use treering::testing::{Call, HookedStore, Locks};
+use treering::{
+    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+};
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(MemoryStore::new())
+}
+
+fn keep(last: u64) -> Keep {
+    Keep { last, every: None, forget_damaged: false }
+}
+
+fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
+    let (all, trouble) = Library::of(store.clone()).checkpoints("r").unwrap();
+    assert!(trouble.is_empty(), "{trouble:?}");
+    all.iter().map(|info| info.step).collect()
+}
+
+fn assert_sound(store: &Arc<dyn Store>) {
+    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+}
+
+fn stored(store: &Arc<dyn Store>) -> u64 {
+    Library::of(store.clone()).runs().unwrap().iter().map(|run| run.stored_bytes).sum()
+}
+
+/// The number of epochs, each of which begins with a whole checkpoint.
+fn epochs(store: &Arc<dyn Store>) -> usize {
+    let (all, _) = Library::of(store.clone()).checkpoints("r").unwrap();
+    let epochs = all.iter().map(|info| info.epoch.sequence);
+    epochs.collect::<std::collections::BTreeSet<_>>().len()
+}
+
+fn noise(words: usize) -> Vec<u64> {
+    (0..words as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)).collect()
+}
+
+/// A program that never waits, on a store that is far slower: 2 MiB, of which 512 bytes change.
+#[test]
+fn a_backlog_makes_one_whole_checkpoint_and_stores_little() {
+    let objects = memory();
+    let slow = HookedStore::new(objects.clone(), |call| {
+        if let Call::Append(_, bytes) = call {
+            std::thread::sleep(Duration::from_secs_f64(bytes as f64 / 16e6));
+        }
+        Ok(())
+    });
+    let mut run = Run::open(Options::in_store(Arc::new(slow), "r")).unwrap();
+    let mut data = noise(1 << 18);
+    for step in 0..30u64 {
+        data[step as usize * 64..][..64].fill(step);
+        run.checkpoint(step, &[Variable::new("x", &data)]).unwrap();
+    }
+    run.finish().unwrap();
+    assert_eq!((steps(&objects).len(), epochs(&objects)), (30, 1));
+    let (state, changes) = (data.len() as u64 * 8, 30 * 512);
+    assert!(stored(&objects) * 10 < (state + changes) * 12, "{} bytes", stored(&objects));
+}
+
+#[test]
+fn small_states_do_not_grow_by_whole_checkpoints() {
+    let store = memory();
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let mut data = noise(12_500);
+    for step in 0..300u64 {
+        data[step as usize % 90 * 125..][..125].fill(step.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        run.checkpoint(step, &[Variable::new("x", &data)]).unwrap();
+    }
+    run.finish().unwrap();
+    assert_eq!(epochs(&store), 1);
+    // A little more than the changes: 1 kB, and what says where it belongs.
+    assert!(stored(&store) < 100_000 + 300 * 1_800, "{} bytes", stored(&store));
+}
+
+fn options(node: &Arc<dyn Store>, shared: &Arc<dyn Store>) -> Options {
+    Options::in_store(shared.clone(), "r")
+        .node(node.clone())
+        .chunk(ChunkSize::new(64).unwrap())
+        .encoding(Encoding::Raw)
+        .growth(2.5)
+}
+
+fn state(step: u64) -> Vec<u8> {
+    (0..3000u64).map(|i| if i / 100 <= step { (i ^ step) as u8 } else { i as u8 }).collect()
+}
+
+fn save(run: &mut Run, step: u64) -> treering::Save {
+    run.checkpoint(step, &[Variable::new("x", &state(step))]).unwrap()
+}
+
+/// A switch in front of a store: while it is on, writing fails with this kind of error.
+fn switched(inner: &Arc<dyn Store>, kind: ErrorKind) -> (Arc<AtomicBool>, Arc<dyn Store>) {
+    let switch = Arc::new(AtomicBool::new(false));
+    let own = switch.clone();
+    let store = HookedStore::new(inner.clone(), move |call| {
+        let writes = matches!(call, Call::Put(_) | Call::Append(..) | Call::Commit(_));
+        match writes && own.load(Ordering::SeqCst) {
+            true => Err(Error::new(kind, "writing fails")),
+            false => Ok(()),
+        }
+    });
+    (switch, Arc::new(store))
+}
+
+/// The case that once lost everything: the newest checkpoints are on the node only.
+#[test]
+fn prune_counts_only_what_the_last_tier_has() {
+    for tiers in [true, false] {
+        for locks in [Locks::Real, Locks::Lying, Locks::None] {
+            let (node, objects) = (memory(), memory());
+            let locked: Arc<dyn Store> = Arc::new(HookedStore::with_locks(objects.clone(), locks));
+            let (down, shared) = switched(&locked, ErrorKind::Io);
+            let mut run = Run::open(options(&node, &shared)).unwrap();
+            (0..4).for_each(|step| save(&mut run, step).durable().unwrap());
+            down.store(true, Ordering::SeqCst);
+            (4..10).for_each(|step| save(&mut run, step).staged().unwrap());
+            let library = match tiers {
+                true => Library::of_tiers(vec![node.clone()], locked.clone()),
+                false => Library::of(locked.clone()),
+            };
+            let plan = library.prune("r", keep(4), &|_, _| {}).unwrap();
+            assert_eq!(plan.removed, []);
+            assert_eq!(steps(&objects), [0, 1, 2, 3]);
+            library.prune("r", keep(1), &|_, _| {}).unwrap();
+            assert!(steps(&objects).contains(&3));
+            assert_sound(&objects);
+            // The saves that the mover still has to bring over lack nothing.
+            down.store(false, Ordering::SeqCst);
+            save(&mut run, 10).durable().unwrap();
+            drop(run);
+            assert!(steps(&objects).ends_with(&[4, 5, 6, 7, 8, 9, 10]));
+            assert_sound(&objects);
+        }
+    }
+}
+
+#[test]
+fn a_nodes_store_is_not_pruned_by_itself() {
+    let (node, shared) = (memory(), memory());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
+    let refused = Library::of(node.clone()).prune("r", keep(1), &|_, _| {}).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Usage);
+    assert!(refused.to_string().contains("node"), "{refused}");
+}
+
+#[test]
+fn a_full_node_makes_room_and_then_saves_go_past_it() {
+    let (node, shared) = (memory(), memory());
+    // The node holds 9 kB of packs: three whole states.
+    let used = Arc::new(AtomicU64::new(0));
+    let (own, inner) = (used.clone(), node.clone());
+    let small: Arc<dyn Store> = Arc::new(HookedStore::new(node.clone(), move |call| {
+        if let Call::Append(_, bytes) = call {
+            let there = inner.list("runs/r/packs")?.iter().map(|item| item.size).sum::<u64>();
+            own.fetch_max(there, Ordering::SeqCst);
+            if there + bytes as u64 > 9_000 {
+                return Err(Error::new(ErrorKind::Full, "the node is full"));
+            }
+        }
+        Ok(())
+    }));
+    let mut run = Run::open(options(&small, &shared).growth(1000.0)).unwrap();
+    for step in 0..40 {
+        save(&mut run, step).durable().unwrap();
+    }
+    assert_eq!(run.failures().len(), 0);
+    // A state that the node cannot hold at all goes to the shared store directly.
+    let large = noise(4000);
+    let save = run.checkpoint(40, &[Variable::new("x", &large)]).unwrap();
+    save.durable().unwrap();
+    run.finish().unwrap();
+    assert!(used.load(Ordering::SeqCst) > 3_000, "the node was used");
+    assert_eq!(steps(&shared), (0..=40).collect::<Vec<_>>());
+    assert_sound(&shared);
+    let mut run = Run::open(options(&small, &shared)).unwrap();
+    let mut back = Vec::<u64>::new();
+    run.restore(&mut [VariableMut::growing("x", &mut back)]).unwrap().unwrap();
+    assert_eq!(back, large);
+}
+
+#[test]
+fn steps_that_stayed_on_the_node_move_when_there_is_room_again() {
+    let (node, objects) = (memory(), memory());
+    let (full, shared) = switched(&objects, ErrorKind::Full);
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    full.store(true, Ordering::SeqCst);
+    let waiting: Vec<_> = (1..4).map(|step| save(&mut run, step)).collect();
+    for save in &waiting {
+        save.staged().unwrap();
+        assert_eq!(save.durable().unwrap_err().kind(), ErrorKind::Full);
+    }
+    full.store(false, Ordering::SeqCst);
+    // Without another save, and without a restart.
+    run.finish().unwrap();
+    waiting.iter().for_each(|save| save.durable().unwrap());
+    assert_eq!(steps(&objects), [0, 1, 2, 3]);
+    assert_sound(&objects);
+}
+
+#[test]
+fn a_failure_that_a_save_has_told_is_not_told_again_at_the_end() {
+    let objects = memory();
+    let (full, store) = switched(&objects, ErrorKind::Full);
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    full.store(true, Ordering::SeqCst);
+    assert!(save(&mut run, 0).durable().is_err());
+    run.finish().unwrap();
+    full.store(false, Ordering::SeqCst);
+    let mut run = Run::open(Options::in_store(store, "r")).unwrap();
+    full.store(true, Ordering::SeqCst);
+    drop(save(&mut run, 0));
+    assert_eq!(run.finish().unwrap_err().kind(), ErrorKind::Full);
+}
+
+#[test]
+fn two_jobs_at_one_path_never_share_a_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let (here, away) = (folder.path().join("store"), folder.path().join("away"));
+    let open = || Run::open(Options::directory(&here, "r").growth(100.0)).unwrap();
+    let mut old = open();
+    (0..3).for_each(|step| save(&mut old, step).durable().unwrap());
+    std::fs::rename(&here, &away).unwrap();
+    let gone = save(&mut old, 3).durable().unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
+    // A new job begins where the old one was.
+    let mut new = open();
+    (100..103).for_each(|step| save(&mut new, step).durable().unwrap());
+    for step in 4..6 {
+        let lost = save(&mut old, step).durable().unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::Busy, "{lost}");
+    }
+    save(&mut new, 103).durable().unwrap();
+    drop((old, new));
+    let store: Arc<dyn Store> = Arc::new(DirectoryStore::new(&here));
+    assert_eq!(steps(&store), [100, 101, 102, 103]);
+    assert_sound(&store);
+    let mut back = vec![0u8; 3000];
+    let restored = open().restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+    assert_eq!((restored.step, back), (103, state(103)));
+}
+
+/// Even an entry that slipped in behind the check is a stray: nobody lists, restores or builds on it.
+#[test]
+fn an_entry_of_another_opening_is_a_stray() {
+    let (first, second) = (memory(), memory());
+    for (store, base) in [(&first, 0), (&second, 50)] {
+        let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+        (base..base + 4).for_each(|step| save(&mut run, step).durable().unwrap());
+    }
+    // Number 5 of the first run, with its packs, appears in the second.
+    second.delete(&["runs/r/log/000000000005".into()]).unwrap();
+    for folder in ["runs/r/log", "runs/r/packs"] {
+        for item in first.list(folder).unwrap() {
+            let key = format!("{folder}/{}", item.name);
+            let blob = first.open(&key).unwrap();
+            let mut bytes = vec![0; blob.size() as usize];
+            blob.read_at(0, &mut bytes).unwrap();
+            // Entries that are there stay.
+            second.commit(&key, &bytes).unwrap();
+        }
+    }
+    assert_eq!(steps(&second), [50, 51, 52]);
+    let mut run = Run::open(Options::in_store(second.clone(), "r")).unwrap();
+    let mut back = vec![0u8; 3000];
+    let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+    assert_eq!((restored.step, back), (52, state(52)));
+    save(&mut run, 53).durable().unwrap();
+    drop(run);
+    assert_eq!(steps(&second), [50, 51, 52, 53]);
+}
+
+/// A prune on another machine, at every moment of a save, with locks that lie or are not there.
+#[test]
+fn prune_at_any_moment_leaves_the_writer_whole() {
+    for locks in [Locks::Real, Locks::Lying, Locks::None] {
+        let objects = memory();
+        let busy = Arc::new(AtomicBool::new(false));
+        let (inner, own) = (objects.clone(), busy.clone());
+        let pruning = HookedStore::new(objects.clone(), move |_| {
+            if own.load(Ordering::SeqCst) {
+                let elsewhere = Arc::new(HookedStore::with_locks(inner.clone(), locks));
+                match Library::of(elsewhere).prune("r", keep(2), &|_, _| {}) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                    _ => {}
+                }
+            }
+            Ok(())
+        });
+        let store: Arc<dyn Store> = Arc::new(HookedStore::with_locks(Arc::new(pruning), locks));
+        for round in 0..3u64 {
+            busy.store(false, Ordering::SeqCst);
+            let options = Options::in_store(store.clone(), "r").growth(2.0);
+            let mut run = Run::open(options.chunk(ChunkSize::new(64).unwrap())).unwrap();
+            let mut back = vec![0u8; 3000];
+            run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap();
+            // Goes on from an older step of the open epoch, so that a branch is in it.
+            if let Some(older) = steps(&objects).iter().rev().nth(1) {
+                run.restore_step(*older, &mut [VariableMut::new("x", &mut back)]).unwrap();
+            }
+            busy.store(true, Ordering::SeqCst);
+            for step in round * 10..round * 10 + 7 {
+                save(&mut run, step).durable().unwrap();
+                assert_sound(&objects);
+            }
+        }
+    }
+}
+
+#[test]
+fn errors_of_access_are_reported_and_no_reason_to_go_back() {
+    let objects = memory();
+    let mut run = Run::open(Options::in_store(objects.clone(), "r").growth(100.0)).unwrap();
+    (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
+    drop(run);
+    let newest = objects.list("runs/r/packs").unwrap().pop().unwrap().name;
+    for on_open in [true, false] {
+        let name = newest.clone();
+        let store: Arc<dyn Store> =
+            Arc::new(HookedStore::new(objects.clone(), move |call| match call {
+                Call::Open(key) if on_open && key.ends_with(&name) => denied(),
+                Call::Read(key, _) if !on_open && key.ends_with(&name) => denied(),
+                _ => Ok(()),
+            }));
+        let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+        let mut back = vec![0u8; 3000];
+        let error = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+        assert!(error.to_string().contains("permission"), "{error}");
+        let error = Library::of(store).checkpoint("r", Some(2)).and_then(|c| c.read::<u8>("x"));
+        assert_eq!(error.unwrap_err().kind(), ErrorKind::Io);
+    }
+}
+
+fn denied() -> Result<()> {
+    let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+    Err(Error::io("cannot read a file of the store", denied))
+}
+
+#[test]
+fn arrays_that_grow_fall_back_past_a_damaged_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Run::open(Options::directory(folder.path(), "r").growth(0.0)).unwrap();
+    let mut run = open();
+    for step in 0..4u64 {
+        let list: Vec<u32> = (0..10 + 100 * step as u32).collect();
+        let flags = [step as u8; 5];
+        let mut variables = vec![Variable::new("list", &list)];
+        if step != 2 {
+            variables.push(Variable::new("flags", &flags));
+        }
+        run.checkpoint(step, &variables).unwrap().durable().unwrap();
+    }
+    drop(run);
+    let packs = folder.path().join("runs/r/packs");
+    let mut files: Vec<_> = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    let newest = files.last().unwrap();
+    let mut bytes = std::fs::read(newest).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(newest, &bytes).unwrap();
+    let mut run = open();
+    let (mut list, mut flags) = (Vec::<u32>::new(), [9u8; 5]);
+    let restored = run
+        .restore(&mut [
+            VariableMut::growing("list", &mut list),
+            VariableMut::new("flags", &mut flags).optional(),
+        ])
+        .unwrap()
+        .unwrap();
+    assert_eq!((restored.step, list.len(), restored.missing), (2, 210, vec!["flags".to_string()]));
+    assert!(!restored.notes.is_empty());
+    // Going backwards, the damaged one is an error in its place.
+    let states: Vec<_> = run.backwards().unwrap().map(|state| state.map(|s| s.step).ok()).collect();
+    assert_eq!(states, [None, Some(2), Some(1), Some(0)]);
+    let twice = run.restore(&mut [
+        VariableMut::growing("list", &mut list),
+        VariableMut::growing("list", &mut Vec::<u32>::new()),
+    ]);
+    assert_eq!(twice.unwrap_err().kind(), ErrorKind::Usage);
+}
+
+#[test]
+fn verify_does_not_call_a_checkpoint_sound_that_needs_a_bad_frame() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::directory(folder.path(), "r").growth(100.0).encoding(Encoding::Raw);
+    let mut run = Run::open(options).unwrap();
+    let mut data = noise(8192);
+    for step in 0..4u64 {
+        // From the second step on, nothing needs the first bytes of the first pack.
+        data[..64].fill(step);
+        run.checkpoint(step, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+    }
+    run.finish().unwrap();
+    let packs = folder.path().join("runs/r/packs");
+    let mut files: Vec<_> = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    let mut bytes = std::fs::read(&files[2]).unwrap();
+    bytes[20] ^= 1;
+    std::fs::write(&files[2], &bytes).unwrap();
+    let report = Library::open(folder.path()).unwrap().verify(None, false, &|_, _| {}).unwrap();
+    // Only the third needs the third pack: the others have replaced those bytes, or never had them.
+    assert_eq!((report.checkpoints, report.sound), (4, 3), "{:?}", report.findings);
+}
+
+#[test]
+fn a_store_without_locks_opens_with_a_note() {
+    let none: Arc<dyn Store> = Arc::new(HookedStore::with_locks(memory(), Locks::None));
+    let mut run = Run::open(Options::in_store(none.clone(), "r")).unwrap();
+    assert!(run.notes().iter().any(|note| note.contains("locks")), "{:?}", run.notes());
+    save(&mut run, 0).durable().unwrap();
+    drop(run);
+    assert_eq!(steps(&none), [0]);
+    assert!(Run::open(Options::in_store(memory(), "r")).unwrap().notes().is_empty());
+}
+
+#[test]
+fn ingest_refuses_options_that_it_would_ignore() {
+    let plain = || Options::in_store(memory(), "r");
+    let refused = [
+        plain().node(memory()),
+        plain().staging(1 << 25),
+        plain().overload(treering::Overload::Skip),
+        plain().bound("*", treering::Bound::abs(1.0)),
+    ];
+    for options in refused {
+        let error = treering::Ingest::open(options, Default::default()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+    }
+    treering::Ingest::open(plain(), Default::default()).unwrap();
+}
+
+#[test]
+fn a_forked_child_cannot_write_and_ends_by_itself() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut run = Run::open(Options::directory(folder.path(), "r")).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    // SAFETY: the child only uses what it has, and leaves without unwinding.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let refused = run.checkpoint(1, &[Variable::new("x", &state(1))]);
+        let code = i32::from(refused.err().map(|e| e.kind()) != Some(ErrorKind::Usage));
+        drop(run);
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child that was just made.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert_eq!(status, 0);
+    save(&mut run, 1).durable().unwrap();
+    run.finish().unwrap();
+    let store: Arc<dyn Store> = Arc::new(DirectoryStore::new(folder.path()));
+    assert_eq!(steps(&store), [0, 1]);
+}
+
+#[test]
+fn states_of_several_ranks_go_backwards() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = memory();
+    let options = Options::in_store(store.clone(), "r").growth(100.0);
+    let mut ingest = treering::Ingest::open(options, Default::default()).unwrap();
+    let content = |rank: u32, step: u64| vec![rank as u8 * 16 + step as u8; 5000];
+    for step in 0..3 {
+        let files: Vec<_> = (0..3u32)
+            .map(|rank| {
+                let path = folder.path().join(format!("out.{rank}.{step}"));
+                std::fs::write(&path, content(rank, step)).unwrap();
+                let name = format!("out.{rank}");
+                treering::RankFile { rank, path, name, like: "out.{rank}".into() }
+            })
+            .collect();
+        ingest.take(step, &files, &|_, _| {}).unwrap();
+    }
+    let states: Vec<_> = Library::of(store).backwards("r").unwrap().map(Result::unwrap).collect();
+    assert_eq!(states.iter().map(|s| s.step).collect::<Vec<_>>(), [2, 1, 0]);
+    for state in states {
+        for rank in 0..3 {
+            assert_eq!(state.get_of::<u8>(rank, "out.{rank}").unwrap(), content(rank, state.step));
+        }
+    }
+}
+
+#[test]
+fn many_variables_are_read_in_one_pass_each() {
+    let store = memory();
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let values: Vec<[u32; 2]> = (0..8000).map(|i| [i, !i]).collect();
+    let names: Vec<String> = (0..values.len()).map(|i| format!("variable {i}")).collect();
+    let variables: Vec<_> =
+        names.iter().zip(&values).map(|(name, value)| Variable::new(name, &value[..])).collect();
+    run.checkpoint(0, &variables).unwrap().durable().unwrap();
+    run.finish().unwrap();
+    let library = Library::of(store);
+    let checkpoint = library.checkpoint("r", None).unwrap();
+    assert_eq!(library.variables(&checkpoint).len(), values.len());
+    for (name, value) in names.iter().zip(&values) {
+        assert_eq!(checkpoint.read::<u32>(name).unwrap(), value);
+    }
+}
