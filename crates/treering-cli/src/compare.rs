@@ -75,7 +75,8 @@ pub struct CompareOptions {
     /// The bound of variables that match, as in x=abs:1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4, n=bits.
     #[arg(long, value_name = "VAR=BOUND")]
     bound: Vec<String>,
-    /// Only variables that match; * and ? stand for anything.
+    /// Only variables that match; * and ? stand for anything. Other content of files (attributes, links,
+    /// texts) is then not compared.
     #[arg(long, value_name = "GLOB")]
     vars: Vec<String>,
     /// Whether NaN on both sides is the same.
@@ -515,7 +516,8 @@ pub enum GoldenCommand {
         output: PathBuf,
         #[command(flatten)]
         options: TreeOptions,
-        /// How many planes the sketches have: with less than 4, differences are only undecided.
+        /// Number of planes of the sketches. From 4 on, as many are kept as prove differences within
+        /// the bound; with less, differences may stay undecided.
         #[arg(long, default_value_t = 4)]
         planes: u8,
         #[command(flatten)]

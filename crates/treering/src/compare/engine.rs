@@ -245,7 +245,8 @@ impl<'s> State<'s> {
     /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
     /// files has arrays only.
     fn contents(&mut self, step: Option<u64>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
-        if !self.settings.variables.is_empty() {
+        let enough = self.settings.first && self.outcome.first.is_some();
+        if enough || !self.settings.variables.is_empty() {
             return;
         }
         let found = match (a, b) {

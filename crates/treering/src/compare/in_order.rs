@@ -145,7 +145,7 @@ mod tests {
             for (tasks, lead) in [(0, 0), (1, 0), (100, 0), (100, 7)] {
                 let mut taken = Vec::new();
                 let work = |_: &mut (), at: usize, _: &Ended| {
-                    if at % 7 == 0 {
+                    if at.is_multiple_of(7) {
                         std::thread::yield_now();
                     }
                     at * at

@@ -51,20 +51,24 @@ pub struct Entry<'a> {
     pub unread: Option<Error>,
 }
 
-/// A file of one side at one step.
+/// A file of one side at one step; it is opened when it is compared.
 #[derive(Clone)]
 pub struct FileView {
     /// The rank.
     pub rank: u32,
     /// Its name; files of the same name and rank belong together.
     pub name: String,
+    pub(super) open: Arc<dyn Fn() -> Result<OpenedFile> + Send + Sync>,
+}
+
+/// A file whose content is about to be compared.
+pub(super) struct OpenedFile {
     /// The digest of all its bytes, if it is known without reading them.
     pub(super) digest: Option<Digest>,
     pub(super) content: FileContent,
 }
 
 /// The way to what a file holds beside arrays.
-#[derive(Clone)]
 pub(super) enum FileContent {
     /// It describes itself, or there is a layout for it.
     Whole(Extent, Option<RawLayout>),
@@ -73,12 +77,25 @@ pub(super) enum FileContent {
 }
 
 impl FileView {
-    /// A file of a format that does not describe itself, of which these bytes belong to no array.
-    pub fn of_bytes(rank: u32, name: &str, beside: &[u8]) -> Self {
-        let content = FileContent::Beside("bytes".into(), beside.to_vec());
-        FileView { rank, name: name.into(), digest: None, content }
+    pub(super) fn new(
+        rank: u32,
+        name: &str,
+        open: impl Fn() -> Result<OpenedFile> + Send + Sync + 'static,
+    ) -> Self {
+        FileView { rank, name: name.into(), open: Arc::new(open) }
     }
 
+    /// A file of a format that does not describe itself, of which these bytes belong to no array.
+    pub fn of_bytes(rank: u32, name: &str, beside: &[u8]) -> Self {
+        let beside = beside.to_vec();
+        FileView::new(rank, name, move || {
+            let content = FileContent::Beside("bytes".into(), beside.clone());
+            Ok(OpenedFile { digest: None, content })
+        })
+    }
+}
+
+impl OpenedFile {
     /// Content beside arrays.
     pub(super) fn inventory(&self) -> Result<Inventory> {
         match &self.content {
@@ -88,7 +105,7 @@ impl FileView {
     }
 
     /// Whether two files have the same bytes, as far as that is known without reading them.
-    pub(super) fn is_known_same(&self, other: &FileView) -> bool {
+    pub(super) fn is_known_same(&self, other: &OpenedFile) -> bool {
         self.digest.is_some() && self.digest == other.digest
     }
 

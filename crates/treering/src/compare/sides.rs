@@ -1,6 +1,6 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
-use super::side::{Entry, FileContent, FileView, Side, TreeView, read_trees};
+use super::side::{Entry, FileContent, FileView, OpenedFile, Side, TreeView, read_trees};
 use crate::array::{DType, Description, Order, Shape, Variable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, Manifest, TreeFile, TreeOrigin, VariableEntry};
@@ -9,7 +9,7 @@ use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{self, Extent, LeftOut, RawLayout, Rendered, Rounded, has_rest, name_of};
 use crate::store::{Blob, Store};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -117,12 +117,7 @@ impl FileSide {
     fn add_bytes(&mut self, path: &Path, name: String) -> Result<()> {
         let values: Arc<dyn Blob> = Arc::new(open_extent(path)?);
         let shape = Shape(vec![values.size()]);
-        self.files.push(FileView {
-            rank: 0,
-            name: name.clone(),
-            digest: None,
-            content: FileContent::Beside("bytes".into(), Vec::new()),
-        });
+        self.files.push(FileView::of_bytes(0, &name, &[]));
         let description =
             Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(path.display()))?;
@@ -145,12 +140,11 @@ impl FileSide {
         rename: impl Fn(&str) -> String,
     ) -> Result<()> {
         let fields = source::open(path, raw)?;
-        self.files.push(FileView {
-            rank: 0,
-            name: name.into(),
-            digest: None,
-            content: FileContent::Whole(open_extent(path)?, raw.cloned()),
-        });
+        let (whole, raw) = (open_extent(path)?, raw.cloned());
+        self.files.push(FileView::new(0, name, move || {
+            let content = FileContent::Whole(whole.clone(), raw.clone());
+            Ok(OpenedFile { digest: None, content })
+        }));
         let mut views = match trees {
             true => self.trees_beside(path),
             false => Vec::new(),
@@ -438,32 +432,32 @@ fn by_step(store: &Arc<dyn Store>, run: &str) -> Result<(Vec<Manifest>, Vec<Erro
 /// A file of a checkpoint.
 struct StoredFile {
     rank: u32,
-    /// Its name, without what tells its rank.
-    name: String,
     record: FileRecord,
 }
 
-/// The files of a checkpoint.
-fn stored_files(checkpoint: &Checkpoint) -> Result<Vec<StoredFile>> {
-    let mut files = Vec::new();
-    for variable in checkpoint.entries() {
-        let Some(name) = variable.description.name.strip_prefix(FILE_PREFIX) else { continue };
-        let mut bytes = crate::memory::zeroed(variable.description.bytes().unwrap_or(0))?;
-        checkpoint.read_bytes(variable, 0..bytes.len() as u64, &mut bytes)?;
-        let record = FileRecord::parse(&bytes).map_err(|e| e.at(name))?;
-        files.push(StoredFile { rank: variable.rank, name: name.into(), record });
-    }
-    Ok(files)
+/// The variables of a checkpoint that hold the records of files.
+fn file_records(checkpoint: &Checkpoint) -> impl Iterator<Item = (&VariableEntry, &str)> {
+    let named = |v| {
+        let variable: &VariableEntry = v;
+        Some((variable, variable.description.name.strip_prefix(FILE_PREFIX)?))
+    };
+    checkpoint.entries().iter().filter_map(named)
 }
 
 impl StoredFile {
-    /// Whether a variable holds everything of this file that is no value: it is compared by its meaning.
-    fn is_rest(&self, variable: &VariableEntry) -> bool {
+    fn read(checkpoint: &Checkpoint, variable: &VariableEntry) -> Result<StoredFile> {
+        let mut bytes = crate::memory::zeroed(variable.description.bytes().unwrap_or(0))?;
+        checkpoint.read_bytes(variable, 0..bytes.len() as u64, &mut bytes)?;
+        let record = FileRecord::parse(&bytes).map_err(|e| e.at(&variable.description.name))?;
+        Ok(StoredFile { rank: variable.rank, record })
+    }
+
+    /// The variable that holds everything of this file that is no value: it is compared by its meaning.
+    fn rest(&self) -> Option<(u32, String)> {
         let FileRecord { fields, skeleton, format, .. } = &self.record;
         let last = fields.last().map(String::as_str);
-        variable.rank == self.rank
-            && last == Some(&variable.description.name)
-            && has_rest(skeleton, format, last)
+        let rest = last.filter(|_| has_rest(skeleton, format, last));
+        rest.map(|name| (self.rank, name.to_string()))
     }
 
     /// The file as it was, read from the store.
@@ -480,18 +474,13 @@ impl StoredFile {
         Extent::of(Arc::new(rendered), &self.record.name)
     }
 
-    fn view(&self, checkpoint: &Arc<Checkpoint>) -> FileView {
+    fn opened(&self, checkpoint: &Arc<Checkpoint>) -> OpenedFile {
         let FileRecord { format, skeleton, .. } = &self.record;
         let content = match format.as_str() {
             "raw" | "bytes" => FileContent::Beside(format.clone(), skeleton.literals.clone()),
             _ => FileContent::Whole(self.whole(checkpoint), None),
         };
-        FileView {
-            rank: self.rank,
-            name: self.name.clone(),
-            digest: Some(skeleton.digest),
-            content,
-        }
+        OpenedFile { digest: Some(skeleton.digest), content }
     }
 
     /// Datasets whose values are in the skeleton, as far as they can be read.
@@ -545,11 +534,21 @@ impl Side for StoredSide {
     }
 
     fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+        let manifest = self.manifests.iter().find(|m| Some(m.step) == step);
+        if manifest.is_none_or(|manifest| manifest.files == 0) {
+            return Ok(Vec::new());
+        }
         let Some(checkpoint) = self.checkpoint(&self.manifests, step)? else {
             return Ok(Vec::new());
         };
-        let files = stored_files(&checkpoint)?.into_iter();
-        Ok(files.map(|file| file.view(&checkpoint)).collect())
+        // Skeletons can be large: each is read when its file is compared.
+        let view = |(variable, name): (&VariableEntry, &str)| {
+            let (checkpoint, variable) = (checkpoint.clone(), variable.clone());
+            FileView::new(variable.rank, name, move || {
+                Ok(StoredFile::read(&checkpoint, &variable)?.opened(&checkpoint))
+            })
+        };
+        Ok(file_records(&checkpoint).map(view).collect())
     }
 
     fn steps(&self) -> Result<Vec<Option<u64>>> {
@@ -561,8 +560,15 @@ impl Side for StoredSide {
             return Ok(Vec::new());
         };
         let mut entries = Vec::new();
-        let files = stored_files(&checkpoint)?;
-        let rest = |v: &VariableEntry| files.iter().any(|file| file.is_rest(v));
+        let (mut rests, mut in_skeletons) = (HashSet::new(), Vec::new());
+        for (variable, _) in file_records(&checkpoint) {
+            let file = StoredFile::read(&checkpoint, variable)?;
+            rests.extend(file.rest());
+            in_skeletons.extend(file.in_skeleton(&checkpoint));
+        }
+        let rest = |v: &VariableEntry| {
+            !rests.is_empty() && rests.contains(&(v.rank, v.description.name.clone()))
+        };
         for (at, variable) in checkpoint.entries().iter().enumerate() {
             if !variable.is_hidden() && !rest(variable) {
                 entries.push(Entry {
@@ -574,7 +580,7 @@ impl Side for StoredSide {
                 });
             }
         }
-        files.iter().for_each(|file| entries.extend(file.in_skeleton(&checkpoint)));
+        entries.extend(in_skeletons);
         self.trees(&checkpoint).into_iter().for_each(|view| attach(&mut entries, view));
         if let Some(later) = self.checkpoint(&self.afterwards, step)? {
             // A step that was done again has other data than its tree was made from.

@@ -58,9 +58,10 @@ pub fn sentence(outcome: &Outcome) -> String {
             false => format!(" ({})", content.detail),
         };
         let (file, item, count) = (&content.file, &content.item, outcome.contents.len());
+        let items = if count == 1 { "item" } else { "items" };
         return format!(
-            "different: all values of arrays are within their bounds, but files differ in {count} \
-             other items; the first: {item} in {file}{detail}"
+            "different: no value differs, but files differ in {count} {items} beside their arrays; \
+             the first: {item} in {file}{detail}"
         );
     }
     match outcome.verdict {

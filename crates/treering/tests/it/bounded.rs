@@ -99,8 +99,8 @@ fn hold(case: &Case, seen: &mut Seen) {
         let nan = is_complex(dtype) && [x, y].iter().any(|side| has_nan(Format::of(dtype), side));
         for count in 1..=recipe.planes {
             let (p, q) = (planes(&images[0], chunk, count), planes(&images[1], chunk, count));
-            let lacking = sketch.may_lack_cells()
-                && images.iter().any(|image| lacks_cells(image, chunk as u64));
+            let lacking =
+                sketch.may_lack_cells() && images.iter().any(|image| lacks_cells(image, chunk));
             match sketch.judge(leaves, &p, &q, lacking) {
                 Verdict::Within => {
                     assert!(differing.is_empty(), "missed by {count} planes: {}", show());

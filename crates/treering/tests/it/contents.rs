@@ -23,6 +23,56 @@ fn compared(a: &str, b: &str) -> Outcome {
     compare(a.as_ref(), b.as_ref(), &settings, None, &|_, _| {}).unwrap()
 }
 
+/// A safetensors file of one tensor, with metadata in this order.
+fn safetensors(path: &Path, metadata: &[(&str, &str)], value: f32) {
+    let texts = metadata.iter().map(|(key, text)| format!("{key:?}:{text:?}"));
+    let texts = texts.collect::<Vec<_>>().join(",");
+    let head = format!(
+        "{{\"__metadata__\":{{{texts}}},\"x\":{{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}}}"
+    );
+    let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(head.bytes());
+    bytes.extend(value.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+}
+
+/// Metadata of files is compared, in whatever order it stands, on a disk and in a store.
+#[test]
+fn metadata_is_content_and_its_order_is_not() {
+    let one: &[(&str, &str)] = &[("format", "pt"), ("epoch", "3")];
+    let turned: &[(&str, &str)] = &[("epoch", "3"), ("format", "pt")];
+    let other: &[(&str, &str)] = &[("format", "pt"), ("epoch", "4")];
+    for (metadata, value, answer) in [
+        (one, 1.0, Answer::Equal),
+        (turned, 1.0001, Answer::Equal),
+        (other, 1.0001, Answer::Different),
+        (&one[..1], 1.0, Answer::Different),
+        (turned, 2.0, Answer::Different),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let [a, b] = ["a", "b"].map(|name| folder.path().join(format!("{name}.safetensors")));
+        safetensors(&a, one, 1.0);
+        safetensors(&b, metadata, value);
+        let store = folder.path().join("store");
+        ingest(&store, "a", &a);
+        ingest(&store, "b", &b);
+        let stored = |run: &str| format!("{}#{run}@1", store.display());
+        let [of_a, of_b] = [&a, &b].map(|path| path.display().to_string());
+        for (x, y) in [(of_a, of_b.clone()), (stored("a"), stored("b")), (stored("a"), of_b)] {
+            let outcome = compared(&x, &y);
+            assert_eq!(outcome.verdict, answer, "{x} {y} {metadata:?} {value}: {outcome:?}");
+            let named = outcome.contents.first().is_some_and(|c| c.item == "metadata epoch");
+            assert_eq!(named, metadata != one && metadata != turned, "{outcome:?}");
+        }
+        // Who asks for variables gets variables.
+        let [a, b] = [stored("a"), stored("b")].map(|place| open_side(&place, None, true).unwrap());
+        let bound = Some(Bound::abs(1e-3));
+        let settings = Settings { bound, variables: vec!["x".into()], ..Settings::default() };
+        let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_, _| {}).unwrap();
+        assert_eq!(outcome.equal, value < 1.5);
+    }
+}
+
 /// The pairs of an answer.
 fn pairs(answer: &str) -> Vec<(PathBuf, PathBuf)> {
     let folder = std::env::var_os("TREERING_FILE_PAIRS").expect("`make test` makes the pairs");

@@ -162,6 +162,10 @@ impl Lister<'_> {
             let bytes = found.field(self.meta.whole)?.bytes;
             let mut digester = Digester::new();
             found.description.shape.0.iter().for_each(|n| digester.update(&n.to_le_bytes()));
+            // A size that no value has would be believed, and one of 0 has no end.
+            if size == 0 || size > bytes.size() {
+                return Ok(Some(digester.finish()));
+            }
             let mut element = crate::memory::zeroed(size)?;
             let mut at = 0;
             while at + size <= bytes.size() {
