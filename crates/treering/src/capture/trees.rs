@@ -5,9 +5,9 @@
 //! costs the program time only for what changed.
 
 use crate::array::{DType, Description, Rounding, Shape, Variable};
-use crate::compare::{TREE_PREFIX, TreeSettings, matches, put_head};
+use crate::compare::{TreeSettings, matches, put_head};
 use crate::error::Result;
-use crate::format::TREE_FRONT;
+use crate::format::{TREE_FRONT, tree_name};
 use crate::merkle::bounded::{Bound, Builder, Image};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -103,10 +103,8 @@ impl Kept {
     ) -> Result<Kept> {
         let settings = TreeSettings { bounds: bounds.to_vec(), ..settings.clone() };
         let recipes = settings.recipes(description.dtype)?;
-        let name = |recipe: &crate::merkle::bounded::Recipe| {
-            let what = format!("{:?} {} {}", recipe.grid, recipe.bound, description.name);
-            format!("{TREE_PREFIX}{}", crate::merkle::digest(what.as_bytes()))
-        };
+        let name =
+            |recipe: &crate::merkle::bounded::Recipe| tree_name(0, &description.name, recipe);
         Ok(Kept {
             description: description.clone(),
             rounding,

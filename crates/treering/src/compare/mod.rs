@@ -27,6 +27,7 @@ mod tally;
 mod trees;
 mod walk;
 
+pub use crate::format::TREE_PREFIX;
 pub use crate::io::{Reading, write_whole};
 pub use engine::{Progress, compare};
 pub use judge::{Judge, Number, Value};
@@ -38,8 +39,8 @@ pub use outcome::{
 pub use settings::Settings;
 pub(crate) use settings::matches;
 pub use side::{Entry, FileView, Side, TreeView, read_trees};
-pub use sides::{FileSide, Golden, MemorySide, StoredSide, TREE_PREFIX, sidecar};
-pub(crate) use sides::{TREES_RUN, is_tree_file};
+pub(crate) use sides::is_tree_file;
+pub use sides::{FileSide, Golden, MemorySide, StoredSide, sidecar};
 pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};
 pub use trees::{Prepared, TreeSettings, make_beside, record};
 pub(crate) use trees::{build as build_trees, put_head};

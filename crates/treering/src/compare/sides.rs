@@ -3,7 +3,9 @@
 use super::side::{Entry, FileContent, FileView, OpenedFile, Side, TreeView, read_trees};
 use crate::array::{DType, Description, Order, Shape, Variable};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, Manifest, TreeFile, TreeOrigin, VariableEntry};
+use crate::format::{
+    FILE_PREFIX, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin, VariableEntry,
+};
 use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
@@ -16,10 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::UNIX_EPOCH;
 
-/// Variables whose names begin with this are trees; programs cannot use it.
-pub const TREE_PREFIX: &str = "treering:tree:";
-/// The run that holds the trees that were made for another run afterwards has this after its name.
-pub(crate) const TREES_RUN: &str = "+trees";
 /// Trees up to this size are read at once.
 const SMALL_TREE: u64 = 1 << 20;
 

@@ -26,7 +26,8 @@ pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trai
 pub use section::{HIDDEN, VariableEntry};
 pub(crate) use skeleton::MOST_INFLATED;
 pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};
-pub use tree::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+pub use tree::{TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin};
+pub(crate) use tree::{TREES_RUN, tree_name};
 
 /// The version this release writes, and the newest it reads.
 pub const VERSION: u16 = 1;

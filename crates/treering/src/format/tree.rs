@@ -8,8 +8,8 @@ use super::bytes::{Reader, Writer};
 use super::section::{parse_description, write_description};
 use crate::array::Description;
 use crate::error::{Error, Result};
-use crate::merkle::Digest;
 use crate::merkle::bounded::{Bound, Grid, Image, Layout, Recipe};
+use crate::merkle::{Digest, digest};
 
 const TREES: &[u8; 8] = b"TREETREE";
 /// Bodies begin at multiples of this.
@@ -192,11 +192,23 @@ impl TreeFile {
     }
 }
 
-fn write_entry(out: &mut Writer, entry: &TreeEntry) {
-    out.int(entry.step.map_or(0, |step| step.saturating_add(1)));
-    out.int(u64::from(entry.rank));
-    write_description(out, &entry.description);
-    match entry.recipe.bound {
+/// The prefix of variables that are trees; programs cannot use it.
+pub const TREE_PREFIX: &str = "treering:tree:";
+/// The suffix of the run that holds the trees that were made for another run afterwards.
+pub(crate) const TREES_RUN: &str = "+trees";
+
+/// The name of the variable that holds a tree: the same for the same variable, bound and grid.
+pub(crate) fn tree_name(rank: u32, variable: &str, recipe: &Recipe) -> String {
+    let mut out = Writer::default();
+    out.int(u64::from(rank));
+    out.string(variable);
+    write_cells(&mut out, recipe);
+    format!("{TREE_PREFIX}{}", digest(&out.0))
+}
+
+/// The bound and the grid of a tree.
+fn write_cells(out: &mut Writer, recipe: &Recipe) {
+    match recipe.bound {
         Bound::Bits => out.byte(0),
         Bound::Within { abs, rel } => {
             out.byte(1);
@@ -208,7 +220,7 @@ fn write_entry(out: &mut Writer, entry: &TreeEntry) {
             out.u64(count);
         }
     }
-    match entry.recipe.grid {
+    match recipe.grid {
         Grid::Bits => out.byte(0),
         Grid::Uniform { e, m } => {
             out.byte(1);
@@ -220,6 +232,13 @@ fn write_entry(out: &mut Writer, entry: &TreeEntry) {
             out.byte(s);
         }
     }
+}
+
+fn write_entry(out: &mut Writer, entry: &TreeEntry) {
+    out.int(entry.step.map_or(0, |step| step.saturating_add(1)));
+    out.int(u64::from(entry.rank));
+    write_description(out, &entry.description);
+    write_cells(out, &entry.recipe);
     out.int(u64::from(entry.recipe.chunk));
     out.byte(entry.recipe.planes);
     out.digest(entry.root);

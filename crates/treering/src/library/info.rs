@@ -2,11 +2,10 @@
 
 use super::Library;
 use crate::array::{DType, Order, Part, Shape};
-use crate::compare::TREE_PREFIX;
 use crate::error::Result;
 use crate::format::{
-    Footer, Manifest, Origin, Sequence, Stats, TREE_FRONT, TreeEntry, TreeFile, TreeOrigin,
-    VariableDelta, VariableEntry,
+    Footer, Manifest, Origin, Sequence, Stats, TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile,
+    TreeOrigin, VariableDelta, VariableEntry,
 };
 use crate::log::lineage;
 use crate::merkle::bounded::Bound;

@@ -2,11 +2,9 @@
 
 use super::{Library, Progress};
 use crate::array::{DType, Variable};
-use crate::compare::{
-    Entry, Side, StoredSide, TREE_PREFIX, TREES_RUN, TreeSettings, build_trees, matches, put_head,
-};
+use crate::compare::{Entry, Side, StoredSide, TreeSettings, build_trees, matches, put_head};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::TREE_FRONT;
+use crate::format::{TREE_FRONT, TREES_RUN, tree_name};
 use crate::merkle::Digest;
 use crate::restore::Checkpoint;
 use crate::run::{Options, Run};
@@ -151,9 +149,7 @@ fn make(
         let of = of(entry)?;
         for mut image in build_trees(dtype, &recipes, values.as_ref(), TREE_FRONT, &told)? {
             put_head(&entry.description, &mut image, of)?;
-            let recipe = image.recipe;
-            let what = format!("{:?} {} {rank} {name}", recipe.grid, recipe.bound);
-            let name = format!("{TREE_PREFIX}{}", crate::merkle::digest(what.as_bytes()));
+            let name = tree_name(rank, name, &image.recipe);
             made.push(Made { name, bytes: image.bytes });
         }
     }
