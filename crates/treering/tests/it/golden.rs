@@ -4,7 +4,7 @@
 //! running this test with TREERING_NEW_GOLDEN set to that folder.
 
 use std::path::Path;
-use treering::array::Rounding;
+use treering::array::{Order, Rounding};
 use treering::{Bound, ChunkSize, DType, Encoding, Library, Options, Run, Variable};
 
 const STEPS: u64 = 6;
@@ -26,6 +26,7 @@ fn write(folder: &Path) {
             let (field, flags) = (field(step), flags(step));
             let mut variables = vec![
                 Variable::new("field", &field).shaped(&[30, 30]).part_of(&[60, 30], &[30, 0]),
+                Variable::new("columns", &field).shaped(&[45, 20]).fortran(),
                 Variable::from_bytes("flags", DType::Bool, &[flags.len() as u64], &flags),
             ];
             if step == 3 {
@@ -52,6 +53,9 @@ fn version_1_reads_as_it_was_written() {
         for step in 0..STEPS {
             let checkpoint = library.checkpoint(run, Some(step)).unwrap();
             assert_eq!(checkpoint.read::<f64>("field").unwrap(), field(step));
+            assert_eq!(checkpoint.read::<f64>("columns").unwrap(), field(step));
+            let columns = &checkpoint.variable(0, "columns").unwrap().description;
+            assert_eq!((columns.order, &columns.shape.0[..]), (Order::Fortran, &[45, 20][..]));
             let flags_there = checkpoint.variables().any(|v| v.name == "flags");
             assert_eq!(flags_there, step != 3);
         }
