@@ -508,3 +508,25 @@ fn many_variables_are_read_in_one_pass_each() {
         assert_eq!(checkpoint.read::<u32>(name).unwrap(), value);
     }
 }
+
+#[test]
+fn a_run_of_trees_says_that_it_cannot_be_restored() {
+    let store = memory();
+    let options = || {
+        let bound = treering::Bound::abs(1e-6);
+        Options::in_store(store.clone(), "r").bound("*", bound).trees_only()
+    };
+    let mut run = Run::open(options()).unwrap();
+    let values = vec![1.0f64; 1000];
+    run.checkpoint(0, &[Variable::new("x", &values)]).unwrap().durable().unwrap();
+    let mut back = vec![0.0f64; 1000];
+    let error = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap_err();
+    assert!(error.to_string().contains("trees only"), "{error}");
+}
+
+/// The sentence is what a `main` that returns an error prints.
+#[test]
+fn an_error_prints_its_sentence_in_both_forms() {
+    let error = Library::of(memory()).checkpoint("none", None).err().unwrap();
+    assert!(format!("{error:?}").starts_with(&error.to_string()), "{error:?}");
+}
