@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use treering::codec::Chain;
+use treering::testing::codec_suite;
 
 /// Two waves that run across each other, and a few special values.
 fn field() -> Vec<u8> {
@@ -67,5 +68,14 @@ fn encoded_frames_stay_readable() {
         let mut back = vec![0; field.len()];
         chain.decode_beside(&encoded, &before, &mut back).unwrap();
         assert!(back == field, "{name}");
+    }
+}
+
+#[test]
+fn chains_hold_to_the_law_of_an_encoder() {
+    // A difference is encoded beside the bytes before, not alone.
+    for (name, steps) in CHAINS.iter().filter(|(name, _)| !name.ends_with("before")) {
+        let chain = Chain::parse(steps).unwrap_or_else(|e| panic!("{name}: {e}"));
+        codec_suite(&chain);
     }
 }

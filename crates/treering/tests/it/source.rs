@@ -5,7 +5,8 @@
 
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use treering::source::{Field, RawLayout, Skeleton, open, take_apart};
+use treering::source::{Field, RawLayout, open, take_apart};
+use treering::testing::source_suite;
 use treering::{DType, Result, Shape};
 
 fn bytes_of(field: &Field) -> Result<Vec<u8>> {
@@ -14,26 +15,9 @@ fn bytes_of(field: &Field) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Takes a file apart and makes it again from a copy of its values and the skeleton's bytes.
+/// Holds a file to the suite; its format and its arrays.
 fn there_and_back(path: &Path, raw: Option<&RawLayout>) -> (&'static str, Vec<Field>) {
-    let original = std::fs::read(path).unwrap();
-    let anatomy = take_apart(path, raw).unwrap();
-    anatomy.unchanged().unwrap();
-    let values: Vec<Vec<u8>> = anatomy.fields.iter().map(|f| bytes_of(f).unwrap()).collect();
-    let mut names = std::collections::HashSet::new();
-    for (field, values) in anatomy.fields.iter().zip(&values) {
-        assert_eq!(field.description.check().unwrap(), values.len() as u64);
-        assert!(names.insert(field.description.name.clone()), "{}", field.description.name);
-    }
-    let skeleton = Skeleton::parse(&anatomy.skeleton.write()).unwrap();
-    assert_eq!(skeleton, anatomy.skeleton);
-    let read = |field: usize, offset: u64, buffer: &mut [u8]| {
-        buffer.copy_from_slice(&values[field][offset as usize..][..buffer.len()]);
-        Ok(())
-    };
-    let mut rebuilt = Vec::new();
-    skeleton.rebuild(&read, &mut rebuilt).unwrap();
-    assert!(rebuilt == original, "{} comes back different", path.display());
+    let anatomy = source_suite(path, raw);
     (anatomy.format, anatomy.fields)
 }
 
