@@ -64,11 +64,10 @@ impl Tiers {
         }
     }
 
-    /// The edges between neighbouring tiers: from, to, and whether `to` is the last.
-    pub(crate) fn edges(&self) -> Vec<(Arc<dyn Store>, Arc<dyn Store>, bool)> {
+    /// The pairs of neighbouring tiers, the nearest first; the last pair ends in the last tier.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (Arc<dyn Store>, Arc<dyn Store>)> {
         let to = self.near.iter().skip(1).chain([&self.last]);
-        let all = self.near.iter().zip(to).enumerate();
-        all.map(|(at, (from, to))| (from.clone(), to.clone(), at + 1 == self.near.len())).collect()
+        self.near.iter().zip(to).map(|(from, to)| (from.clone(), to.clone()))
     }
 }
 

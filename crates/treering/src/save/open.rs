@@ -75,9 +75,9 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
     clean(&opened.store, run, writer)?;
-    for ((from, to, last), left) in tiers.edges().into_iter().zip(waiting) {
-        let log = opened.log(&to, last);
-        let mut edge = Edge::new((from, to), log, run, left)?;
+    for (pair, left) in tiers.pairs().zip(waiting) {
+        let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
+        let mut edge = Edge::new(pair, log, run, left)?;
         opened.trouble.extend(edge.roll_forward());
         opened.edges.push(edge);
     }

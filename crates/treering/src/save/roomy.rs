@@ -29,7 +29,7 @@ impl<'a> RoomyPut<'a> {
         let put = match first.put(&key) {
             Err(error) if error.kind() == ErrorKind::Full && !movers.is_empty() => {
                 movers.make_room();
-                first.put(&key).map(Some).or_else(|error| full_is_none(error))?
+                first.put(&key).map(Some).or_else(full_is_none)?
             }
             put => Some(put?),
         };
