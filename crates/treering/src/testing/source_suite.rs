@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::path::Path;
 
 /// Holds the reading of a file to its law, and panics where it does not: its arrays have names of their own
-/// and the sizes that their descriptions ask for, any part of an array can be read by itself, and the file
-/// is made again from copies of the values and the skeleton's bytes.
+/// and the sizes that their descriptions ask for, any elements of an array can be read by themselves, and the
+/// file is made again from copies of the values and the skeleton's bytes.
 pub fn source_suite(path: &Path, raw: Option<&RawLayout>) -> Anatomy {
     let original = std::fs::read(path).expect("the file can be read");
     let anatomy = take_apart(path, raw).expect("every file can be taken apart");
@@ -24,7 +24,8 @@ pub fn source_suite(path: &Path, raw: Option<&RawLayout>) -> Anatomy {
             "two arrays are called {:?}",
             description.name
         );
-        let (from, to) = (bytes.len() / 3, bytes.len() - bytes.len() / 4);
+        let (size, count) = (description.dtype.size() as usize, bytes.len());
+        let (from, to) = (count / 3 / size * size, count - count / 4 / size * size);
         if from < to {
             let mut part = vec![0; to - from];
             field.bytes.read_at(from as u64, &mut part).expect("a part can be read");
