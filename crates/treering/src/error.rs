@@ -32,6 +32,40 @@ pub enum ErrorKind {
     Lost,
     /// A limit of the format or of the options is exceeded.
     Limit,
+    /// A rank that takes part has died.
+    Dead,
+    /// A rank that takes part did not come in time.
+    Late,
+    /// The communicator was revoked because a rank has died.
+    Revoked,
+}
+
+/// Every kind with its number, which never changes.
+const CODES: [(ErrorKind, u8); 12] = [
+    (ErrorKind::Usage, 1),
+    (ErrorKind::NotFound, 2),
+    (ErrorKind::Mismatch, 3),
+    (ErrorKind::Damaged, 4),
+    (ErrorKind::Io, 5),
+    (ErrorKind::Full, 6),
+    (ErrorKind::Busy, 7),
+    (ErrorKind::Lost, 8),
+    (ErrorKind::Limit, 9),
+    (ErrorKind::Dead, 10),
+    (ErrorKind::Late, 11),
+    (ErrorKind::Revoked, 12),
+];
+
+impl ErrorKind {
+    /// The number of this kind, the same in every release.
+    pub fn code(self) -> u8 {
+        CODES.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, code)| *code)
+    }
+
+    /// The kind with a number.
+    pub fn from_code(code: u8) -> Option<ErrorKind> {
+        CODES.iter().find(|(_, number)| *number == code).map(|(kind, _)| *kind)
+    }
 }
 
 /// What happened, to what, and what to try.

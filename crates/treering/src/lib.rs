@@ -27,6 +27,7 @@ struct Readme;
 pub mod array;
 mod capture;
 pub mod codec;
+pub mod comm;
 pub mod compare;
 pub mod error;
 pub mod format;

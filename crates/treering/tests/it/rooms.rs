@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// A room, and whether it is pure.
-const ROOMS: [(&str, bool); 21] = [
+const ROOMS: [(&str, bool); 22] = [
     ("error", true),
     // It advises the kernel about huge pages.
     ("memory", false),
@@ -17,6 +17,7 @@ const ROOMS: [(&str, bool); 21] = [
     ("io", false),
     ("store", false),
     ("source", false),
+    ("comm", false),
     ("log", false),
     ("restore", false),
     ("compare", false),

@@ -1,0 +1,106 @@
+//! A program of one rank.
+
+use super::{Comm, Message, Reduction, check_rank, revoked};
+use crate::error::Result;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The communicator of a program of one rank.
+pub struct Alone {
+    node: String,
+    /// Messages that it has sent to itself.
+    own: Mutex<VecDeque<Vec<u8>>>,
+    revoked: AtomicBool,
+}
+
+impl Default for Alone {
+    fn default() -> Self {
+        Alone { node: super::host(), own: Mutex::default(), revoked: AtomicBool::new(false) }
+    }
+}
+
+impl Alone {
+    /// The only rank.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn check(&self, rank: u32) -> Result<()> {
+        match self.revoked.load(Ordering::SeqCst) {
+            true => Err(revoked()),
+            false => check_rank(self, rank),
+        }
+    }
+}
+
+impl Comm for Alone {
+    fn rank(&self) -> u32 {
+        0
+    }
+
+    fn size(&self) -> u32 {
+        1
+    }
+
+    fn node(&self) -> &str {
+        &self.node
+    }
+
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<()> {
+        self.check(to)?;
+        super::held(&self.own).push_back(bytes.to_vec());
+        Ok(())
+    }
+
+    fn receive(&self, from: Option<u32>, _patience: Duration) -> Result<Option<Message>> {
+        self.check(from.unwrap_or(0))?;
+        Ok(super::held(&self.own).pop_front().map(|bytes| (0, bytes)))
+    }
+
+    fn broadcast(&self, root: u32, _bytes: &mut Vec<u8>) -> Result<()> {
+        self.check(root)
+    }
+
+    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        self.check(root)?;
+        Ok(vec![bytes.to_vec()])
+    }
+
+    fn reduce(&self, _reduction: Reduction, _values: &mut [u64]) -> Result<()> {
+        self.check(0)
+    }
+
+    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>> {
+        self.check(0)?;
+        messages.iter().try_for_each(|(to, _)| self.check(*to))?;
+        Ok(messages.iter().map(|(to, bytes)| (*to, bytes.to_vec())).collect())
+    }
+
+    fn agree(&self, yes: bool) -> Result<bool> {
+        Ok(yes)
+    }
+
+    fn split(&self, _color: u32) -> Result<Arc<dyn Comm>> {
+        self.check(0)?;
+        Ok(Arc::new(Alone::new()))
+    }
+
+    fn dead(&self) -> Result<Vec<u32>> {
+        Ok(Vec::new())
+    }
+
+    fn revoke(&self) -> Result<()> {
+        self.revoked.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn shrink(&self) -> Result<Arc<dyn Comm>> {
+        Ok(Arc::new(Alone::new()))
+    }
+
+    fn survives(&self) -> bool {
+        true
+    }
+}

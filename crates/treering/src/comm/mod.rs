@@ -1,0 +1,137 @@
+//! The ranks of a parallel program, and what Treering needs of them: one small trait.
+//!
+//! The law of a communicator:
+//! - Collective calls are made by all members in the same order. A call that cannot complete because a member
+//!   has died returns an error of kind [`ErrorKind::Dead`] and never hangs, if [`Comm::survives`]; other
+//!   members may have completed the same call.
+//! - [`Comm::agree`] and [`Comm::shrink`] complete whoever has died, and all survivors get the same result.
+//! - After [`Comm::revoke`] every other call of every member, under way or later, returns
+//!   [`ErrorKind::Revoked`].
+//! - Messages from one rank to another arrive in order; sending never waits for the receiver.
+//!
+//! All calls are made by the thread of the program, never by a worker: an MPI may not allow more. Every
+//! implementation passes `testing::comm_suite`.
+
+mod alone;
+mod threads;
+mod vote;
+
+pub use alone::Alone;
+pub use threads::{End, ThreadRanks};
+pub(crate) use vote::{Voting, vote};
+
+use crate::error::{Error, ErrorKind, Result};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+/// How [`Comm::reduce`] combines the values of all ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reduction {
+    /// The sum, modulo 2^64.
+    Sum,
+    /// The least value.
+    Min,
+    /// The greatest value.
+    Max,
+}
+
+impl Reduction {
+    /// Combines two values.
+    pub fn of(self, a: u64, b: u64) -> u64 {
+        match self {
+            Reduction::Sum => a.wrapping_add(b),
+            Reduction::Min => a.min(b),
+            Reduction::Max => a.max(b),
+        }
+    }
+}
+
+/// A message and the rank that it goes to, or came from.
+pub type Message = (u32, Vec<u8>);
+
+/// A group of ranks that communicate with each other.
+///
+/// No method has a default: a wrapper that forgets to pass one on does not compile.
+pub trait Comm: Send + Sync {
+    /// The number of this rank, from 0 on.
+    fn rank(&self) -> u32;
+
+    /// The number of ranks.
+    fn size(&self) -> u32;
+
+    /// The name of the machine that this rank runs on.
+    fn node(&self) -> &str;
+
+    /// Sends bytes to a rank; not collective. The bytes may be used again when it returns.
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<()>;
+
+    /// Waits for the next message that was sent by a rank, or by any; not collective. `None` if there is none
+    /// within the time.
+    fn receive(&self, from: Option<u32>, patience: Duration) -> Result<Option<Message>>;
+
+    /// Hands the bytes of `root` to all ranks.
+    fn broadcast(&self, root: u32, bytes: &mut Vec<u8>) -> Result<()>;
+
+    /// Brings the bytes of every rank to `root`, in the order of ranks; empty elsewhere.
+    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>>;
+
+    /// Combines the values of all ranks, element by element; all ranks get the result.
+    fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()>;
+
+    /// Sends messages to some ranks and returns those that were sent to this one, sorted by sender. No rank
+    /// needs to know who sends to it.
+    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>>;
+
+    /// Whether all ranks that live say yes. All that survive get the same answer, whoever dies meanwhile.
+    fn agree(&self, yes: bool) -> Result<bool>;
+
+    /// A communicator of the ranks that name the same color, in the same order.
+    fn split(&self, color: u32) -> Result<Arc<dyn Comm>>;
+
+    /// The members that are known to have died; not collective.
+    fn dead(&self) -> Result<Vec<u32>>;
+
+    /// Ends this communicator for all members; not collective.
+    fn revoke(&self) -> Result<()>;
+
+    /// A communicator of the members that live, in the same order.
+    fn shrink(&self) -> Result<Arc<dyn Comm>>;
+
+    /// Whether the survivors of a death can go on.
+    fn survives(&self) -> bool;
+}
+
+/// Refuses a rank that does not exist.
+pub(crate) fn check_rank(comm: &dyn Comm, rank: u32) -> Result<()> {
+    match rank < comm.size() {
+        true => Ok(()),
+        false => Err(Error::usage(format!("there is no rank {rank}, but only {}", comm.size()))),
+    }
+}
+
+/// The error of a call that needs a rank that has died.
+pub(crate) fn died(ranks: &[u32]) -> Error {
+    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+    let what = match ranks.len() {
+        0 => "a rank has died".to_string(),
+        1 => format!("rank {} has died", ranks[0]),
+        _ => format!("ranks {} have died", ranks.join(", ")),
+    };
+    Error::new(ErrorKind::Dead, what)
+}
+
+/// The error of a call on a communicator that was revoked.
+pub(crate) fn revoked() -> Error {
+    Error::new(ErrorKind::Revoked, "the communicator was revoked after a failure")
+        .hint("go on with the communicator that shrinking it returns")
+}
+
+/// The name of this machine.
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// A panic of another thread leaves the value whole: every change is one assignment.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}

@@ -1,0 +1,534 @@
+//! Ranks as threads of one process: for tests of ranks, of their deaths, and of programs that use them.
+//!
+//! A rank that is killed runs nothing more, not even destructors: whatever it does next, it stops for ever
+//! inside that call. Messages can be delayed. One lock guards everything, which is fast enough for tests.
+
+use super::{Comm, Message, Reduction, check_rank, died, held, revoked};
+use crate::error::{Error, ErrorKind, Result};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+/// How a rank ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum End<T> {
+    /// It returned.
+    Done(T),
+    /// It was killed.
+    Killed,
+    /// It panicked, which the others see as its death.
+    Panicked(String),
+}
+
+impl<T> End<T> {
+    /// What it returned, if it did.
+    pub fn done(self) -> Option<T> {
+        match self {
+            End::Done(value) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// The ranks of a program whose ranks are threads, as their maker sees them.
+#[derive(Clone)]
+pub struct ThreadRanks {
+    world: Arc<World>,
+}
+
+struct World {
+    nodes: Vec<String>,
+    /// The longest delay of a message, and the state of the random numbers.
+    delay: Duration,
+    dice: AtomicU64,
+    shared: Mutex<Shared>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Shared {
+    dead: Vec<bool>,
+    contexts: Vec<Context>,
+    /// Whom to tell of deaths.
+    ends: Option<Sender<u32>>,
+}
+
+/// The state of one communicator.
+#[derive(Default)]
+struct Context {
+    /// The ranks of the world that are its members.
+    members: Vec<u32>,
+    revoked: bool,
+    /// Collective calls by their number; those that survive deaths are counted apart.
+    meetings: HashMap<(bool, u64), Meeting>,
+    mail: HashMap<(u32, u32), VecDeque<(Instant, Vec<u8>)>>,
+}
+
+/// A collective call.
+#[derive(Default)]
+struct Meeting {
+    given: BTreeMap<u32, Vec<u8>>,
+    /// Everything that was given, once it is decided.
+    result: Option<Arc<BTreeMap<u32, Vec<u8>>>>,
+    /// The communicators that it has made, by color.
+    made: BTreeMap<u32, usize>,
+}
+
+impl ThreadRanks {
+    /// So many ranks on one node.
+    pub fn new(ranks: u32) -> ThreadRanks {
+        Self::on_nodes(&vec!["node".to_string(); ranks as usize])
+    }
+
+    /// A rank for each name, which is that of its node.
+    pub fn on_nodes(nodes: &[String]) -> ThreadRanks {
+        let members = (0..nodes.len() as u32).collect();
+        let shared = Shared {
+            dead: vec![false; nodes.len()],
+            contexts: vec![Context { members, ..Context::default() }],
+            ends: None,
+        };
+        ThreadRanks {
+            world: Arc::new(World {
+                nodes: nodes.to_vec(),
+                delay: Duration::ZERO,
+                dice: AtomicU64::new(1),
+                shared: Mutex::new(shared),
+                changed: Condvar::new(),
+            }),
+        }
+    }
+
+    /// Delays each message by a random time up to `longest`.
+    #[must_use]
+    pub fn delayed(mut self, longest: Duration, seed: u64) -> ThreadRanks {
+        if let Some(world) = Arc::get_mut(&mut self.world) {
+            (world.delay, world.dice) = (longest, AtomicU64::new(seed | 1));
+        }
+        self
+    }
+
+    /// Kills a rank: nothing that it does from now on takes effect, and the others notice.
+    pub fn kill(&self, rank: u32) {
+        let mut shared = held(&self.world.shared);
+        if let Some(dead) = shared.dead.get_mut(rank as usize) {
+            *dead = true;
+        }
+        if let Some(ends) = &shared.ends {
+            let _ = ends.send(rank);
+        }
+        drop(shared);
+        self.world.changed.notify_all();
+    }
+
+    /// Stops the calling thread for ever if its rank was killed; for stores and other things of a rank.
+    pub fn stop_if_dead(&self, rank: u32) {
+        let dead = held(&self.world.shared).dead.get(rank as usize).copied().unwrap_or(false);
+        if dead {
+            stop();
+        }
+    }
+
+    /// Runs all ranks, each with its communicator, until each has ended.
+    pub fn run<T: Send + 'static>(
+        &self,
+        program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,
+    ) -> Vec<End<T>> {
+        let (ends, ended) = channel();
+        held(&self.world.shared).ends = Some(ends.clone());
+        let program = Arc::new(program);
+        let results: Arc<Mutex<HashMap<u32, End<T>>>> = Arc::default();
+        let count = self.world.nodes.len() as u32;
+        for rank in 0..count {
+            let (ranks, program, results) = (self.clone(), program.clone(), results.clone());
+            let ends = ends.clone();
+            let work = move || {
+                let comm = Arc::new(ThreadComm::new(ranks.world.clone(), 0, rank));
+                let end = catch_unwind(AssertUnwindSafe(|| program(comm)));
+                ranks.stop_if_dead(rank);
+                let end = end.map_or_else(|panic| End::Panicked(text(&*panic)), End::Done);
+                let died = matches!(end, End::Panicked(_));
+                held(&results).insert(rank, end);
+                let _ = ends.send(rank);
+                if died {
+                    ranks.kill(rank);
+                }
+            };
+            let thread = std::thread::Builder::new().name(format!("rank {rank}"));
+            if thread.spawn(work).is_err() {
+                self.kill(rank);
+            }
+        }
+        let mut missing: Vec<u32> = (0..count).collect();
+        while !missing.is_empty() {
+            let Ok(rank) = ended.recv() else { break };
+            missing.retain(|other| *other != rank);
+        }
+        let mut results = held(&results);
+        (0..count).map(|rank| results.remove(&rank).unwrap_or(End::Killed)).collect()
+    }
+}
+
+/// The text of a panic.
+fn text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| text.to_string());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
+/// A dead rank does nothing more.
+fn stop() -> ! {
+    loop {
+        std::thread::park();
+    }
+}
+
+/// One rank's end of a communicator.
+struct ThreadComm {
+    world: Arc<World>,
+    context: usize,
+    /// The members, and this rank's place among them.
+    members: Vec<u32>,
+    rank: u32,
+    /// The collective calls so far: those that need all members, and those that survive deaths.
+    calls: [AtomicU64; 2],
+}
+
+impl ThreadComm {
+    fn new(world: Arc<World>, context: usize, own: u32) -> ThreadComm {
+        let members = held(&world.shared).contexts[context].members.clone();
+        let rank = members.iter().position(|member| *member == own).unwrap_or(0) as u32;
+        ThreadComm { world, context, members, rank, calls: Default::default() }
+    }
+
+    fn own(&self) -> u32 {
+        self.members[self.rank as usize]
+    }
+
+    /// The world's state, for a rank that lives.
+    fn shared(&self) -> MutexGuard<'_, Shared> {
+        let shared = held(&self.world.shared);
+        self.unless_dead(shared)
+    }
+
+    fn unless_dead<'s>(&self, shared: MutexGuard<'s, Shared>) -> MutexGuard<'s, Shared> {
+        if shared.dead[self.own() as usize] {
+            drop(shared);
+            stop();
+        }
+        shared
+    }
+
+    fn wait<'s>(
+        &self,
+        shared: MutexGuard<'s, Shared>,
+        until: Option<Instant>,
+    ) -> MutexGuard<'s, Shared> {
+        let changed = &self.world.changed;
+        let shared = match until {
+            None => changed.wait(shared).unwrap_or_else(|poisoned| poisoned.into_inner()),
+            Some(until) => {
+                let left = until.saturating_duration_since(Instant::now());
+                let waited = changed.wait_timeout(shared, left.max(Duration::from_micros(50)));
+                waited.unwrap_or_else(|poisoned| poisoned.into_inner()).0
+            }
+        };
+        self.unless_dead(shared)
+    }
+
+    fn dead_members(&self, shared: &Shared) -> Vec<u32> {
+        let ranks = 0..self.members.len() as u32;
+        ranks.filter(|rank| shared.dead[self.members[*rank as usize] as usize]).collect()
+    }
+
+    /// Gives bytes and gets those of all members; with `tolerant`, of those that live.
+    fn meet(&self, tolerant: bool, bytes: Vec<u8>) -> Result<(u64, Arc<BTreeMap<u32, Vec<u8>>>)> {
+        let number = self.calls[usize::from(tolerant)].fetch_add(1, Ordering::SeqCst);
+        let key = (tolerant, number);
+        let mut shared = self.shared();
+        let context = &mut shared.contexts[self.context];
+        if !tolerant && context.revoked {
+            return Err(revoked());
+        }
+        context.meetings.entry(key).or_default().given.insert(self.rank, bytes);
+        self.world.changed.notify_all();
+        loop {
+            let dead = self.dead_members(&shared);
+            let context = &mut shared.contexts[self.context];
+            let revoked_now = context.revoked;
+            let meeting = context.meetings.entry(key).or_default();
+            let missing = |rank: &u32| !meeting.given.contains_key(rank);
+            let absent: Vec<u32> = (0..self.size()).filter(missing).collect();
+            let excused = |rank: &u32| tolerant && dead.contains(rank);
+            if meeting.result.is_none() && absent.iter().all(excused) {
+                let mut given = meeting.given.clone();
+                // Of those that have died meanwhile nothing counts.
+                given.retain(|rank, _| !excused(rank));
+                meeting.result = Some(Arc::new(given));
+                self.world.changed.notify_all();
+            }
+            if let Some(result) = &meeting.result {
+                return Ok((number, result.clone()));
+            }
+            let lost: Vec<u32> = absent.into_iter().filter(|rank| dead.contains(rank)).collect();
+            if !tolerant && !lost.is_empty() {
+                return Err(died(&lost));
+            }
+            if !tolerant && revoked_now {
+                return Err(revoked());
+            }
+            shared = self.wait(shared, None);
+        }
+    }
+
+    /// The communicator of some members that a meeting makes, one for each color.
+    fn make(&self, tolerant: bool, number: u64, color: u32, ranks: &[u32]) -> Arc<dyn Comm> {
+        let mut shared = self.shared();
+        let next = shared.contexts.len();
+        let meeting = shared.contexts[self.context].meetings.entry((tolerant, number)).or_default();
+        let context = *meeting.made.entry(color).or_insert(next);
+        if context == next {
+            let members = ranks.iter().map(|rank| self.members[*rank as usize]).collect();
+            shared.contexts.push(Context { members, ..Context::default() });
+        }
+        drop(shared);
+        Arc::new(ThreadComm::new(self.world.clone(), context, self.own()))
+    }
+
+    fn post(&self, shared: &mut Shared, to: u32, bytes: &[u8]) {
+        let roll = self.world.dice.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::SeqCst);
+        let share = (roll ^ (roll >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40;
+        let delay = self.world.delay.mul_f64(share as f64 / (1u64 << 24) as f64);
+        let mail = shared.contexts[self.context].mail.entry((self.rank, to)).or_default();
+        let after = mail.back().map_or_else(Instant::now, |(time, _)| *time);
+        mail.push_back((after.max(Instant::now()) + delay, bytes.to_vec()));
+    }
+}
+
+impl Comm for ThreadComm {
+    fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    fn size(&self) -> u32 {
+        self.members.len() as u32
+    }
+
+    fn node(&self) -> &str {
+        &self.world.nodes[self.own() as usize]
+    }
+
+    fn send(&self, to: u32, bytes: &[u8]) -> Result<()> {
+        check_rank(self, to)?;
+        let mut shared = self.shared();
+        if shared.contexts[self.context].revoked {
+            return Err(revoked());
+        }
+        self.post(&mut shared, to, bytes);
+        self.world.changed.notify_all();
+        Ok(())
+    }
+
+    fn receive(&self, from: Option<u32>, patience: Duration) -> Result<Option<Message>> {
+        from.map_or(Ok(()), |from| check_rank(self, from))?;
+        let until = Instant::now() + patience;
+        let mut shared = self.shared();
+        loop {
+            if shared.contexts[self.context].revoked {
+                return Err(revoked());
+            }
+            let now = Instant::now();
+            let mail = &mut shared.contexts[self.context].mail;
+            let senders = from.map_or(0..self.size(), |from| from..from + 1);
+            let mut first: Option<Instant> = None;
+            for sender in senders {
+                let Some(queue) = mail.get_mut(&(sender, self.rank)) else { continue };
+                match queue.front() {
+                    Some((time, _)) if *time <= now => {
+                        let (_, bytes) = queue.pop_front().unwrap_or((now, Vec::new()));
+                        return Ok(Some((sender, bytes)));
+                    }
+                    Some((time, _)) => first = Some(first.map_or(*time, |f| f.min(*time))),
+                    None => {}
+                }
+            }
+            // What a rank sent before it died still arrives.
+            if first.is_none()
+                && from.is_some_and(|from| self.dead_members(&shared).contains(&from))
+            {
+                return Err(died(&from.into_iter().collect::<Vec<_>>()));
+            }
+            if now >= until {
+                return Ok(None);
+            }
+            shared = self.wait(shared, Some(first.map_or(until, |first| first.min(until))));
+        }
+    }
+
+    fn broadcast(&self, root: u32, bytes: &mut Vec<u8>) -> Result<()> {
+        check_rank(self, root)?;
+        let own = if self.rank == root { std::mem::take(bytes) } else { Vec::new() };
+        let (_, all) = self.meet(false, own)?;
+        *bytes = all.get(&root).cloned().unwrap_or_default();
+        Ok(())
+    }
+
+    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+        check_rank(self, root)?;
+        let (_, all) = self.meet(false, bytes.to_vec())?;
+        Ok(if self.rank == root { all.values().cloned().collect() } else { Vec::new() })
+    }
+
+    fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()> {
+        let bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+        let (_, all) = self.meet(false, bytes)?;
+        let wrong = || Error::usage("the ranks reduce different numbers of values");
+        for (at, value) in values.iter_mut().enumerate() {
+            let mut given = all.values().map(|bytes| {
+                let bytes = bytes.chunks_exact(8).nth(at).ok_or_else(wrong)?;
+                Ok(u64::from_le_bytes(bytes.try_into().map_err(|_| wrong())?))
+            });
+            let first = given.next().unwrap_or(Ok(*value))?;
+            *value = given.try_fold(first, |a, b: Result<u64>| b.map(|b| reduction.of(a, b)))?;
+        }
+        Ok(())
+    }
+
+    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>> {
+        messages.iter().try_for_each(|(to, _)| check_rank(self, *to))?;
+        let mut bytes = Vec::new();
+        for (to, message) in messages {
+            bytes.extend_from_slice(&to.to_le_bytes());
+            bytes.extend_from_slice(&(message.len() as u64).to_le_bytes());
+            bytes.extend_from_slice(message);
+        }
+        let (_, all) = self.meet(false, bytes)?;
+        let mut received = Vec::new();
+        for (sender, bytes) in all.iter() {
+            let mut rest = &bytes[..];
+            while let Some((head, behind)) = rest.split_first_chunk::<12>() {
+                let to = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+                let len = head[4..].iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+                let (message, behind) = behind.split_at(len as usize);
+                if to == self.rank {
+                    received.push((*sender, message.to_vec()));
+                }
+                rest = behind;
+            }
+        }
+        Ok(received)
+    }
+
+    fn agree(&self, yes: bool) -> Result<bool> {
+        let (_, all) = self.meet(true, vec![u8::from(yes)])?;
+        Ok(all.values().all(|bytes| bytes == &[1]))
+    }
+
+    fn split(&self, color: u32) -> Result<Arc<dyn Comm>> {
+        let (number, all) = self.meet(false, color.to_le_bytes().to_vec())?;
+        let same = all.iter().filter(|(_, bytes)| bytes[..] == color.to_le_bytes());
+        let ranks: Vec<u32> = same.map(|(rank, _)| *rank).collect();
+        Ok(self.make(false, number, color, &ranks))
+    }
+
+    fn dead(&self) -> Result<Vec<u32>> {
+        Ok(self.dead_members(&self.shared()))
+    }
+
+    fn revoke(&self) -> Result<()> {
+        self.shared().contexts[self.context].revoked = true;
+        self.world.changed.notify_all();
+        Ok(())
+    }
+
+    fn shrink(&self) -> Result<Arc<dyn Comm>> {
+        let (number, all) = self.meet(true, Vec::new())?;
+        let ranks: Vec<u32> = all.keys().copied().collect();
+        match ranks.contains(&self.rank) {
+            true => Ok(self.make(true, number, 0, &ranks)),
+            false => Err(Error::new(ErrorKind::Dead, "this rank counts as dead")),
+        }
+    }
+
+    fn survives(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::Alone;
+    use crate::testing::comm_suite;
+
+    #[test]
+    fn ranks_as_threads_hold_to_the_law() {
+        for ranks in [1, 2, 3, 8] {
+            for delay in [0, 2] {
+                let world =
+                    ThreadRanks::new(ranks).delayed(Duration::from_millis(delay), ranks.into());
+                let ends = world.run(|comm| comm_suite(&*comm));
+                assert!(ends.iter().all(|end| *end == End::Done(())), "{ends:?}");
+            }
+        }
+        comm_suite(&Alone::new());
+    }
+
+    #[test]
+    fn the_survivors_of_a_death_go_on() {
+        for dead in 0..4 {
+            let world = ThreadRanks::new(4);
+            let kill = world.clone();
+            let ends = world.run(move |comm| {
+                comm.reduce(Reduction::Sum, &mut [1]).unwrap();
+                if comm.rank() == dead {
+                    kill.kill(dead);
+                }
+                let error = comm.broadcast(dead, &mut vec![1]).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked), "{error}");
+                comm.revoke().unwrap();
+                let error = comm.gather(0, b"x").unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked), "{error}");
+                assert!(comm.agree(true).unwrap());
+                assert_eq!(comm.dead().unwrap(), [dead]);
+                let smaller = comm.shrink().unwrap();
+                comm_suite(&*smaller);
+                (smaller.rank(), smaller.size())
+            });
+            let alive = (0..4u32).filter(|rank| *rank != dead).enumerate();
+            for (new, old) in alive {
+                assert_eq!(ends[old as usize], End::Done((new as u32, 3)));
+            }
+            assert_eq!(ends[dead as usize], End::Killed);
+        }
+    }
+
+    #[test]
+    fn a_panic_is_a_death_and_a_dead_rank_does_nothing_more() {
+        struct Loud(Arc<AtomicU64>);
+        impl Drop for Loud {
+            fn drop(&mut self) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let drops = Arc::new(AtomicU64::new(0));
+        let (world, counted) = (ThreadRanks::new(3), drops.clone());
+        let kill = world.clone();
+        let ends = world.run(move |comm| {
+            let _loud = (comm.rank() == 1).then(|| Loud(counted.clone()));
+            match comm.rank() {
+                1 => kill.kill(1),
+                2 => panic!("out of cheese"),
+                _ => {}
+            }
+            while comm.dead().unwrap() != [1, 2] {
+                std::thread::yield_now();
+            }
+            comm.rank()
+        });
+        assert_eq!(ends, [End::Done(0), End::Killed, End::Panicked("out of cheese".into())]);
+        assert_eq!(drops.load(Ordering::SeqCst), 0);
+    }
+}

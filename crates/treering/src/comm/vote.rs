@@ -1,0 +1,366 @@
+//! One decision of all ranks, with a limit to how long they wait for each other.
+//!
+//! Votes travel up a tree of ranks with [`FAN`] children each and are merged on the way; the decision, made once
+//! at its root, travels down. A rank that does not come within the limit, or that has died, is reported in the
+//! place of its vote, so that everybody learns its number instead of waiting for ever. A rank that comes late finds
+//! the answer that was given without it. Votes are numbered: what belongs to an earlier one is thrown away.
+//!
+//! Whether all ranks have heard a decision, nobody can know. Whoever acts on one must stay right if others have
+//! given up: a checkpoint that some ranks do not take part in never gets its manifest.
+
+use super::{Comm, died};
+use crate::error::{Error, ErrorKind, Result};
+use std::time::{Duration, Instant};
+
+/// How many ranks report to one.
+const FAN: u64 = 8;
+
+/// The kinds of messages.
+const VOTE: u8 = 1;
+const MISSING: u8 = 2;
+const DECISION: u8 = 3;
+const REFUSED: u8 = 4;
+const GAVE_UP: u8 = 5;
+
+/// What ranks vote on.
+pub(crate) trait Voting {
+    /// Adds the votes of other ranks to those in `votes`.
+    fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()>;
+
+    /// Decides from the votes of all ranks; called by one rank.
+    fn decide(&mut self, votes: &[u8]) -> Result<Vec<u8>>;
+}
+
+/// The ranks that are missing, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Absent {
+    dead: Vec<u32>,
+    late: Vec<u32>,
+}
+
+impl Absent {
+    fn is_empty(&self) -> bool {
+        self.dead.is_empty() && self.late.is_empty()
+    }
+
+    fn add(&mut self, other: Absent) {
+        self.dead.extend(other.dead);
+        self.late.extend(other.late);
+    }
+
+    fn write(&self) -> Vec<u8> {
+        let all = [self.dead.len() as u32].into_iter().chain(self.dead.iter().copied());
+        all.chain(self.late.iter().copied()).flat_map(u32::to_le_bytes).collect()
+    }
+
+    fn parse(bytes: &[u8]) -> Absent {
+        let mut all = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+        let dead = all.next().unwrap_or(0) as usize;
+        let all: Vec<u32> = all.collect();
+        let (dead, late) = all.split_at(dead.min(all.len()));
+        Absent { dead: dead.to_vec(), late: late.to_vec() }
+    }
+
+    /// The error that all ranks return.
+    fn error(&self, own: u32, limit: Duration) -> Error {
+        if !self.dead.is_empty() {
+            return died(&self.dead);
+        }
+        if self.late.contains(&own) {
+            return Error::new(
+                ErrorKind::Late,
+                "the other ranks have given up waiting for this one",
+            )
+            .hint("all ranks must call checkpoint, restore and finish in the same order");
+        }
+        let late: Vec<String> = self.late.iter().map(u32::to_string).collect();
+        let what = format!("rank {} did not come within {limit:?}", late.join(", "));
+        Error::new(ErrorKind::Late, what)
+            .hint("all ranks must call checkpoint, restore and finish in the same order")
+    }
+}
+
+/// Votes, and returns the decision. The number of votes so far must be the same on all ranks; `own` is an
+/// error if this rank cannot take part, which all ranks then return.
+pub(crate) fn vote(
+    comm: &dyn Comm,
+    number: u64,
+    own: Result<Vec<u8>>,
+    voting: &mut dyn Voting,
+    limit: Duration,
+) -> Result<Vec<u8>> {
+    let booth = Booth { comm, number, limit };
+    let rank = u64::from(comm.rank());
+    let children = (FAN * rank + 1..=FAN * rank + FAN).filter(|c| *c < u64::from(comm.size()));
+    let children: Vec<u32> = children.map(|child| child as u32).collect();
+    let (mut votes, mut refusal) = match own {
+        Ok(votes) => (votes, None),
+        Err(error) => (Vec::new(), Some(error)),
+    };
+    let mut absent = Absent::default();
+    let start = Instant::now();
+    for child in &children {
+        // A child waits for its own children first.
+        match booth.receive(*child, start + limit * (booth.levels_below(*child) + 1)) {
+            Ok(Some((VOTE, bytes))) if refusal.is_none() => {
+                refusal = voting.merge(&mut votes, &bytes).err();
+            }
+            Ok(Some((VOTE, _))) => {}
+            Ok(Some((REFUSED, bytes))) => {
+                refusal.get_or_insert_with(|| read_error(&bytes));
+            }
+            Ok(Some((_, bytes))) => absent.add(Absent::parse(&bytes)),
+            Ok(None) => absent.late.push(*child),
+            Err(error) if error.kind() == ErrorKind::Dead => absent.dead.push(*child),
+            Err(error) => return Err(error),
+        }
+    }
+    if rank == 0 && absent.is_empty() && booth.somebody_gave_up(&children)? {
+        absent.late.push(0);
+    }
+    let (kind, bytes) = match rank {
+        0 => match (refusal, absent.is_empty()) {
+            (_, false) => (MISSING, absent.write()),
+            (Some(error), true) => (REFUSED, write_error(&error)),
+            (None, true) => match voting.decide(&votes) {
+                Ok(decision) => (DECISION, decision),
+                Err(error) => (REFUSED, write_error(&error)),
+            },
+        },
+        _ => booth.report(((rank - 1) / FAN) as u32, absent, refusal, votes)?,
+    };
+    for child in &children {
+        // One that has died hears nothing, and does not mind.
+        match booth.send(*child, kind, &bytes) {
+            Err(error) if error.kind() != ErrorKind::Dead => return Err(error),
+            _ => {}
+        }
+    }
+    match kind {
+        DECISION => Ok(bytes),
+        REFUSED => Err(read_error(&bytes)),
+        _ => Err(Absent::parse(&bytes).error(comm.rank(), limit)),
+    }
+}
+
+/// One vote, seen by one rank.
+struct Booth<'a> {
+    comm: &'a dyn Comm,
+    number: u64,
+    limit: Duration,
+}
+
+impl Booth<'_> {
+    /// Reports to the rank above and waits for its answer.
+    fn report(
+        &self,
+        above: u32,
+        absent: Absent,
+        refusal: Option<Error>,
+        votes: Vec<u8>,
+    ) -> Result<(u8, Vec<u8>)> {
+        let (kind, bytes) = match (absent.is_empty(), refusal) {
+            (false, _) => (MISSING, absent.write()),
+            (true, Some(error)) => (REFUSED, write_error(&error)),
+            (true, None) => (VOTE, votes),
+        };
+        let gone = |dead: bool| {
+            let (ranks, none) = (vec![above], Vec::new());
+            let (dead, late) = if dead { (ranks, none) } else { (none, ranks) };
+            (MISSING, Absent { dead, late }.write())
+        };
+        match self.send(above, kind, &bytes) {
+            Err(error) if error.kind() == ErrorKind::Dead => return Ok(gone(true)),
+            done => done?,
+        }
+        let patience = self.limit * (self.levels_below(0) + 1);
+        match self.receive(above, Instant::now() + patience) {
+            Ok(Some(answer)) => Ok(answer),
+            Ok(None) => {
+                self.send(above, GAVE_UP, &[])?;
+                Ok(gone(false))
+            }
+            Err(error) if error.kind() == ErrorKind::Dead => Ok(gone(true)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The levels of the tree below a rank.
+    fn levels_below(&self, rank: u32) -> u32 {
+        let first_child = |rank: &u64| Some(FAN * rank + 1);
+        let below = std::iter::successors(Some(u64::from(rank)), first_child).skip(1);
+        below.take_while(|child| *child < u64::from(self.comm.size())).count() as u32
+    }
+
+    /// Whether a rank that has voted did not wait for the decision.
+    fn somebody_gave_up(&self, children: &[u32]) -> Result<bool> {
+        for child in children {
+            match self.receive(*child, Instant::now()) {
+                Ok(Some((GAVE_UP, _))) => return Ok(true),
+                Err(error) if error.kind() != ErrorKind::Dead => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(false)
+    }
+
+    fn send(&self, to: u32, kind: u8, bytes: &[u8]) -> Result<()> {
+        let mut message = self.number.to_le_bytes().to_vec();
+        message.push(kind);
+        message.extend_from_slice(bytes);
+        self.comm.send(to, &message)
+    }
+
+    /// The next message of this vote from a rank.
+    fn receive(&self, from: u32, until: Instant) -> Result<Option<(u8, Vec<u8>)>> {
+        loop {
+            let patience = until.saturating_duration_since(Instant::now());
+            let Some((_, message)) = self.comm.receive(Some(from), patience)? else {
+                return Ok(None);
+            };
+            let Some((head, bytes)) = message.split_first_chunk::<9>() else { continue };
+            let number = head[..8].iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
+            match number.cmp(&self.number) {
+                std::cmp::Ordering::Less => {}
+                std::cmp::Ordering::Equal => return Ok(Some((head[8], bytes.to_vec()))),
+                std::cmp::Ordering::Greater => {
+                    let what = format!("rank {from} is ahead of this one");
+                    return Err(Error::new(ErrorKind::Late, what).hint(
+                        "all ranks must call checkpoint, restore and finish in the same order",
+                    ));
+                }
+            }
+        }
+    }
+}
+
+/// An error as it travels to other ranks.
+fn write_error(error: &Error) -> Vec<u8> {
+    let mut bytes = vec![error.kind().code()];
+    bytes.extend_from_slice(error.to_string().as_bytes());
+    bytes
+}
+
+fn read_error(bytes: &[u8]) -> Error {
+    let kind = bytes.first().and_then(|code| ErrorKind::from_code(*code));
+    let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()).into_owned();
+    Error::new(kind.unwrap_or(ErrorKind::Io), text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::comm::{End, ThreadRanks};
+
+    /// Ranks vote with their numbers; the decision is the sum.
+    struct Sum;
+
+    impl Voting for Sum {
+        fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()> {
+            *votes = (number(votes) + number(others)).to_le_bytes().to_vec();
+            Ok(())
+        }
+
+        fn decide(&mut self, votes: &[u8]) -> Result<Vec<u8>> {
+            Ok(votes.to_vec())
+        }
+    }
+
+    fn number(bytes: &[u8]) -> u64 {
+        bytes.iter().rev().fold(0, |n, byte| n << 8 | u64::from(*byte))
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn own(comm: &dyn Comm) -> Result<Vec<u8>> {
+        Ok(u64::from(comm.rank()).to_le_bytes().to_vec())
+    }
+
+    #[test]
+    fn all_ranks_get_one_decision_whatever_the_delays() {
+        for ranks in [1, 2, 9, 10, 80] {
+            let world = ThreadRanks::new(ranks).delayed(Duration::from_millis(2), ranks.into());
+            let ends = world.run(|comm| {
+                (0..3).map(|round| vote(&*comm, round, own(&*comm), &mut Sum, LONG)).collect()
+            });
+            let sum = u64::from(ranks) * u64::from(ranks - 1) / 2;
+            for end in ends {
+                let End::Done(decisions) = end else { panic!("a rank did not end") };
+                let decisions: Result<Vec<Vec<u8>>> = decisions;
+                assert!(decisions.unwrap().iter().all(|decision| number(decision) == sum));
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_does_not_call_is_named_and_hears_of_it_when_it_does() {
+        for late in [0u32, 1, 11] {
+            let (gave_up, wait) = std::sync::mpsc::channel();
+            let wait = std::sync::Mutex::new(wait);
+            let ends = ThreadRanks::new(12).run(move |comm| {
+                if comm.rank() == late {
+                    // It comes when all others have given up.
+                    (1..comm.size()).for_each(|_| wait.lock().unwrap().recv().unwrap());
+                }
+                let first = vote(&*comm, 1, own(&*comm), &mut Sum, Duration::from_millis(400));
+                if comm.rank() != late {
+                    gave_up.send(()).unwrap();
+                }
+                // The next vote is not disturbed by what is left of this one.
+                let second = vote(&*comm, 2, own(&*comm), &mut Sum, LONG).unwrap();
+                (first, number(&second))
+            });
+            for (rank, end) in ends.into_iter().enumerate() {
+                let (first, second) = end.done().unwrap();
+                let error = first.unwrap_err();
+                assert_eq!((error.kind(), second), (ErrorKind::Late, 66), "rank {rank}: {error}");
+                if rank as u32 != late && late != 0 {
+                    let named = error.to_string().contains(&format!("rank {late} did"));
+                    assert!(named, "late {late}, rank {rank}: {error}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_is_dead_is_named_to_all() {
+        for dead in [0u32, 1, 8, 11] {
+            let world = ThreadRanks::new(12);
+            let kill = world.clone();
+            let ends = world.run(move |comm| {
+                if comm.rank() == dead {
+                    kill.kill(dead);
+                }
+                vote(&*comm, 1, own(&*comm), &mut Sum, LONG).map(drop)
+            });
+            for (rank, end) in ends.into_iter().enumerate() {
+                match end {
+                    End::Done(outcome) => {
+                        let error = outcome.unwrap_err();
+                        assert_eq!(error.kind(), ErrorKind::Dead, "rank {rank}: {error}");
+                        assert!(error.to_string().contains(&format!("rank {dead} has died")));
+                    }
+                    end => assert!(rank as u32 == dead && matches!(end, End::Killed)),
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_rank_that_cannot_take_part_says_why_to_all() {
+        let ends = ThreadRanks::new(20).run(|comm| {
+            let own = match comm.rank() {
+                13 => Err(Error::usage("two variables are called x")),
+                _ => own(&*comm),
+            };
+            vote(&*comm, 1, own, &mut Sum, LONG).map(drop)
+        });
+        for end in ends {
+            let error = end.done().unwrap().unwrap_err();
+            assert_eq!(
+                (error.kind(), error.to_string()),
+                (ErrorKind::Usage, "two variables are called x".to_string())
+            );
+        }
+    }
+}
