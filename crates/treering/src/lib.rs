@@ -50,6 +50,7 @@ pub mod testing;
 
 pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};
+pub use comm::{Alone, Comm, Message, Reduction};
 pub use error::{Error, ErrorKind, Result};
 pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
 pub use library::Library;

@@ -1,0 +1,88 @@
+//! Treering's ranks over MPI.
+//!
+//! [`MpiRanks::init`] starts MPI, or joins a program that has started it, and hands out a communicator for
+//! `Options::ranks`. Treering works on a duplicate of the program's communicator, so its messages never meet the
+//! program's. Every code that MPI returns is checked. Where the MPI has user-level failure mitigation (ULFM) and it
+//! is switched on (`mpirun --with-ft ulfm`), the survivors of a rank's death can go on; everywhere else a death
+//! ends the job, as it does without Treering.
+//!
+//! All calls are made by the thread that called `init`: no more than `MPI_THREAD_FUNNELED` is asked of the MPI.
+
+mod comm;
+mod shim;
+
+pub use comm::MpiComm;
+
+use shim::{Raw, check};
+use std::sync::Arc;
+use treering::{Comm, Result};
+
+/// MPI, for as long as the program needs it.
+///
+/// Dropped last, it ends MPI if it has started it.
+pub struct MpiRanks {
+    own: bool,
+    survives: bool,
+}
+
+impl MpiRanks {
+    /// Starts MPI, if the program has not done so.
+    ///
+    /// A panic of a rank ends its process at once from here on, with an abort: some runtimes do not notice a
+    /// rank that exits with an error, and the others would wait for it.
+    pub fn init() -> Result<MpiRanks> {
+        settle_environment();
+        let mut own = 0;
+        // SAFETY: the pointer is valid for the call.
+        check(unsafe { shim::tr_init(&mut own) }, "cannot start MPI")?;
+        let ordinary = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            ordinary(panic);
+            std::process::abort();
+        }));
+        // SAFETY: MPI is started.
+        let survives = unsafe { shim::tr_survives() } != 0;
+        Ok(MpiRanks { own: own != 0, survives })
+    }
+
+    /// All ranks of the job.
+    pub fn world(&self) -> Result<Arc<dyn Comm>> {
+        self.duplicate(true, 0)
+    }
+
+    /// The ranks of a communicator of the program, by its Fortran handle (`MPI_Comm_c2f`). Collective.
+    pub fn of_handle(&self, handle: i32) -> Result<Arc<dyn Comm>> {
+        self.duplicate(false, handle)
+    }
+
+    /// Whether the survivors of a rank's death can go on.
+    pub fn survives(&self) -> bool {
+        self.survives
+    }
+
+    fn duplicate(&self, world: bool, handle: i32) -> Result<Arc<dyn Comm>> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call; a handle that is no communicator is reported by the MPI.
+        let code = unsafe { shim::tr_duplicate(world.into(), handle, &mut raw) };
+        check(code, "cannot duplicate the communicator")?;
+        Ok(Arc::new(MpiComm::new(Raw(raw), self.survives)?))
+    }
+}
+
+impl Drop for MpiRanks {
+    fn drop(&mut self) {
+        if self.own && !std::thread::panicking() {
+            // SAFETY: MPI is started. A failure at the very end has nobody to be reported to.
+            unsafe { shim::tr_finalize() };
+        }
+    }
+}
+
+/// Settings of Open MPI that a program wants whose ranks may die, unless the user has chosen others: without the
+/// first one the survivors may hang at the end.
+fn settle_environment() {
+    if std::env::var_os("OMPI_MCA_async_mpi_finalize").is_none() {
+        // SAFETY: MPI is not started yet, and Treering has no threads yet.
+        unsafe { std::env::set_var("OMPI_MCA_async_mpi_finalize", "1") };
+    }
+}
