@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::array::Shape;
 use treering::compare::{
-    Answer, ContentDifference, Golden, List, NotCompared, Outcome, Prepared, Settings, Timings,
-    TreeSettings, Unmatched, VariableOutcome, compare, make_beside, record, sidecar, write_whole,
+    Answer, ContentDifference, Golden, List, NotCompared, Outcome, Settings, Timings, TreeSettings,
+    TreedSide, Unmatched, VariableOutcome, compare, make_beside, record, sidecar, write_whole,
 };
 use treering::library::{Place, open_side};
 use treering::merkle::bounded::Bound;
@@ -561,7 +561,7 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             keep_inputs(&[report.as_deref()], &[a, &file.to_string_lossy()])?;
             let golden = Golden::open(file)?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
-            let prepared = Prepared::new(side.as_ref(), &golden);
+            let prepared = TreedSide::new(side.as_ref(), &golden);
             let settings = Settings { expected: true, ..Settings::default() };
             let outcome = compare(&golden, &prepared, &settings, None, &told)?;
             bar.finish_and_clear();

@@ -10,7 +10,7 @@ use crate::error::Result;
 
 /// Differences, and what could not be compared.
 #[derive(Default)]
-pub(super) struct Contents {
+pub(super) struct ContentReport {
     pub(super) differences: Vec<ContentDifference>,
     pub(super) not_compared: Vec<NotCompared>,
     /// The number of pairs that were compared.
@@ -21,8 +21,8 @@ pub(super) struct Contents {
 const MOST_NAMES: usize = 5;
 
 /// Compares the files of a step.
-pub(super) fn compare(step: Option<u64>, a: &[FileView], b: &[FileView]) -> Contents {
-    let mut contents = Contents::default();
+pub(super) fn compare(step: Option<u64>, a: &[FileView], b: &[FileView]) -> ContentReport {
+    let mut contents = ContentReport::default();
     if a.is_empty() || b.is_empty() {
         return contents;
     }
@@ -60,9 +60,9 @@ pub(super) fn compare(step: Option<u64>, a: &[FileView], b: &[FileView]) -> Cont
 }
 
 /// The items in which two files differ, or the reason why that cannot be told.
-type Verdict = (Vec<(String, String)>, Option<String>);
+type FileVerdict = (Vec<(String, String)>, Option<String>);
 
-fn pair(x: &FileView, y: &FileView) -> Result<Verdict> {
+fn pair(x: &FileView, y: &FileView) -> Result<FileVerdict> {
     let (x, y) = ((x.open)()?, (y.open)()?);
     if x.is_known_same(&y) {
         return Ok((Vec::new(), None));

@@ -15,7 +15,7 @@ use super::outcome::{
 use super::pair::Pair;
 use super::settings::{Settings, matches};
 use super::side::{Entry, FileView, Meter, Side};
-use super::strip::{Clock, Found, Stage, Worker};
+use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
 use crate::array::float_env::StandardFloats;
 use crate::error::{Error, ErrorKind, Result};
@@ -38,7 +38,7 @@ pub fn compare(
     progress: Progress,
 ) -> Result<Outcome> {
     settings.check()?;
-    let mut state = State::new(a, b, settings, list, progress);
+    let mut state = Comparison::new(a, b, settings, list, progress);
     let (steps, only) = steps(a, b)?;
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
@@ -104,7 +104,7 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
     Ok((common, only))
 }
 
-struct State<'s> {
+struct Comparison<'s> {
     settings: &'s Settings,
     list: Option<&'s mut List>,
     progress: Progress<'s>,
@@ -141,7 +141,7 @@ struct Sum {
     pictures: Vec<Picture>,
 }
 
-impl<'s> State<'s> {
+impl<'s> Comparison<'s> {
     fn new(
         a: &dyn Side,
         b: &dyn Side,
@@ -167,7 +167,7 @@ impl<'s> State<'s> {
             notes: Vec::new(),
             timings: Timings::default(),
         };
-        State {
+        Comparison {
             settings,
             list,
             progress,
@@ -346,7 +346,7 @@ impl<'s> State<'s> {
         // Lists can be long; without them, a few more results may wait for their turn.
         let lead = if list { 0 } else { LEAD * threads };
         let (settings, meter, clock) = (self.settings, &self.meter, &self.clock);
-        let begin = || Worker {
+        let begin = || StripWorker {
             _standard: StandardFloats::set(),
             fetcher: Fetcher::new(settings.reading, settings.mapped),
             ahead: Ahead::new(settings.reading),
@@ -357,13 +357,13 @@ impl<'s> State<'s> {
             room: Default::default(),
             doubt: Default::default(),
         };
-        let work = |worker: &mut Worker, at: usize, ended: &Ended| {
+        let work = |worker: &mut StripWorker, at: usize, ended: &Ended| {
             let task = &tasks[at];
             let later = tasks[at..].iter().step_by(threads).skip(1);
             let next = later
                 .take_while(|later| later.pair == task.pair)
                 .map(|later| strips[later.pair][later.strips.start]);
-            let mut found = Found::default();
+            let mut found = StripFinding::default();
             for strip in &strips[task.pair][task.strips.clone()] {
                 if ended.is_set() {
                     break;
@@ -381,7 +381,7 @@ impl<'s> State<'s> {
             failed: None,
         };
         let mut done = self.done;
-        let take = |at: usize, found: Result<Found>| {
+        let take = |at: usize, found: Result<StripFinding>| {
             let task = &tasks[at];
             let pair = &pairs[task.pair];
             let differs = found.as_ref().is_ok_and(|found| found.tally.differences > 0);
@@ -564,7 +564,7 @@ impl Sums<'_> {
     fn take(
         &mut self,
         task: &Task,
-        found: Result<Found>,
+        found: Result<StripFinding>,
         pair: &Pair,
         step: Option<u64>,
         base: usize,
@@ -616,9 +616,9 @@ impl Sums<'_> {
     }
 }
 
-impl Found {
+impl StripFinding {
     /// Adds what was found in the next strip.
-    fn join(mut self, later: Found) -> Found {
+    fn join(mut self, later: StripFinding) -> StripFinding {
         self.tally.append(later.tally);
         self.undecided += later.undecided;
         self.mismatched += later.mismatched;

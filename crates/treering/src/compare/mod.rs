@@ -42,5 +42,5 @@ pub use side::{Entry, FileView, Side, TreeView, read_trees};
 pub(crate) use sides::is_tree_file;
 pub use sides::{FileSide, Golden, MemorySide, StoredSide, sidecar};
 pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};
-pub use trees::{Prepared, TreeSettings, make_beside, record};
+pub use trees::{TreeSettings, TreedSide, make_beside, record};
 pub(crate) use trees::{build as build_trees, put_head};

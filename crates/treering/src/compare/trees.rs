@@ -183,19 +183,19 @@ pub fn record(
 }
 
 /// A side whose variables are given trees like those of another one, where they have none.
-pub struct Prepared<'s> {
+pub struct TreedSide<'s> {
     side: &'s dyn Side,
     like: &'s dyn Side,
 }
 
-impl<'s> Prepared<'s> {
+impl<'s> TreedSide<'s> {
     /// `side`, to be held against `like`.
     pub fn new(side: &'s dyn Side, like: &'s dyn Side) -> Self {
-        Prepared { side, like }
+        TreedSide { side, like }
     }
 }
 
-impl Side for Prepared<'_> {
+impl Side for TreedSide<'_> {
     fn name(&self) -> String {
         self.side.name()
     }

@@ -10,9 +10,9 @@ use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions}
 use super::manifest::Sequence;
 use super::names::{PackName, WriterId};
 use super::section::{VariableEntry, parse_section, write_section};
-use crate::codec::{Chain, Step};
+use crate::codec::{Chain, CodecStep};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lineage::{ChunkSize, Place, Region};
+use crate::lineage::{ChunkSize, Location, Region};
 use crate::merkle::{Digest, digest};
 use std::borrow::Cow;
 
@@ -98,7 +98,7 @@ pub struct Footer {
     /// The chains that frames are encoded by.
     pub chains: Vec<Chain>,
     /// The bytes that frames are differences to, by the frame's number, ascending.
-    pub before: Vec<(u32, Vec<Run>)>,
+    pub before: Vec<(u32, Vec<PackExtent>)>,
     /// The deltas of the variables.
     pub deltas: Vec<VariableDelta>,
     /// The section: all variables of the group at this checkpoint. Empty if it was not read.
@@ -107,9 +107,9 @@ pub struct Footer {
 
 /// Bytes of an earlier pack of the epoch, one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct PackExtent {
     /// Where they begin.
-    pub place: Place,
+    pub place: Location,
     /// How many.
     pub len: u64,
 }
@@ -228,7 +228,7 @@ impl Footer {
     pub fn chain(&self, frame: &Frame) -> Result<Cow<'_, Chain>> {
         match frame.codec {
             RAW => Ok(Cow::Owned(Chain::default())),
-            ZSTD => Chain::new(&[Step::Zstd(1)]).map(Cow::Owned),
+            ZSTD => Chain::new(&[CodecStep::Zstd(1)]).map(Cow::Owned),
             number => {
                 self.chains.get(usize::from(number - CHAINS)).map(Cow::Borrowed).ok_or_else(|| {
                     Error::new(ErrorKind::Mismatch, format!("this release has no codec {number}"))
@@ -239,7 +239,7 @@ impl Footer {
     }
 
     /// The bytes that a frame is a difference to.
-    pub fn before(&self, frame: usize) -> Option<&[Run]> {
+    pub fn before(&self, frame: usize) -> Option<&[PackExtent]> {
         let at = self.before.binary_search_by_key(&frame, |(frame, _)| *frame as usize).ok()?;
         Some(&self.before[at].1)
     }
@@ -248,7 +248,7 @@ impl Footer {
     pub(crate) fn number(chains: &mut Vec<Chain>, chain: &Chain) -> Option<u8> {
         let at = match chain.steps() {
             [] => return Some(RAW),
-            [Step::Zstd(_)] => return Some(ZSTD),
+            [CodecStep::Zstd(_)] => return Some(ZSTD),
             _ => chains.iter().position(|other| other == chain),
         };
         let at = at.unwrap_or_else(|| {
@@ -331,7 +331,7 @@ fn parse_before(
     frames: &[Frame],
     chains: &[Chain],
     ordinal: u32,
-) -> Result<Vec<(u32, Vec<Run>)>> {
+) -> Result<Vec<(u32, Vec<PackExtent>)>> {
     let wrong = || Error::damaged("a difference leads out of its epoch");
     let is_difference = |frame: &Frame| {
         let at = frame.codec.checked_sub(CHAINS).map(usize::from);
@@ -342,8 +342,8 @@ fn parse_before(
         let mut runs = Vec::new();
         let mut len = 0u64;
         for _ in 0..reader.count()? {
-            let place = Place { pack: reader.u32()?, offset: reader.int()? };
-            let run = Run { place, len: reader.int()? };
+            let place = Location { pack: reader.u32()?, offset: reader.int()? };
+            let run = PackExtent { place, len: reader.int()? };
             let end = place.offset.checked_add(run.len);
             if place.pack >= ordinal || end.is_none() || !(1..=frame.len).contains(&run.len) {
                 return Err(wrong());
@@ -366,8 +366,8 @@ impl VariableDelta {
         chunks.saturating_mul(self.chunk.bytes() as u64).min(self.bytes)
     }
 
-    fn frame(&self, ordinal: u32) -> delta::Frame {
-        delta::Frame {
+    fn frame(&self, ordinal: u32) -> delta::RegionContext {
+        delta::RegionContext {
             ordinal,
             chunk: self.chunk.bytes() as u64,
             chunks: self.chunk.count(self.bytes),
@@ -418,8 +418,8 @@ mod tests {
 
     fn footer() -> Footer {
         let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 3, checksum: 7 };
-        let chains = [&[Step::Shuffle(4), Step::Zstd(3)][..], &[Step::Lz4]];
-        let place = Place { pack: 2, offset: 0 };
+        let chains = [&[CodecStep::Shuffle(4), CodecStep::Zstd(3)][..], &[CodecStep::Lz4]];
+        let place = Location { pack: 2, offset: 0 };
         Footer {
             run: "a".into(),
             name: PackName {

@@ -1,7 +1,7 @@
 //! Variables of files on their way to a pack: read in their turns, compared with the step before, and
 //! handed on in batches of what changed.
 
-use super::inputs::Input;
+use super::inputs::FileVariable;
 use crate::codec::Nature;
 use crate::error::Result;
 use crate::lineage::scan;
@@ -39,7 +39,7 @@ impl Batch {
 /// Reads all variables in their turns, in batches of what changed; ends early if nobody takes them. The
 /// prints become those of this step, and those of variables that are gone are forgotten.
 pub(super) fn read(
-    inputs: &[&Input],
+    inputs: &[&FileVariable],
     turns: &[(usize, Range<u64>)],
     chunk: usize,
     hasher: &Hasher,

@@ -10,7 +10,7 @@ use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 use crate::pack::Packed;
-use crate::save::Member;
+use crate::save::GroupMember;
 use crate::source::Anatomy;
 use crate::store::Blob;
 use rayon::prelude::*;
@@ -24,7 +24,7 @@ use std::time::UNIX_EPOCH;
 const MOST_NAMES: usize = 20;
 
 /// A variable that is to be packed.
-pub(super) struct Input {
+pub(super) struct FileVariable {
     pub(super) rank: u32,
     pub(super) description: Description,
     /// Its name, as far as those of variables that are like it agree.
@@ -50,7 +50,7 @@ impl Source {
     }
 }
 
-impl Input {
+impl FileVariable {
     pub(super) fn len(&self) -> u64 {
         self.description.bytes().unwrap_or(0)
     }
@@ -60,7 +60,7 @@ impl Input {
         self.description.name.starts_with(FILE_PREFIX)
     }
 
-    pub(super) fn member(&self, merge: Merge, block: Option<u64>) -> Member {
+    pub(super) fn member(&self, merge: Merge, block: Option<u64>) -> GroupMember {
         let flat = Nature::flat(self.description.dtype);
         let (like, nature) = match merge {
             Merge::Ranks | Merge::Files => (String::new(), flat),
@@ -72,7 +72,7 @@ impl Input {
         let name = self.description.name.clone();
         let far = merge == Merge::Ranks;
         let packed = Packed { rank: self.rank, name, like, bytes: self.len(), nature, far };
-        Member { packed, description: self.description.clone(), rounded: self.rounded }
+        GroupMember { packed, description: self.description.clone(), rounded: self.rounded }
     }
 }
 
@@ -182,8 +182,8 @@ pub(super) fn gather(
     anatomies: &[Anatomy],
     names: Vec<Vec<String>>,
     likeness: &[(Regex, String)],
-) -> Result<BTreeMap<u32, Vec<Input>>> {
-    let mut inputs: BTreeMap<u32, Vec<Input>> = BTreeMap::new();
+) -> Result<BTreeMap<u32, Vec<FileVariable>>> {
+    let mut inputs: BTreeMap<u32, Vec<FileVariable>> = BTreeMap::new();
     let mut taken = HashSet::new();
     for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
         let own = inputs.entry(file.rank).or_default();
@@ -207,7 +207,7 @@ pub(super) fn gather(
             };
             let like = likeness.iter().fold(description.name.clone(), same);
             let rounded = field.rounded;
-            own.push(Input { rank: file.rank, description, like, bytes, rounded });
+            own.push(FileVariable { rank: file.rank, description, like, bytes, rounded });
         }
         let in_skeleton = anatomy.in_skeleton.iter().zip(names);
         let in_skeleton = in_skeleton.map(|((name, why), variable)| InSkeleton {
@@ -230,7 +230,7 @@ pub(super) fn gather(
         }
         let like = description.name.clone();
         let bytes = Source::Held(record);
-        own.push(Input { rank: file.rank, description, like, bytes, rounded: None });
+        own.push(FileVariable { rank: file.rank, description, like, bytes, rounded: None });
     }
     Ok(inputs)
 }

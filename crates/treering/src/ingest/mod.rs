@@ -15,7 +15,7 @@ mod merge;
 pub use merge::Merge;
 
 use self::feed::{Batch, Prints, read};
-use self::inputs::{Input, Limit};
+use self::inputs::{FileVariable, Limit};
 use crate::array::Bound;
 use crate::codec::Encoding;
 use crate::error::{Error, Result};
@@ -23,11 +23,11 @@ use crate::format::{Manifest, Names, Origin, Sequence, WriterId};
 use crate::log::Log;
 use crate::merkle::{BOUGH, Hasher};
 use crate::pack::{Before, Keeper, Learnt, firsts, remembers_no_longer};
-use crate::restore::{Checkpoint, Pack, Previous, Restored};
+use crate::restore::{Checkpoint, Pack, Previous, RestoredVariable};
 use crate::run::{Options, Overload};
 use crate::save::{
-    self, Decision, Epoch, GroupWriter, LogWriter, Member, PackJob, Sealed, Vote, WriterSettings,
-    decide, draft, restore_cost,
+    self, Decision, Epoch, GroupMember, GroupWriter, LogWriter, PackJob, SealedPack, Vote,
+    WriterSettings, decide, draft, restore_cost,
 };
 use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Lock, Store};
@@ -202,7 +202,7 @@ impl Ingest {
         inputs::round(&mut anatomies, &names, &self.within)?;
         let inputs = inputs::gather(files, &anatomies, names, &self.settings.like)?;
         let ranks: Vec<u32> = inputs.keys().copied().collect();
-        let total = inputs.values().flatten().map(Input::len).fold(0, u64::saturating_add);
+        let total = inputs.values().flatten().map(FileVariable::len).fold(0, u64::saturating_add);
         let decision = self.decide(step, &ranks, total);
         // A number is used once, and so is the name of a pack.
         self.sequence = decision.sequence;
@@ -236,14 +236,14 @@ impl Ingest {
     fn save(
         &mut self,
         decision: Decision,
-        inputs: &BTreeMap<u32, Vec<Input>>,
+        inputs: &BTreeMap<u32, Vec<FileVariable>>,
         told: &(dyn Fn(u64) + Sync),
         confirm: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
-        let mut groups: Vec<Vec<&Input>> = Vec::new();
+        let mut groups: Vec<Vec<&FileVariable>> = Vec::new();
         let per_pack = self.settings.ranks_per_pack as usize;
         for (number, ranks) in self.ranks.chunks(per_pack).enumerate() {
-            let mut members: Vec<&Input> =
+            let mut members: Vec<&FileVariable> =
                 ranks.iter().filter_map(|rank| inputs.get(rank)).flatten().collect();
             let state = &mut self.groups[number];
             if state.merge == Merge::Auto {
@@ -306,7 +306,9 @@ impl Ingest {
         }
         let Ok(restored) = checkpoint.retrace_all() else { return };
         let mut trees: Vec<Vec<_>> = self.groups.iter().map(|_| Vec::new()).collect();
-        for (entry, Restored { prints, tree, .. }) in checkpoint.entries().iter().zip(restored) {
+        for (entry, RestoredVariable { prints, tree, .. }) in
+            checkpoint.entries().iter().zip(restored)
+        {
             let key = (entry.rank, entry.description.name.clone());
             trees[entry.group as usize].push((key.clone(), tree));
             self.groups[entry.group as usize].prints.insert(key, prints);
@@ -359,7 +361,7 @@ impl Ingest {
     }
 
     /// What was committed is what the next checkpoint builds on.
-    fn keep(&mut self, manifest: &Manifest, sealed: Vec<Sealed>, previous: Option<Previous>) {
+    fn keep(&mut self, manifest: &Manifest, sealed: Vec<SealedPack>, previous: Option<Previous>) {
         for (writer, packs) in self.writers.iter_mut().zip(&manifest.groups) {
             writer.keep(packs.clone());
         }
@@ -368,7 +370,7 @@ impl Ingest {
         self.epoch.captured(manifest.sequence, self.changed);
         let cost = sealed.iter().map(|sealed| restore_cost(&sealed.footer)).sum();
         self.epoch.committed(manifest.sequence, cost);
-        let packs = sealed.into_iter().map(Sealed::into_pack).collect();
+        let packs = sealed.into_iter().map(SealedPack::into_pack).collect();
         self.previous = Some(match previous {
             Some(mut previous) => {
                 previous.advance(manifest.clone(), packs);
@@ -384,13 +386,14 @@ impl Ingest {
     fn pack(
         &mut self,
         number: usize,
-        inputs: &[&Input],
+        inputs: &[&FileVariable],
         before: Option<&dyn Before>,
         told: &mut (dyn FnMut(u64) + Send),
-    ) -> Result<Sealed> {
+    ) -> Result<SealedPack> {
         let (writer, state) = (&mut self.writers[number], &mut self.groups[number]);
         let (merge, block) = (state.merge, self.settings.block);
-        let members: Vec<Member> = inputs.iter().map(|input| input.member(merge, block)).collect();
+        let members: Vec<GroupMember> =
+            inputs.iter().map(|input| input.member(merge, block)).collect();
         let packed: Vec<_> = members.iter().map(|member| member.packed.clone()).collect();
         let chunk = self.writer.chunk.bytes();
         let block = block.map(|block| block.max(1).next_multiple_of((chunk * BOUGH) as u64));
@@ -437,7 +440,7 @@ impl Ingest {
         Ok(sealed)
     }
 
-    fn manifest(&self, decision: Decision, sealed: &[Sealed]) -> Manifest {
+    fn manifest(&self, decision: Decision, sealed: &[SealedPack]) -> Manifest {
         let ranks = self.ranks.last().map_or(1, |rank| rank + 1);
         let sequence = decision.sequence;
         let parent = self.newest.as_ref();

@@ -102,9 +102,9 @@ pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<E
                 .hint("export to another folder"));
         }
     }
-    let files: Vec<Parts> = records
+    let files: Vec<FileParts> = records
         .iter()
-        .map(|(rank, record)| Parts::new(checkpoint, *rank, record))
+        .map(|(rank, record)| FileParts::new(checkpoint, *rank, record))
         .collect::<Result<_>>()?;
     let mut exported = Vec::with_capacity(files.len());
     for files in batches(&files, TOGETHER, |file| file.bytes) {
@@ -148,7 +148,7 @@ pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32
 }
 
 /// A file as the checkpoint holds it.
-pub(super) struct Parts<'c> {
+pub(super) struct FileParts<'c> {
     rank: u32,
     record: &'c FileRecord,
     pub(super) fields: Vec<&'c VariableEntry>,
@@ -156,7 +156,7 @@ pub(super) struct Parts<'c> {
     bytes: u64,
 }
 
-impl<'c> Parts<'c> {
+impl<'c> FileParts<'c> {
     pub(super) fn new(
         checkpoint: &'c Checkpoint,
         rank: u32,
@@ -165,7 +165,7 @@ impl<'c> Parts<'c> {
         let field = |name: &String| checkpoint.variable(rank, name);
         let fields: Vec<_> = record.fields.iter().map(field).collect::<Result<_>>()?;
         let bytes = fields.iter().fold(0u64, |all, field| all.saturating_add(size(field)));
-        Ok(Parts { rank, record, fields, bytes })
+        Ok(FileParts { rank, record, fields, bytes })
     }
 
     /// Makes the file again, of fields that lie one behind another.
@@ -216,7 +216,7 @@ fn record(checkpoint: &Checkpoint, entry: &VariableEntry) -> Result<FileRecord> 
 
 /// Writes one file under another name, and gives it its own when it is whole.
 fn write(
-    file: &Parts,
+    file: &FileParts,
     to: &Path,
     fill: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
 ) -> Result<Exported> {

@@ -5,7 +5,7 @@
 //! remove an original asks this.
 
 use super::Library;
-use super::export::{Parts, records};
+use super::export::{FileParts, records};
 use crate::array::Bound;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileRecord, Manifest, Sequence, VariableEntry, check_run_name};
@@ -105,7 +105,7 @@ impl HeldSet {
         let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
             return Ok(false);
         };
-        let parts = Parts::new(&self.checkpoint, *rank, record)?;
+        let parts = FileParts::new(&self.checkpoint, *rank, record)?;
         let bound = |field: &&VariableEntry| field.rounded.map(|rounding| rounding.bound());
         let bounds: Vec<Option<Bound>> = parts.fields.iter().map(bound).collect();
         if bounds.iter().all(Option::is_none) {
@@ -135,7 +135,7 @@ impl HeldSet {
         }
         let differs = Cell::new(false);
         let mut against = Against { file, differs: &differs, buffer: Vec::new() };
-        match Parts::new(&self.checkpoint, *rank, record)
+        match FileParts::new(&self.checkpoint, *rank, record)
             .and_then(|parts| parts.stream(&self.checkpoint, &mut against))
         {
             Ok(()) => {

@@ -20,6 +20,7 @@ pub use prune::{Keep, PlannedStep, PrunePlan};
 pub use sides::open_side;
 pub use verify::{Finding, VerifyReport};
 
+use crate::compare::Progress;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Origin, Sequence, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
@@ -28,9 +29,6 @@ use crate::store::{DirectoryStore, Store, TieredStore, lock_patiently};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-
-/// Told how many bytes of how many are done.
-pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// The lock that keeps those apart who remove packs and those who begin to share them.
 const LOCK: &str = "lock";

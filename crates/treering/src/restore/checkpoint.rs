@@ -1,11 +1,11 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
-use super::fetch::{Kept, Notes, Pack, Target, fetch, image, note, read_footer};
+use super::fetch::{FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer};
 use super::handles::{Handles, first_good};
-use super::plan::{Piece, Wanted, fill, plan};
+use super::plan::{FramePiece, Wanted, fill, plan};
 use crate::array::{Description, Element, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Group, Manifest, Names, PackName, Run, Seal, VariableEntry};
+use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
 use crate::lineage::{Layer, covers, resolve, runs};
 use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
@@ -27,7 +27,7 @@ pub struct Checkpoint {
     /// The position of each variable in the list, by rank and name.
     positions: HashMap<(u32, String), usize>,
     notes: Notes,
-    kept: Kept,
+    kept: FrameCache,
 }
 
 /// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
@@ -37,7 +37,7 @@ type Deltas = HashMap<(u32, u32, String), Vec<(usize, usize)>>;
 const PART: usize = 16 << 20;
 
 /// What a restore of a whole variable leaves: enough to go on with its lineage.
-pub(crate) struct Restored {
+pub(crate) struct RestoredVariable {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) prints: Vec<Print>,
@@ -63,7 +63,7 @@ impl Checkpoint {
             deltas: Deltas::new(),
             positions: HashMap::new(),
             notes,
-            kept: Kept::default(),
+            kept: FrameCache::default(),
         };
         (0..checkpoint.packs.len()).for_each(|group| checkpoint.index(group, 0));
         checkpoint.take_sections()?;
@@ -84,7 +84,7 @@ impl Checkpoint {
             deltas: Deltas::new(),
             positions: HashMap::new(),
             notes: Notes::default(),
-            kept: Kept::default(),
+            kept: FrameCache::default(),
         };
         checkpoint.advance(manifest, packs)?;
         Ok(checkpoint)
@@ -192,7 +192,10 @@ impl Checkpoint {
 
     /// The same, with what a writer needs to go on with the lineage of the variables; `None` for optional
     /// ones that the checkpoint does not have.
-    pub(crate) fn resume_into(&self, targets: &mut [VariableMut]) -> Result<Vec<Option<Restored>>> {
+    pub(crate) fn resume_into(
+        &self,
+        targets: &mut [VariableMut],
+    ) -> Result<Vec<Option<RestoredVariable>>> {
         let entries = self.fill(targets)?;
         let filled = entries.iter().zip(targets.iter_mut());
         filled
@@ -265,7 +268,11 @@ impl Checkpoint {
     }
 
     /// Where ranges of a variable's bytes lie, which begin with chunks; nothing if some are nowhere.
-    pub(crate) fn runs_of(&self, entry: &VariableEntry, ranges: &[Range<u64>]) -> Option<Vec<Run>> {
+    pub(crate) fn runs_of(
+        &self,
+        entry: &VariableEntry,
+        ranges: &[Range<u64>],
+    ) -> Option<Vec<PackExtent>> {
         let chunk = entry.chunk.bytes() as u64;
         let layers = self.layers(entry);
         let mut all = Vec::new();
@@ -279,11 +286,11 @@ impl Checkpoint {
             for (first, count, place) in runs(&places, chunk) {
                 let start = (window.start + first) * chunk;
                 let len = (start + count * chunk).min(range.end) - start;
-                all.push(Run { place, len });
+                all.push(PackExtent { place, len });
             }
         }
         let packs = &self.packs[entry.group as usize];
-        let held = |run: &Run| {
+        let held = |run: &PackExtent| {
             let pack = packs.get(run.place.pack as usize);
             pack.is_some_and(|pack| run.place.offset + run.len <= pack.footer.len())
         };
@@ -383,7 +390,7 @@ impl Checkpoint {
     }
 
     /// What who goes on with the lineage of variables needs; a part of them is in memory at a time.
-    pub(crate) fn retrace_all(&self) -> Result<Vec<Restored>> {
+    pub(crate) fn retrace_all(&self) -> Result<Vec<RestoredVariable>> {
         let entries: Vec<&VariableEntry> = self.variables.iter().collect();
         let size = |entry: &&VariableEntry| entry.description.bytes().unwrap_or(0);
         let mut all = Vec::with_capacity(entries.len());
@@ -502,8 +509,8 @@ impl Checkpoint {
             return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
         }
         let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
-        let plan: Vec<Piece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
-        let targets: Vec<Target> = targets.iter_mut().map(|t| Target::new(t)).collect();
+        let plan: Vec<FramePiece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
+        let targets: Vec<SharedTarget> = targets.iter_mut().map(|t| SharedTarget::new(t)).collect();
         let packs = (group, &packs[..]);
         fetch(&self.handles, packs, &plan, &targets, &self.notes, &self.kept)
             .map_err(|e| e.at(here()))
@@ -537,16 +544,16 @@ impl Checkpoint {
     }
 
     /// The same, for who goes on with the variable's lineage.
-    fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<Restored> {
+    fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<RestoredVariable> {
         let prints = prints(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed));
         let tree = Tree::build(boughs(&prints));
         self.compare_root(entry, &tree, bytes.len() as u64)?;
         let name = entry.description.name.clone();
-        Ok(Restored { name, bytes: bytes.len() as u64, prints, tree })
+        Ok(RestoredVariable { name, bytes: bytes.len() as u64, prints, tree })
     }
 
     /// The same for a variable that is in the store only; a part of it is in memory at a time.
-    fn retrace_stored(&self, entry: &VariableEntry) -> Result<Restored> {
+    fn retrace_stored(&self, entry: &VariableEntry) -> Result<RestoredVariable> {
         let (bytes, chunk) = (entry.description.bytes().unwrap_or(0), entry.chunk.bytes());
         let hasher = Hasher::new(self.manifest.seed);
         let part = PART.next_multiple_of(chunk) as u64;
@@ -560,7 +567,7 @@ impl Checkpoint {
         }
         let tree = Tree::build(boughs(&all));
         self.compare_root(entry, &tree, bytes)?;
-        Ok(Restored { name: entry.description.name.clone(), bytes, prints: all, tree })
+        Ok(RestoredVariable { name: entry.description.name.clone(), bytes, prints: all, tree })
     }
 
     fn compare_root(&self, entry: &VariableEntry, tree: &Tree, bytes: u64) -> Result<()> {

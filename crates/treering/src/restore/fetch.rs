@@ -1,7 +1,7 @@
 //! Carrying out a plan: read frames, check them, decode them, fill the targets.
 
 use super::handles::{Handles, first_good};
-use super::plan::Piece;
+use super::plan::FramePiece;
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -36,18 +36,18 @@ pub(crate) fn note(notes: &Notes, text: String) {
 }
 
 /// Memory that several threads fill at places that do not overlap.
-pub(crate) struct Target {
+pub(crate) struct SharedTarget {
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: the pieces of a plan write to disjoint ranges of a target, see `Target::slice`.
-unsafe impl Sync for Target {}
-unsafe impl Send for Target {}
+// SAFETY: the pieces of a plan write to disjoint ranges of a target, see `SharedTarget::slice`.
+unsafe impl Sync for SharedTarget {}
+unsafe impl Send for SharedTarget {}
 
-impl Target {
+impl SharedTarget {
     pub(crate) fn new(bytes: &mut [u8]) -> Self {
-        Target { start: bytes.as_mut_ptr(), len: bytes.len() }
+        SharedTarget { start: bytes.as_mut_ptr(), len: bytes.len() }
     }
 
     /// The bytes that one piece fills.
@@ -65,16 +65,16 @@ impl Target {
 
 /// Decoded frames of which only parts were wanted: the next part is often wanted soon.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<Vec<(Place, Arc<Vec<u8>>)>>);
+pub(crate) struct FrameCache(Mutex<Vec<(FrameId, Arc<Vec<u8>>)>>);
 
 /// Group, pack and frame.
-type Place = (u32, u32, u32);
+type FrameId = (u32, u32, u32);
 
 /// How many bytes of frames are kept at most, but for the newest.
 const KEPT: usize = 64 << 20;
 
-impl Kept {
-    fn get(&self, place: Place) -> Option<Arc<Vec<u8>>> {
+impl FrameCache {
+    fn get(&self, place: FrameId) -> Option<Arc<Vec<u8>>> {
         let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let at = kept.iter().position(|(other, _)| *other == place)?;
         let found = kept.remove(at);
@@ -83,7 +83,7 @@ impl Kept {
         Some(bytes)
     }
 
-    fn put(&self, place: Place, bytes: Arc<Vec<u8>>) {
+    fn put(&self, place: FrameId, bytes: Arc<Vec<u8>>) {
         let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         kept.push((place, bytes));
         let mut all: usize = kept.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -97,16 +97,16 @@ impl Kept {
 pub(crate) fn fetch(
     handles: &Handles,
     (group, packs): (u32, &[Pack]),
-    plan: &[Piece],
-    targets: &[Target],
+    plan: &[FramePiece],
+    targets: &[SharedTarget],
     notes: &Notes,
-    kept: &Kept,
+    kept: &FrameCache,
 ) -> Result<()> {
-    let by_frame: Vec<&[Piece]> =
+    let by_frame: Vec<&[FramePiece]> =
         plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
     // Only who reads bit by bit comes back for the rest of a frame.
     let few = by_frame.len() <= FRAMES;
-    let tasks: Vec<&[&[Piece]]> = by_frame
+    let tasks: Vec<&[&[FramePiece]]> = by_frame
         .chunk_by(|a, b| a[0].pack == b[0].pack)
         .flat_map(|same_pack| same_pack.chunks(FRAMES))
         .collect();
@@ -211,8 +211,8 @@ pub(crate) fn image(
     let pack = &packs[number];
     let mut bytes: Vec<u8> = zeroed(pack.footer.len())?;
     let frames = pack.footer.frames.iter().enumerate();
-    let plan: Vec<Piece> = frames
-        .map(|(at, frame)| Piece {
+    let plan: Vec<FramePiece> = frames
+        .map(|(at, frame)| FramePiece {
             pack: number as u32,
             frame: at as u32,
             target: 0,
@@ -221,8 +221,8 @@ pub(crate) fn image(
             len: frame.len as u32,
         })
         .collect();
-    let targets = [Target::new(&mut bytes)];
-    fetch(handles, (0, packs), &plan, &targets, notes, &Kept::default())?;
+    let targets = [SharedTarget::new(&mut bytes)];
+    fetch(handles, (0, packs), &plan, &targets, notes, &FrameCache::default())?;
     Ok(bytes)
 }
 
@@ -230,8 +230,8 @@ pub(crate) fn image(
 fn fill(
     pack: &Pack,
     copies: &[Result<Box<dyn Blob>>],
-    pieces: &[Piece],
-    targets: &[Target],
+    pieces: &[FramePiece],
+    targets: &[SharedTarget],
     notes: &Notes,
 ) -> Result<()> {
     let number = pieces[0].frame as usize;
@@ -270,8 +270,8 @@ fn fill_from(
     copy: &dyn Blob,
     footer: &Footer,
     number: usize,
-    pieces: &[Piece],
-    targets: &[Target],
+    pieces: &[FramePiece],
+    targets: &[SharedTarget],
 ) -> Result<()> {
     let frame = &footer.frames[number];
     if let [piece] = pieces
@@ -280,7 +280,7 @@ fn fill_from(
         && frame.encoded == frame.len
     {
         // A whole raw frame goes straight to its place.
-        // SAFETY: see `Target::slice`.
+        // SAFETY: see `SharedTarget::slice`.
         let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
         copy.read_at(frame.position, slice)?;
         return check(slice, frame);
@@ -292,10 +292,10 @@ fn fill_from(
 }
 
 /// Copies what pieces want of a frame.
-fn copy_pieces(bytes: &[u8], pieces: &[Piece], targets: &[Target]) {
+fn copy_pieces(bytes: &[u8], pieces: &[FramePiece], targets: &[SharedTarget]) {
     for piece in pieces {
         let from = piece.from as usize;
-        // SAFETY: see `Target::slice`.
+        // SAFETY: see `SharedTarget::slice`.
         let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
         slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
     }

@@ -16,6 +16,6 @@ mod previous;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
-pub(crate) use checkpoint::{Restored, VariableBlob};
+pub(crate) use checkpoint::{RestoredVariable, VariableBlob};
 pub(crate) use fetch::{Pack, check_frames, read_footer};
 pub(crate) use previous::Previous;

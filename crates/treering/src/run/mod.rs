@@ -20,7 +20,7 @@ use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint};
 use crate::save::{self, Failures, Save, Saver, Vote};
 use crate::store::{Lock, Store};
-use reference::Watch;
+use reference::ReferenceWatch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ pub struct Run {
     capture: Capture,
     saver: Saver,
     failures: Failures,
-    reference: Option<Watch>,
+    reference: Option<ReferenceWatch>,
     blocked: Duration,
     notes: Vec<String>,
     /// The process that has opened it; a forked child has no threads to save with.
@@ -56,7 +56,7 @@ impl Run {
     pub fn open(options: Options) -> Result<Run> {
         options.check()?;
         let writer = &options.writer;
-        let reference = options.reference.as_ref().map(Watch::open).transpose()?;
+        let reference = options.reference.as_ref().map(ReferenceWatch::open).transpose()?;
         let mut opened = save::open(&writer.tiers, &writer.run)?;
         let failures = Failures::default();
         for (step, error) in opened.trouble.drain(..) {

@@ -36,16 +36,16 @@ pub struct ReferenceReport {
 }
 
 /// A run that is compared with its reference.
-pub(super) struct Watch {
+pub(super) struct ReferenceWatch {
     reference: Reference,
     /// The checkpoints of the reference; none as long as it has none.
     side: Option<StoredSide>,
     pub(super) report: ReferenceReport,
 }
 
-impl Watch {
+impl ReferenceWatch {
     /// Looks for the reference run, which must exist.
-    pub(super) fn open(reference: &Reference) -> Result<Watch> {
+    pub(super) fn open(reference: &Reference) -> Result<ReferenceWatch> {
         let log = Log::read(reference.store.clone(), &reference.run)?;
         if log.sequences.is_empty() {
             return Err(Error::new(
@@ -57,8 +57,11 @@ impl Watch {
                 "check its name, or open this run without a reference; `treering ls` lists runs",
             ));
         }
-        let mut watch =
-            Watch { reference: reference.clone(), side: None, report: ReferenceReport::default() };
+        let mut watch = ReferenceWatch {
+            reference: reference.clone(),
+            side: None,
+            report: ReferenceReport::default(),
+        };
         watch.refresh()?;
         Ok(watch)
     }

@@ -14,21 +14,25 @@ use crate::format::{
 };
 use crate::lineage::MAX_PACKS;
 use crate::merkle::{Digest, Hasher, Tree};
-use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip};
+use crate::pack::{Before, Keeper, Key, PackPlan, Packed, Packer, Strip};
 use crate::restore::Pack;
 use crate::store::Put;
 use std::collections::HashSet;
 
 /// A variable of a checkpoint that is being written.
-pub(crate) struct Member {
+pub(crate) struct GroupMember {
     pub(crate) packed: Packed,
     pub(crate) description: Description,
     pub(crate) rounded: Option<Rounding>,
 }
 
-impl Member {
+impl GroupMember {
     /// A variable that stands for itself.
-    pub(crate) fn own(rank: u32, description: &Description, rounded: Option<Rounding>) -> Member {
+    pub(crate) fn own(
+        rank: u32,
+        description: &Description,
+        rounded: Option<Rounding>,
+    ) -> GroupMember {
         let packed = Packed {
             rank,
             name: description.name.clone(),
@@ -37,7 +41,7 @@ impl Member {
             nature: Nature::of(description).rounded(rounded.as_ref()),
             far: false,
         };
-        Member { packed, description: description.clone(), rounded }
+        GroupMember { packed, description: description.clone(), rounded }
     }
 }
 
@@ -46,7 +50,7 @@ pub(crate) struct PackJob<'a> {
     pub(crate) writer: WriterId,
     /// The number of the checkpoint, which no other pack of this writer has.
     pub(crate) attempt: u64,
-    pub(crate) members: &'a [Member],
+    pub(crate) members: &'a [GroupMember],
     pub(crate) hasher: &'a Hasher,
     /// The state before, if frames may be differences to it.
     pub(crate) before: Option<&'a dyn Before>,
@@ -57,13 +61,13 @@ pub(crate) struct PackJob<'a> {
 }
 
 /// A pack that is complete.
-pub(crate) struct Sealed {
+pub(crate) struct SealedPack {
     pub(crate) footer: Footer,
     pub(crate) seal: Seal,
     pub(crate) stats: Stats,
 }
 
-impl Sealed {
+impl SealedPack {
     /// The pack as readers of the epoch see it.
     pub(crate) fn into_pack(self) -> Pack {
         Pack { key: Names::new(&self.footer.run).pack(self.footer.name), footer: self.footer }
@@ -117,12 +121,12 @@ impl GroupWriter {
         job: PackJob,
         put: &mut dyn Put,
         feed: impl FnOnce(&mut Take) -> Result<()>,
-    ) -> Result<Sealed> {
+    ) -> Result<SealedPack> {
         let ordinal = self.packs.as_ref().map_or(0, Group::count);
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
-        let plan = Plan {
+        let plan = PackPlan {
             run: settings.run.clone(),
             name: self.name(job.writer, job.attempt),
             ordinal: ordinal as u32,
@@ -142,7 +146,7 @@ impl GroupWriter {
         let (mut footer, stats) = within(job.pool, || packer.finish(keeper, &mut sink))?;
         let keys: HashSet<Key> = job.members.iter().map(|member| member.packed.key()).collect();
         keeper.retain(|key| keys.contains(key));
-        let entry = |member: &Member| VariableEntry {
+        let entry = |member: &GroupMember| VariableEntry {
             rank: member.packed.rank,
             group: self.group,
             description: member.description.clone(),
@@ -153,11 +157,11 @@ impl GroupWriter {
         footer.variables = job.members.iter().map(entry).collect();
         let (bytes, seal) = footer.write();
         put.append(&bytes)?;
-        Ok(Sealed { footer, seal, stats })
+        Ok(SealedPack { footer, seal, stats })
     }
 
     /// The packs of the epoch with a new one behind them.
-    pub(crate) fn with(&self, sealed: &Sealed) -> Group {
+    pub(crate) fn with(&self, sealed: &SealedPack) -> Group {
         let none = Group { packs: Vec::new(), seal: sealed.seal };
         let mut group = self.packs.clone().unwrap_or(none);
         group.push(&sealed.footer.run, sealed.footer.name, sealed.seal);
@@ -183,7 +187,12 @@ fn root(keeper: &Keeper, packed: &Packed) -> Digest {
 }
 
 /// The manifest of a checkpoint of these packs; where it stands in the log is still to be filled in.
-pub(crate) fn draft(run: &str, writers: &[GroupWriter], sealed: &[Sealed], ranks: u32) -> Manifest {
+pub(crate) fn draft(
+    run: &str,
+    writers: &[GroupWriter],
+    sealed: &[SealedPack],
+    ranks: u32,
+) -> Manifest {
     let mut manifest = Manifest {
         run: run.to_string(),
         sequence: Default::default(),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 #[derive(Clone, Debug, Default)]
-struct State {
+struct SaveState {
     /// The tiers in which it is complete.
     tiers: usize,
     durable: bool,
@@ -16,13 +16,13 @@ struct State {
 
 /// The progress of a save, shared by the threads that make it and the program that waits.
 #[derive(Clone, Default)]
-pub(crate) struct Progress {
-    state: Arc<(Mutex<State>, Condvar)>,
+pub(crate) struct SaveProgress {
+    state: Arc<(Mutex<SaveState>, Condvar)>,
     /// Whether the program has been told of the error.
     told: Arc<AtomicBool>,
 }
 
-impl Progress {
+impl SaveProgress {
     /// It is complete in one more tier.
     pub(crate) fn reached_tier(&self) {
         self.set(|state| (state.tiers, state.error) = (state.tiers + 1, None));
@@ -37,13 +37,13 @@ impl Progress {
         self.set(|state| state.error = Some(error));
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
+    fn set(&self, change: impl FnOnce(&mut SaveState)) {
         change(&mut held(&self.state.0));
         self.state.1.notify_all();
     }
 
-    fn wait(&self, reached: impl Fn(&State) -> bool) -> Result<()> {
-        let ready = |state: &State| reached(state) || state.error.is_some();
+    fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
+        let ready = |state: &SaveState| reached(state) || state.error.is_some();
         let state = self.state.1.wait_while(held(&self.state.0), |state| !ready(state));
         let state = state.unwrap_or_else(|poisoned| poisoned.into_inner());
         match &state.error {
@@ -64,13 +64,13 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// A checkpoint on its way to the store.
 pub struct Save {
     step: u64,
-    progress: Option<Progress>,
+    progress: Option<SaveProgress>,
     changed: u64,
     blocked: Duration,
 }
 
 impl Save {
-    pub(crate) fn new(step: u64, progress: Progress, changed: u64, blocked: Duration) -> Self {
+    pub(crate) fn new(step: u64, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
         Save { step, progress: Some(progress), changed, blocked }
     }
 
@@ -110,7 +110,7 @@ impl Save {
         self.wait(|state| state.durable)
     }
 
-    fn wait(&self, reached: impl Fn(&State) -> bool) -> Result<()> {
+    fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
         match &self.progress {
             Some(progress) => progress.wait(reached),
             None => Err(Error::usage(format!("the checkpoint of step {} was skipped", self.step))),
@@ -120,11 +120,11 @@ impl Save {
 
 /// The saves that failed and that the program has not heard of yet.
 #[derive(Clone, Default)]
-pub(crate) struct Failures(Arc<Mutex<Vec<(u64, Error, Progress)>>>);
+pub(crate) struct Failures(Arc<Mutex<Vec<(u64, Error, SaveProgress)>>>);
 
 impl Failures {
     /// Enters the failure of a save.
-    pub(crate) fn add(&self, step: u64, error: Error, progress: &Progress) {
+    pub(crate) fn add(&self, step: u64, error: Error, progress: &SaveProgress) {
         held(&self.0).push((step, error, progress.clone()));
     }
 

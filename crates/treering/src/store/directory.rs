@@ -6,7 +6,7 @@
 //! could not write: the file is given up.
 
 use super::disk::{Disk, DiskFile, OsDisk};
-use super::{Blob, Item, Lock, Put, Store, after, only_copy};
+use super::{Blob, Lock, Put, Store, StoreItem, after, only_copy};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::fs::File;
@@ -177,11 +177,11 @@ impl Store for DirectoryStore {
         only_copy(self.open(key))
     }
 
-    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<StoreItem>> {
         Ok(after(self.list(folder)?, from))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         let listed = match folder {
             "" => self.disk.list(&self.root),
             _ => self.disk.list(&self.path(folder)?),
@@ -191,10 +191,14 @@ impl Store for DirectoryStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("list", folder, error)),
         };
-        let mut items: Vec<Item> = items
+        let mut items: Vec<StoreItem> = items
             .into_iter()
             .filter(|(name, ..)| !name.starts_with('.'))
-            .map(|(name, size, folder)| Item { name, size: if folder { 0 } else { size }, folder })
+            .map(|(name, size, folder)| StoreItem {
+                name,
+                size: if folder { 0 } else { size },
+                folder,
+            })
             .collect();
         items.sort();
         Ok(items)

@@ -46,10 +46,10 @@ pub trait Store: Send + Sync {
     fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>>;
 
     /// The items of a folder, sorted by name; a folder that does not exist is empty.
-    fn list(&self, folder: &str) -> Result<Vec<Item>>;
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>>;
 
     /// The items of a folder whose names are greater than `after`, sorted by name.
-    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>>;
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<StoreItem>>;
 
     /// Removes objects of one folder, durably; an object that is missing is removed already.
     fn delete(&self, keys: &[String]) -> Result<()>;
@@ -92,7 +92,7 @@ pub trait Blob: Send + Sync {
 
 /// Something in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Item {
+pub struct StoreItem {
     /// The last part of its key.
     pub name: String,
     /// Its size; 0 for a folder.
@@ -141,7 +141,7 @@ pub(crate) fn only_copy(opened: Result<Box<dyn Blob>>) -> Vec<Result<Box<dyn Blo
 }
 
 /// The items behind a name, of a listing that is sorted.
-pub(crate) fn after(items: Vec<Item>, after: &str) -> Vec<Item> {
+pub(crate) fn after(items: Vec<StoreItem>, after: &str) -> Vec<StoreItem> {
     let first = items.partition_point(|item| item.name.as_str() <= after);
     items.into_iter().skip(first).collect()
 }

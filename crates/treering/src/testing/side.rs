@@ -169,7 +169,7 @@ impl Side for Scripted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{FileSide, Golden, Prepared, StoredSide, TreeSettings, record};
+    use crate::compare::{FileSide, Golden, StoredSide, TreeSettings, TreedSide, record};
     use crate::ingest::{Ingest, RankFile};
     use crate::merkle::bounded::Bound;
     use crate::run::{Options, Run};
@@ -232,17 +232,17 @@ mod tests {
         record(&arrays, &[], &settings, &path, &|_, _| {}).unwrap();
         let golden = Golden::open(&path).unwrap();
         check_side(&golden);
-        check_side(&Prepared::new(&arrays, &golden));
+        check_side(&TreedSide::new(&arrays, &golden));
         let x = values(4);
         let variables = [Variable::new("x", &x), Variable::new("y", &x)];
         let memory = MemorySide::new(4, &variables, &[]).unwrap();
         check_side(&memory);
-        check_side(&Prepared::new(&memory, &golden));
+        check_side(&TreedSide::new(&memory, &golden));
     }
 
     #[test]
     fn wrappers_lose_nothing() {
-        check_side_wrapper(|side| Box::new(Prepared::new(side, side)));
+        check_side_wrapper(|side| Box::new(TreedSide::new(side, side)));
     }
 
     #[test]

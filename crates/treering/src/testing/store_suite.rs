@@ -1,7 +1,7 @@
 //! The law of a store, for every implementation.
 
 use crate::error::{ErrorKind, Result};
-use crate::store::{Item, Store};
+use crate::store::{Store, StoreItem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -123,12 +123,12 @@ fn lists_are_sorted_and_tell_folders(store: &dyn Store) {
     for key in ["f/b", "f/a", "f/sub/x", "f/sub/y", "fa/z", "f.a", "f/b.c"] {
         put(store, key, &[key.as_bytes()]);
     }
-    let item = |name: &str, size, folder| Item { name: name.into(), size, folder };
+    let item = |name: &str, size, folder| StoreItem { name: name.into(), size, folder };
     let in_f =
         [item("a", 3, false), item("b", 3, false), item("b.c", 5, false), item("sub", 0, true)];
     assert_eq!(store.list("f").unwrap(), in_f);
     let at_top = [item("f", 0, true), item("f.a", 3, false), item("fa", 0, true)];
-    let folders_have_no_size = |mut items: Vec<Item>| {
+    let folders_have_no_size = |mut items: Vec<StoreItem>| {
         items.iter_mut().filter(|i| i.folder).for_each(|i| i.size = 0);
         items
     };

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::compare::{
-    Answer, Entry, FileView, List, Outcome, Prepared, Reading, Settings, Side, StoredSide,
-    TREE_PREFIX, TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
+    Answer, Entry, FileView, List, Outcome, Reading, Settings, Side, StoredSide, TREE_PREFIX,
+    TreeSettings, TreedSide, Value, VariableOutcome, compare, make_beside, record, sidecar,
 };
 use treering::format::TREE_FRONT;
 use treering::library::open_side;
@@ -437,7 +437,7 @@ fn golden_files_are_never_wrong() {
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: number as u8 % 9 };
         record(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
         let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
-        let now = Prepared::new(now.as_ref(), golden.as_ref());
+        let now = TreedSide::new(now.as_ref(), golden.as_ref());
         let within = Settings::within(bound);
         let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {}).unwrap();
         let truth = expected(*dtype, bound, true, (&[1500], false), &data[0], &data[1]);
@@ -468,7 +468,7 @@ fn complex_numbers_with_nan_are_not_told_apart_by_their_other_part() {
     let settings = TreeSettings { bounds: vec![Bound::abs(1e-2)], chunk: 512, planes: 8 };
     record(side(&files.b, None).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
     let (now, golden) = (side(&files.a, None), side(&golden, None));
-    let now = Prepared::new(now.as_ref(), golden.as_ref());
+    let now = TreedSide::new(now.as_ref(), golden.as_ref());
     let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {}).unwrap();
     assert_eq!(outcome.verdict, Answer::Undecided, "{:?}", outcome.variables);
 }
@@ -493,7 +493,7 @@ fn damaged_golden_files_hide_nothing() {
             std::fs::write(&path, &bytes).unwrap();
             let Ok(golden) = open_side(&path.display().to_string(), None, true) else { continue };
             let now = side(&files.a, None);
-            let now = Prepared::new(now.as_ref(), golden.as_ref());
+            let now = TreedSide::new(now.as_ref(), golden.as_ref());
             let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {});
             let Ok(outcome) = outcome else { continue };
             *answers.entry(format!("{:?}", outcome.verdict)).or_insert(0) += 1;
@@ -1064,7 +1064,7 @@ fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
 fn check_golden(golden: &Path, folder: &Path, run: &str) -> Outcome {
     let golden = side(golden, None);
     let now = open_side(&format!("{}#{run}", folder.display()), None, false).unwrap();
-    let now = Prepared::new(now.as_ref(), golden.as_ref());
+    let now = TreedSide::new(now.as_ref(), golden.as_ref());
     let settings = Settings { expected: true, ..Settings::default() };
     compare(golden.as_ref(), &now, &settings, None, &|_, _| {}).unwrap()
 }
@@ -1181,7 +1181,7 @@ fn golden_files_prove_differences_of_every_type() {
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
         record(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
         let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
-        let now = Prepared::new(now.as_ref(), golden.as_ref());
+        let now = TreedSide::new(now.as_ref(), golden.as_ref());
         let outcome = compare(&now, golden.as_ref(), &Settings::default(), None, &|_, _| {});
         let outcome = outcome.unwrap();
         let own = bound.of_type(*dtype);

@@ -155,3 +155,49 @@ fn the_reader_of_rooms_sees_groups_and_root_names() {
                 #[cfg(test)]\nmod tests {\n    use crate::library::Library;\n}\nuse crate::log::Log;\n";
     assert_eq!(used(&code(text)), ["run", "store", "Error", "save", "log"]);
 }
+
+/// The names of the types that code declares outside of functions. A type that is declared anew for each
+/// platform counts once.
+fn types(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut under_cfg = false;
+    for line in code.lines() {
+        let depth = line.len() - line.trim_start().len();
+        let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub")).peekable();
+        let public = line.trim_start().starts_with("pub");
+        let kind = words.next().unwrap_or("");
+        let declares = matches!(kind, "struct" | "enum" | "trait" | "union" | "type");
+        // Helpers in functions and associated types are indented and not public.
+        if declares && (depth == 0 || public) {
+            let name = words.next().unwrap_or("");
+            let name: String = name.chars().take_while(|c| c.is_alphanumeric()).collect();
+            if !(under_cfg && found.contains(&name)) {
+                found.push(name);
+            }
+        }
+        under_cfg = line.starts_with("#[cfg(");
+    }
+    found
+}
+
+#[test]
+fn a_name_of_a_type_is_unique_in_the_crate() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut places: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+    for file in files(&source).into_iter().filter(|f| f.extension().is_some_and(|e| e == "rs")) {
+        let inside = file.strip_prefix(&source).unwrap().display().to_string();
+        for name in types(&code(&std::fs::read_to_string(&file).unwrap())) {
+            places.entry(name).or_default().push(inside.clone());
+        }
+    }
+    assert!(places.len() > 300, "{}", places.len());
+    places.retain(|_, files| files.len() > 1);
+    assert!(places.is_empty(), "{places:#?}");
+}
+
+#[test]
+fn the_reader_of_types_sees_declarations_outside_of_functions() {
+    let text = "pub(crate) struct A<'a> {\n}\nenum B;\n#[cfg(x)]\ntype C = u8;\n#[cfg(y)]\ntype C = u16;\n\
+                fn f() {\n    struct A;\n    type Item = u8;\n}\nmod m {\n    pub trait D {}\n}\n";
+    assert_eq!(types(text), ["A", "B", "C", "D"]);
+}

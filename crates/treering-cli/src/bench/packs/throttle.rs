@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use treering::Result;
-use treering::store::{Blob, Item, Lock, Put, Store};
+use treering::store::{Blob, Lock, Put, Store, StoreItem};
 
 /// How long a file takes to be opened, in seconds.
 pub const LATENCY: f64 = 5e-3;
@@ -129,11 +129,11 @@ impl Store for ThrottledStore {
         copies.into_iter().map(|copy| copy.map(slow)).collect()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         self.inner.list(folder)
     }
 
-    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<StoreItem>> {
         self.inner.list_after(folder, after)
     }
 
