@@ -13,7 +13,7 @@ use treering::merkle::bounded::{Bound, Builder, Recipe};
 use treering::merkle::digest;
 use treering::source::{self, RawLayout};
 use treering::store::{MemoryStore, Store};
-use treering::{DType, Library, Options, Run, Variable};
+use treering::{DType, GroupId, Library, Options, Run, Variable};
 
 /// Manifests and openings: what parses is written back as the same bytes.
 pub fn log_entry(data: &[u8]) {
@@ -26,7 +26,7 @@ pub fn log_entry(data: &[u8]) {
         Ok(LogEntry::Manifest(manifest)) => {
             for (number, group) in manifest.groups.iter().enumerate() {
                 assert_eq!(
-                    group.names(number as u32).take(1000).count() as u64,
+                    group.names(GroupId(number as u32)).take(1000).count() as u64,
                     group.count().min(1000)
                 );
             }

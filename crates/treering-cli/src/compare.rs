@@ -12,7 +12,7 @@ use treering::compare::{
 use treering::library::{Place, open_side};
 use treering::merkle::bounded::Bound;
 use treering::source::RawLayout;
-use treering::{DType, Error, Library, Result, report};
+use treering::{DType, Error, Library, Rank, Result, report};
 
 /// What files are that do not say so themselves.
 #[derive(clap::Args)]
@@ -258,11 +258,11 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
 }
 
 /// Variable, step and rank, as far as there are any.
-fn location(variable: Option<&String>, step: Option<u64>, rank: Option<u32>) -> String {
+fn location(variable: Option<&String>, step: Option<u64>, rank: Option<Rank>) -> String {
     let mut parts = Vec::new();
     parts.extend(variable.map(|name| format!("variable {name}")));
     parts.extend(step.map(|step| format!("step {step}")));
-    parts.extend(rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")));
+    parts.extend(rank.filter(|rank| rank.0 > 0).map(|rank| format!("rank {rank}")));
     parts.join(", ")
 }
 

@@ -11,7 +11,8 @@ use treering::format::Manifest;
 use treering::library::{Place, export as export_files};
 use treering::source::LeftOut;
 use treering::{
-    Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
+    Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, Rank, RankFile,
+    Result,
 };
 
 #[derive(clap::Args)]
@@ -209,7 +210,7 @@ impl Taken<'_> {
         packs.sum::<u64>() + self.manifest.write().len() as u64
     }
 
-    fn ranks(&self) -> BTreeSet<u32> {
+    fn ranks(&self) -> BTreeSet<Rank> {
         self.files.iter().map(|file| file.rank).collect()
     }
 
@@ -314,7 +315,7 @@ fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFil
     };
     let Some(place) = place else {
         let (name, like) = (name.to_string(), name.to_string());
-        return Ok(RankFile { rank: 0, path: path.into(), name, like });
+        return Ok(RankFile { rank: Rank(0), path: path.into(), name, like });
     };
     let rank = name[place.clone()].parse().map_err(|_| {
         Error::usage(format!("{:?} in {name:?} is no rank", &name[place.clone()]))
@@ -353,7 +354,7 @@ pub struct ExportArguments {
     to: PathBuf,
     /// Only files of this rank; may be given several times.
     #[arg(long, value_name = "RANK")]
-    rank: Vec<u32>,
+    rank: Vec<Rank>,
 }
 
 /// Gives files back.
@@ -398,12 +399,12 @@ mod tests {
             let file = with_rank(name, Path::new(name), None).unwrap();
             (file.rank, file.like)
         };
-        assert_eq!(rank("state.0003.h5"), (3, "state.{rank}.h5".into()));
-        assert_eq!(rank("step10_rank7.nc"), (7, "step10_rank{rank}.nc".into()));
-        assert_eq!(rank("restart.0012"), (12, "restart.{rank}".into()));
-        assert_eq!(rank("state.h5"), (0, "state.h5".into()));
-        assert_eq!(rank("proc4/state.h5"), (4, "proc{rank}/state.h5".into()));
-        assert_eq!(rank("v1.2/state"), (2, "v1.{rank}/state".into()));
+        assert_eq!(rank("state.0003.h5"), (Rank(3), "state.{rank}.h5".into()));
+        assert_eq!(rank("step10_rank7.nc"), (Rank(7), "step10_rank{rank}.nc".into()));
+        assert_eq!(rank("restart.0012"), (Rank(12), "restart.{rank}".into()));
+        assert_eq!(rank("state.h5"), (Rank(0), "state.h5".into()));
+        assert_eq!(rank("proc4/state.h5"), (Rank(4), "proc{rank}/state.h5".into()));
+        assert_eq!(rank("v1.2/state"), (Rank(2), "v1.{rank}/state".into()));
         assert!(with_rank("x99999999999", Path::new("x"), None).is_err());
     }
 }

@@ -47,7 +47,10 @@ pub mod store;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 
-pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
+pub use array::{
+    Bound, DType, Description, Element, GroupId, Order, Rank, Sequence, Shape, Step, Variable,
+    VariableKey, VariableMut,
+};
 pub use codec::{Aim, Encoding};
 pub use error::{Error, ErrorKind, Result};
 pub use ingest::{Ingest, IngestSettings, Merge, RankFile};

@@ -4,7 +4,7 @@
 //! pruned like everything else. Chunks in which the scan found no change keep their leaves: a tree
 //! costs the program time only for what changed.
 
-use crate::array::{DType, Description, Rounding, Shape, Variable};
+use crate::array::{DType, Description, Rank, Rounding, Shape, Variable};
 use crate::compare::{TreeSettings, matches, put_head};
 use crate::error::Result;
 use crate::format::{TREE_FRONT, tree_name};
@@ -107,7 +107,7 @@ impl VariableTrees {
         let settings = TreeSettings { bounds: bounds.to_vec(), ..settings.clone() };
         let recipes = settings.recipes(description.dtype)?;
         let name =
-            |recipe: &crate::merkle::bounded::Recipe| tree_name(0, &description.name, recipe);
+            |recipe: &crate::merkle::bounded::Recipe| tree_name(Rank(0), &description.name, recipe);
         Ok(VariableTrees {
             description: description.clone(),
             rounding,

@@ -17,6 +17,7 @@ use super::settings::{Settings, matches};
 use super::side::{Entry, FileView, Meter, Side};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
+use crate::array::Step;
 use crate::array::float_env::StandardFloats;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
@@ -68,7 +69,7 @@ pub fn compare(
 const ONLY_IN_THE_FIRST: &str = "step only in the first";
 
 /// A step of the first side and one of the second.
-type Steps = Vec<(Option<u64>, Option<u64>)>;
+type Steps = Vec<(Option<Step>, Option<Step>)>;
 
 /// The steps to be compared, and those that one side only has.
 fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
@@ -78,12 +79,12 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
     let common: Steps = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
-    let alone = |steps: &[Option<u64>], others: &[Option<u64>], what: &str| -> Vec<Unmatched> {
+    let alone = |steps: &[Option<Step>], others: &[Option<Step>], what: &str| -> Vec<Unmatched> {
         let missing = steps.iter().filter(|step| !others.contains(step));
         missing
             .map(|step| Unmatched {
                 what: what.to_string(),
-                step: *step,
+                step: step.map(u64::from),
                 rank: None,
                 variable: None,
                 detail: String::new(),
@@ -93,7 +94,7 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
     let mut only = alone(&of_a, &of_b, ONLY_IN_THE_FIRST);
     only.extend(alone(&of_b, &of_a, "step only in the second"));
     if common.is_empty() {
-        let shown = |steps: &[Option<u64>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
+        let shown = |steps: &[Option<Step>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
             [] => "none".to_string(),
             [first] => first.to_string(),
             [first, .., last] => format!("{first} to {last}"),
@@ -182,7 +183,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    fn step(&mut self, step: Option<u64>, named: bool, a: &[Entry], b: &[Entry]) -> Result<()> {
+    fn step(&mut self, step: Option<Step>, named: bool, a: &[Entry], b: &[Entry]) -> Result<()> {
         let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
         let mut pairs = Vec::new();
@@ -224,17 +225,17 @@ impl<'s> Comparison<'s> {
     }
 
     /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
-    fn leave_out(&mut self, step: Option<u64>, entry: Option<&Entry>, error: Error) {
+    fn leave_out(&mut self, step: Option<Step>, entry: Option<&Entry>, error: Error) {
         self.left_out.get_or_insert_with(|| error.clone());
         let of_same = |n: &NotCompared| {
-            n.step == step
+            n.step == step.map(u64::from)
                 && n.rank == entry.map(|e| e.rank)
                 && n.variable.as_ref() == entry.map(|e| &e.description.name)
         };
         // A variable that is compared within several bounds fails once.
         if !self.outcome.not_compared.iter().any(of_same) {
             self.outcome.not_compared.push(NotCompared {
-                step,
+                step: step.map(u64::from),
                 rank: entry.map(|entry| entry.rank),
                 variable: entry.map(|entry| entry.description.name.clone()),
                 why: error.to_string(),
@@ -244,7 +245,7 @@ impl<'s> Comparison<'s> {
 
     /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
     /// files has arrays only.
-    fn contents(&mut self, step: Option<u64>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
+    fn contents(&mut self, step: Option<Step>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
         let enough = self.settings.first && self.outcome.first.is_some();
         if enough || !self.settings.variables.is_empty() {
             return;
@@ -263,7 +264,7 @@ impl<'s> Comparison<'s> {
     /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
     fn matched<'e>(
         &mut self,
-        step: Option<u64>,
+        step: Option<Step>,
         named: bool,
         a: &'e [Entry<'e>],
         b: &'e [Entry<'e>],
@@ -274,7 +275,7 @@ impl<'s> Comparison<'s> {
         let mut unmatched = |what: &str, entry: &Entry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
                 what: what.to_string(),
-                step,
+                step: step.map(u64::from),
                 rank: Some(entry.rank),
                 variable: Some(entry.description.name.clone()),
                 detail,
@@ -332,7 +333,7 @@ impl<'s> Comparison<'s> {
     /// Compares all strips of all pairs of a step.
     fn carry_out(
         &mut self,
-        step: Option<u64>,
+        step: Option<Step>,
         pairs: &[Pair],
         strips: &[Vec<u64>],
     ) -> Result<Vec<Sum>> {
@@ -404,7 +405,7 @@ impl<'s> Comparison<'s> {
     }
 
     /// Adds what was found in a pair to the outcome.
-    fn add(&mut self, step: Option<u64>, pair: &Pair, sum: Sum) {
+    fn add(&mut self, step: Option<Step>, pair: &Pair, sum: Sum) {
         let description = &pair.a.description;
         let index = |place: u64| index_of(description, place);
         let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
@@ -417,7 +418,7 @@ impl<'s> Comparison<'s> {
         };
         let mut outcome = VariableOutcome {
             name: description.name.clone(),
-            step,
+            step: step.map(u64::from),
             rank: pair.a.rank,
             dtype: description.dtype,
             shape: description.shape.clone(),
@@ -444,7 +445,7 @@ impl<'s> Comparison<'s> {
         if let (None, Some(place)) = (&self.outcome.first, &place) {
             let values = sum.tally.first;
             self.outcome.first = Some(First {
-                step,
+                step: step.map(u64::from),
                 rank: pair.a.rank,
                 variable: description.name.clone(),
                 index: index(place.start),
@@ -566,7 +567,7 @@ impl Sums<'_> {
         task: &Task,
         found: Result<StripFinding>,
         pair: &Pair,
-        step: Option<u64>,
+        step: Option<Step>,
         base: usize,
     ) {
         let found = match found {
@@ -581,7 +582,7 @@ impl Sums<'_> {
             for (place, a, b) in &found.listed {
                 let index = index_of(&pair.a.description, *place);
                 let line = Line {
-                    step,
+                    step: step.map(u64::from),
                     rank: pair.a.rank,
                     variable: &pair.a.description.name,
                     index: &index,

@@ -1,6 +1,7 @@
 //! Every differing index with both values, written as it is found.
 
 use super::judge::Value;
+use crate::array::Rank;
 use crate::error::{Error, Result};
 use crate::io::AtomicFile;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::path::Path;
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     pub(super) step: Option<u64>,
-    pub(super) rank: u32,
+    pub(super) rank: Rank,
     pub(super) variable: &'a str,
     pub(super) index: &'a [u64],
     #[serde(skip)]
@@ -58,7 +59,7 @@ impl List {
         };
         let mut record = Vec::with_capacity(64);
         record.extend((line.step.map_or(-1, |step| step as i64)).to_le_bytes());
-        record.extend(line.rank.to_le_bytes());
+        record.extend(line.rank.0.to_le_bytes());
         record.extend(line.number.to_le_bytes());
         record.extend(line.place.to_le_bytes());
         for part in [parts(line.a), parts(line.b)].concat() {

@@ -4,6 +4,7 @@
 use super::engine::Progress;
 use super::side::{Entry, FileView, Side, read_trees};
 use super::sides::{Held, identity, sidecar};
+use crate::array::{Rank, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::io::AtomicFile;
@@ -200,11 +201,11 @@ impl Side for TreedSide<'_> {
         self.side.name()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
         self.side.steps()
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
         let mut entries = self.side.entries(step)?;
         let of_like = self.like.steps()?;
         let their_step = if of_like.len() == 1 { of_like[0] } else { step };
@@ -241,7 +242,7 @@ impl Side for TreedSide<'_> {
         Ok(entries)
     }
 
-    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+    fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {
         self.side.files(step)
     }
 
@@ -260,7 +261,7 @@ impl Side for TreedSide<'_> {
 pub(crate) fn put_head(
     description: &crate::array::Description,
     image: &mut Image,
-    of: Option<(u32, crate::merkle::Digest)>,
+    of: Option<(Rank, crate::merkle::Digest)>,
 ) -> Result<()> {
     let mut entry = TreeEntry::new(description, image);
     (entry.rank, entry.exact) = of.unwrap_or_default();

@@ -7,9 +7,9 @@
 
 use super::bytes::{Reader, Writer, check_version};
 use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions};
-use super::manifest::Sequence;
 use super::names::{PackName, WriterId};
 use super::section::{VariableEntry, parse_section, write_section};
+use crate::array::{GroupId, Rank, Sequence};
 use crate::codec::{Chain, CodecStep};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::{ChunkSize, Location, Region};
@@ -67,7 +67,7 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableDelta {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The variable's name.
     pub name: String,
     /// The chunk size.
@@ -143,7 +143,7 @@ impl Footer {
         out.int(self.name.writer.opening.0);
         out.u64(self.name.writer.nonce);
         out.int(self.name.attempt);
-        out.int(u64::from(self.name.group));
+        out.int(u64::from(self.name.group.0));
         out.int(u64::from(self.ordinal));
         if let Some(parent) = &self.parent {
             out.int(parent.size);
@@ -201,7 +201,7 @@ impl Footer {
         let variables = reader.bytes()?;
         let run = reader.string()?;
         let writer = WriterId { opening: Sequence(reader.int()?), nonce: reader.u64()? };
-        let name = PackName { writer, attempt: reader.int()?, group: reader.u32()? };
+        let name = PackName { writer, attempt: reader.int()?, group: GroupId(reader.u32()?) };
         let variables = match section {
             true => parse_section(variables, name.group)?,
             false => Vec::new(),
@@ -376,7 +376,7 @@ impl VariableDelta {
     }
 
     fn write(&self, ordinal: u32, out: &mut Writer) {
-        out.int(u64::from(self.rank));
+        out.int(u64::from(self.rank.0));
         out.string(&self.name);
         out.int(self.chunk.bytes() as u64);
         out.int(self.bytes);
@@ -390,7 +390,7 @@ impl VariableDelta {
 
     fn parse(ordinal: u32, reader: &mut Reader) -> Result<Self> {
         let mut delta = VariableDelta {
-            rank: reader.u32()?,
+            rank: Rank(reader.u32()?),
             name: reader.string()?,
             chunk: ChunkSize::new(reader.int()?)
                 .map_err(|_| Error::damaged("a delta has an impossible chunk size"))?,
@@ -425,7 +425,7 @@ mod tests {
             name: PackName {
                 writer: WriterId { opening: Sequence(1), nonce: 9 },
                 attempt: 4,
-                group: 0,
+                group: GroupId(0),
             },
             ordinal: 2,
             parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
@@ -433,7 +433,7 @@ mod tests {
             chains: chains.map(|steps| Chain::new(steps).unwrap()).to_vec(),
             before: Vec::new(),
             deltas: vec![VariableDelta {
-                rank: 0,
+                rank: Rank(0),
                 name: "x".into(),
                 chunk: ChunkSize::new(128).unwrap(),
                 bytes: 5000,
@@ -442,8 +442,8 @@ mod tests {
                 regions: vec![Region { start: 3, count: 1, place, period: 0, fresh: true }],
             }],
             variables: vec![VariableEntry {
-                rank: 0,
-                group: 0,
+                rank: Rank(0),
+                group: GroupId(0),
                 description: crate::array::Description {
                     name: "x".into(),
                     dtype: crate::array::DType::Bytes,

@@ -2,12 +2,13 @@
 //! handed on in batches of what changed.
 
 use super::inputs::FileVariable;
+use crate::array::VariableKey;
 use crate::codec::Nature;
 use crate::error::Result;
 use crate::lineage::scan;
 use crate::memory::zeroed;
 use crate::merkle::{BOUGH, Hasher, Print};
-use crate::pack::{Key, Strip};
+use crate::pack::Strip;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -17,7 +18,7 @@ const BATCH: Range<usize> = 4 << 20..32 << 20;
 const STRIP: usize = 1 << 20;
 
 /// The prints of the chunks of every variable.
-pub(super) type Prints = HashMap<Key, Vec<Print>>;
+pub(super) type Prints = HashMap<VariableKey, Vec<Print>>;
 
 /// What changed in some strips, and how many bytes were read for it.
 pub(super) struct Batch {
@@ -60,7 +61,7 @@ pub(super) fn read(
     let in_blocks = turns.len() > inputs.len();
     for (variable, range) in turns {
         let input = inputs[*variable];
-        let key = || (input.rank, input.description.name.clone());
+        let key = || VariableKey::new(input.rank, &input.description.name);
         let (own, known) = begun.entry(*variable).or_insert_with(|| {
             let mut own = before.remove(&key()).unwrap_or_default();
             let known = own.len();

@@ -5,7 +5,7 @@
 
 use super::RankFile;
 use super::merge::Merge;
-use crate::array::{Bound, DType, Description, Order, Rounding, Shape};
+use crate::array::{Bound, DType, Description, Order, Rank, Rounding, Shape, VariableKey};
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
@@ -25,7 +25,7 @@ const MOST_NAMES: usize = 20;
 
 /// A variable that is to be packed.
 pub(super) struct FileVariable {
-    pub(super) rank: u32,
+    pub(super) rank: Rank,
     pub(super) description: Description,
     /// Its name, as far as those of variables that are like it agree.
     pub(super) like: String,
@@ -117,7 +117,7 @@ impl Limit {
 
 /// The names of the variables of each file: of its fields, then of datasets in its skeleton.
 pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
-    let mut of_rank: HashMap<u32, usize> = HashMap::new();
+    let mut of_rank: HashMap<Rank, usize> = HashMap::new();
     files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
     let alone = of_rank.values().all(|count| *count == 1);
     let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
@@ -182,8 +182,8 @@ pub(super) fn gather(
     anatomies: &[Anatomy],
     names: Vec<Vec<String>>,
     likeness: &[(Regex, String)],
-) -> Result<BTreeMap<u32, Vec<FileVariable>>> {
-    let mut inputs: BTreeMap<u32, Vec<FileVariable>> = BTreeMap::new();
+) -> Result<BTreeMap<Rank, Vec<FileVariable>>> {
+    let mut inputs: BTreeMap<Rank, Vec<FileVariable>> = BTreeMap::new();
     let mut taken = HashSet::new();
     for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
         let own = inputs.entry(file.rank).or_default();
@@ -192,7 +192,7 @@ pub(super) fn gather(
         for (field, name) in anatomy.fields.iter().zip(names.by_ref()) {
             let description = Description { name, ..field.description.clone() };
             description.check().map_err(|e| e.at(file.path.display()))?;
-            if !taken.insert((file.rank, description.name.clone())) {
+            if !taken.insert(VariableKey::new(file.rank, &description.name)) {
                 return Err(Error::usage(format!(
                     "rank {} has two arrays called {:?}",
                     file.rank, description.name
@@ -221,7 +221,7 @@ pub(super) fn gather(
         let description =
             Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(file.path.display()))?;
-        if !taken.insert((file.rank, description.name.clone())) {
+        if !taken.insert(VariableKey::new(file.rank, &description.name)) {
             return Err(Error::usage(format!(
                 "two files of rank {} are like each other: {:?}",
                 file.rank, file.like

@@ -16,10 +16,10 @@ pub use merge::Merge;
 
 use self::feed::{Batch, Prints, read};
 use self::inputs::{FileVariable, Limit};
-use crate::array::Bound;
+use crate::array::{Bound, GroupId, Rank, Sequence, Step};
 use crate::codec::Encoding;
 use crate::error::{Error, Result};
-use crate::format::{Manifest, Names, Origin, Sequence, WriterId};
+use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::log::Log;
 use crate::merkle::{BOUGH, Hasher};
 use crate::pack::{Before, Keeper, Learnt, firsts, remembers_no_longer};
@@ -47,7 +47,7 @@ const RECORD: u64 = 256 << 20;
 #[derive(Clone, Debug)]
 pub struct RankFile {
     /// The rank that wrote it.
-    pub rank: u32,
+    pub rank: Rank,
     /// Where it is.
     pub path: PathBuf,
     /// What it is called in the checkpoint: a path below a folder.
@@ -101,7 +101,7 @@ pub struct Ingest {
     /// The writers of the groups of the open epoch, what else is known of each, and all ranks.
     writers: Vec<GroupWriter>,
     groups: Vec<GroupState>,
-    ranks: Vec<u32>,
+    ranks: Vec<Rank>,
     epoch: Epoch,
     /// Where the open epoch began.
     origin: Option<Origin>,
@@ -201,9 +201,9 @@ impl Ingest {
         let names = inputs::names(files, &anatomies);
         inputs::round(&mut anatomies, &names, &self.within)?;
         let inputs = inputs::gather(files, &anatomies, names, &self.settings.like)?;
-        let ranks: Vec<u32> = inputs.keys().copied().collect();
+        let ranks: Vec<Rank> = inputs.keys().copied().collect();
         let total = inputs.values().flatten().map(FileVariable::len).fold(0, u64::saturating_add);
-        let decision = self.decide(step, &ranks, total);
+        let decision = self.decide(Step(step), &ranks, total);
         // A number is used once, and so is the name of a pack.
         self.sequence = decision.sequence;
         let told = |done: u64| told(done, total);
@@ -219,7 +219,7 @@ impl Ingest {
     }
 
     /// Decides on the next checkpoint, and makes the groups ready for it.
-    fn decide(&mut self, step: u64, ranks: &[u32], state: u64) -> Decision {
+    fn decide(&mut self, step: Step, ranks: &[Rank], state: u64) -> Decision {
         if std::mem::take(&mut self.inherited) {
             self.go_on(ranks);
         }
@@ -236,7 +236,7 @@ impl Ingest {
     fn save(
         &mut self,
         decision: Decision,
-        inputs: &BTreeMap<u32, Vec<FileVariable>>,
+        inputs: &BTreeMap<Rank, Vec<FileVariable>>,
         told: &(dyn Fn(u64) + Sync),
         confirm: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
@@ -273,7 +273,7 @@ impl Ingest {
 
     /// Goes on with the epoch of the newest checkpoint if it holds the same ranks in the same packs,
     /// and if all of it can be read; else a new one begins, which needs nothing of it.
-    fn go_on(&mut self, ranks: &[u32]) {
+    fn go_on(&mut self, ranks: &[Rank]) {
         let Some(newest) = self.newest.clone() else { return };
         let per_pack = self.settings.ranks_per_pack as usize;
         if newest.groups.len() != ranks.len().div_ceil(per_pack) {
@@ -282,10 +282,10 @@ impl Ingest {
         let Ok(checkpoint) = Checkpoint::load(self.store.clone(), newest.clone()) else {
             return;
         };
-        let place = |rank: u32| ranks.binary_search(&rank).ok();
+        let place = |rank: Rank| ranks.binary_search(&rank).ok();
         let chunk = self.writer.chunk;
         let fits = checkpoint.entries().iter().all(|entry| {
-            place(entry.rank).is_some_and(|at| at / per_pack == entry.group as usize)
+            place(entry.rank).is_some_and(|at| at / per_pack == entry.group.index())
                 && entry.chunk == chunk
         });
         if !fits {
@@ -309,9 +309,9 @@ impl Ingest {
         for (entry, RestoredVariable { prints, tree, .. }) in
             checkpoint.entries().iter().zip(restored)
         {
-            let key = (entry.rank, entry.description.name.clone());
-            trees[entry.group as usize].push((key.clone(), tree));
-            self.groups[entry.group as usize].prints.insert(key, prints);
+            let key = entry.key();
+            trees[entry.group.index()].push((key.clone(), tree));
+            self.groups[entry.group.index()].prints.insert(key, prints);
         }
         for ((writer, packs), trees) in self.writers.iter_mut().zip(&newest.groups).zip(trees) {
             writer.resume(packs.clone(), trees);
@@ -335,7 +335,7 @@ impl Ingest {
     }
 
     /// What was learnt about variables lasts for some epochs, if these are of the same ranks.
-    fn begin_epoch(&mut self, ranks: &[u32]) {
+    fn begin_epoch(&mut self, ranks: &[Rank]) {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.writer.record.min(RECORD) / groups.max(1) as u64;
         let known =
@@ -352,7 +352,7 @@ impl Ingest {
             if let Some((chooser, known)) = known.next() {
                 (keeper.chooser, learnt) = (chooser, known);
             }
-            self.writers.push(GroupWriter::new(number, keeper));
+            self.writers.push(GroupWriter::new(GroupId(number), keeper));
             let merge = self.settings.merge;
             self.groups.push(GroupState { prints: Prints::new(), merge, learnt });
         }
@@ -441,7 +441,7 @@ impl Ingest {
     }
 
     fn manifest(&self, decision: Decision, sealed: &[SealedPack]) -> Manifest {
-        let ranks = self.ranks.last().map_or(1, |rank| rank + 1);
+        let ranks = self.ranks.last().map_or(1, |rank| rank.0 + 1);
         let sequence = decision.sequence;
         let parent = self.newest.as_ref();
         Manifest {

@@ -1,6 +1,7 @@
 //! Giving files back, byte for byte; where variables were rounded, with the rounded values.
 
 use super::Library;
+use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, VariableEntry};
 use crate::memory::{Scratch, TOGETHER, batches};
@@ -35,7 +36,7 @@ impl Window {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Exported {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// Where it is now.
     pub path: PathBuf,
     /// Its format.
@@ -50,7 +51,7 @@ pub struct Exported {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct NotTakenApart {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The file.
     pub file: String,
     /// The dataset, by its name in the file, by the name that `compare` uses, and the reason.
@@ -63,7 +64,7 @@ impl Library {
     /// they have in their files.
     pub fn not_taken_apart(&self, checkpoint: &Checkpoint) -> Result<Vec<NotTakenApart>> {
         let files = records(checkpoint, &[])?.into_iter();
-        let of_file = |(rank, record): (u32, FileRecord)| {
+        let of_file = |(rank, record): (Rank, FileRecord)| {
             let datasets = record.in_skeleton.into_iter();
             let file = record.name;
             datasets.map(move |dataset| NotTakenApart { rank, file: file.clone(), dataset })
@@ -77,7 +78,7 @@ impl Library {
         &self,
         run: &str,
         step: Option<u64>,
-        ranks: &[u32],
+        ranks: &[Rank],
         to: &Path,
     ) -> Result<Vec<Exported>> {
         export(&self.checkpoint(run, step)?, ranks, to)
@@ -85,7 +86,7 @@ impl Library {
 }
 
 /// Writes the files of a checkpoint to a folder, as [`Library::export`] does.
-pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<Exported>> {
+pub fn export(checkpoint: &Checkpoint, ranks: &[Rank], to: &Path) -> Result<Vec<Exported>> {
     let records = records(checkpoint, ranks)?;
     if records.is_empty() {
         let (run, step) = (&checkpoint.manifest().run, checkpoint.step());
@@ -139,7 +140,7 @@ pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<E
 }
 
 /// The ranks and records of the files of some ranks, or of all.
-pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32, FileRecord)>> {
+pub(super) fn records(checkpoint: &Checkpoint, ranks: &[Rank]) -> Result<Vec<(Rank, FileRecord)>> {
     let all = checkpoint.entries().iter();
     let records = all.filter(|v| {
         v.description.name.starts_with(FILE_PREFIX) && (ranks.is_empty() || ranks.contains(&v.rank))
@@ -149,7 +150,7 @@ pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32
 
 /// A file as the checkpoint holds it.
 pub(super) struct FileParts<'c> {
-    rank: u32,
+    rank: Rank,
     record: &'c FileRecord,
     pub(super) fields: Vec<&'c VariableEntry>,
     /// The size of all fields.
@@ -159,7 +160,7 @@ pub(super) struct FileParts<'c> {
 impl<'c> FileParts<'c> {
     pub(super) fn new(
         checkpoint: &'c Checkpoint,
-        rank: u32,
+        rank: Rank,
         record: &'c FileRecord,
     ) -> Result<Self> {
         let field = |name: &String| checkpoint.variable(rank, name);

@@ -20,9 +20,10 @@ pub use prune::{Keep, PlannedStep, PrunePlan};
 pub use sides::open_side;
 pub use verify::{Finding, VerifyReport};
 
+use crate::array::Sequence;
 use crate::compare::Progress;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, Sequence, WriterId, check_run_name};
+use crate::format::{Manifest, Names, Origin, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
 use crate::restore::{Backwards, Checkpoint};
 use crate::store::{DirectoryStore, Store, TieredStore, lock_patiently};
@@ -183,7 +184,7 @@ impl Library {
         let mut trouble = Vec::new();
         for sequence in log.sequences.iter().rev() {
             match log.manifest(*sequence) {
-                Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step) => {
+                Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step.0) => {
                     return Ok((manifest, trouble));
                 }
                 Ok(_) => {}

@@ -5,10 +5,9 @@
 //! but another random number (somebody replaced the store while an old job was writing), is a *stray*. It
 //! is never listed, restored or built on.
 
+use crate::array::{GroupId, Sequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    LogEntry, Manifest, Names, Origin, PackName, Sequence, WriterId, check_run_name,
-};
+use crate::format::{LogEntry, Manifest, Names, Origin, PackName, WriterId, check_run_name};
 use crate::store::{Store, read_small};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -240,7 +239,7 @@ pub(crate) fn named_packs(store: &Arc<dyn Store>, of: &str) -> Result<HashSet<Pa
 pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, PackName)> {
     let groups = manifest.groups.iter().enumerate();
     groups.flat_map(|(number, group)| {
-        group.names(number as u32).map(|(run, name)| (run.to_string(), name))
+        group.names(GroupId(number as u32)).map(|(run, name)| (run.to_string(), name))
     })
 }
 

@@ -19,6 +19,7 @@ pub(crate) use keeper::Keeper;
 pub(crate) use learnt::{Learnt, is_over as remembers_no_longer};
 pub(crate) use packer::{PackPlan, Packer, firsts};
 
+use crate::array::{Rank, VariableKey};
 use crate::codec::Nature;
 use crate::format::PackExtent;
 use crate::lineage::Changed;
@@ -81,13 +82,10 @@ impl Strip {
     }
 }
 
-/// Rank and name of a variable.
-pub(crate) type Key = (u32, String);
-
 /// A variable of the checkpoint that is being packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Packed {
-    pub(crate) rank: u32,
+    pub(crate) rank: Rank,
     pub(crate) name: String,
     /// What it shares with neighbours whose frames it may share, if they are of the same nature.
     pub(crate) like: String,
@@ -101,11 +99,16 @@ pub(crate) struct Packed {
 pub(crate) trait Before: Sync {
     /// Fills `out` with ranges of a variable's bytes, one after another, and says where they lie;
     /// nothing if they cannot serve as what new ones are differences to.
-    fn bytes(&self, key: &Key, ranges: &[Range<u64>], out: &mut [u8]) -> Option<Vec<PackExtent>>;
+    fn bytes(
+        &self,
+        key: &VariableKey,
+        ranges: &[Range<u64>],
+        out: &mut [u8],
+    ) -> Option<Vec<PackExtent>>;
 }
 
 impl Packed {
-    pub(crate) fn key(&self) -> Key {
-        (self.rank, self.name.clone())
+    pub(crate) fn key(&self) -> VariableKey {
+        VariableKey::new(self.rank, &self.name)
     }
 }

@@ -35,7 +35,7 @@ pub fn sentence(outcome: &Outcome) -> String {
     let variables = outcome.variables.len();
     if let Some(first) = &outcome.first {
         let step = first.step.map_or(String::new(), |step| format!("step {step}, "));
-        let rank = if first.rank > 0 { format!("rank {}, ", first.rank) } else { String::new() };
+        let rank = if first.rank.0 > 0 { format!("rank {}, ", first.rank) } else { String::new() };
         let place = match &first.until {
             Some(until) => format!("between {} and {}", index(&first.index), index(until)),
             None => format!("index {}", index(&first.index)),

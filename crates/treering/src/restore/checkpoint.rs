@@ -3,7 +3,7 @@
 use super::fetch::{FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer};
 use super::handles::{Handles, first_good};
 use super::plan::{FramePiece, Wanted, fill, plan};
-use crate::array::{Description, Element, VariableMut};
+use crate::array::{Description, Element, GroupId, Rank, VariableKey, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
 use crate::lineage::{Layer, covers, resolve, runs};
@@ -25,13 +25,13 @@ pub struct Checkpoint {
     pub(crate) packs: Vec<Vec<Pack>>,
     deltas: Deltas,
     /// The position of each variable in the list, by rank and name.
-    positions: HashMap<(u32, String), usize>,
+    positions: HashMap<VariableKey, usize>,
     notes: Notes,
     kept: FrameCache,
 }
 
 /// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
-type Deltas = HashMap<(u32, u32, String), Vec<(usize, usize)>>;
+type Deltas = HashMap<(GroupId, VariableKey), Vec<(usize, usize)>>;
 
 /// How much of a variable is read at a time where it need not be in memory as a whole.
 const PART: usize = 16 << 20;
@@ -52,7 +52,9 @@ impl Checkpoint {
         let handles = Handles::new(store.clone());
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
-            .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
+            .map(|(number, group)| {
+                load_group(store.as_ref(), group, GroupId(number as u32), &notes)
+            })
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
         let mut checkpoint = Checkpoint {
@@ -105,7 +107,8 @@ impl Checkpoint {
     fn index(&mut self, group: usize, first: usize) {
         for (number, pack) in self.packs[group].iter().enumerate().skip(first) {
             for (at, delta) in pack.footer.deltas.iter().enumerate() {
-                let key = (group as u32, delta.rank, delta.name.clone());
+                let variable = VariableKey::new(delta.rank, &delta.name);
+                let key = (GroupId(group as u32), variable);
                 self.deltas.entry(key).or_default().push((number, at));
             }
         }
@@ -119,11 +122,11 @@ impl Checkpoint {
                 self.variables.append(&mut newest.footer.variables);
             }
         }
-        if self.variables.iter().any(|v| v.rank >= self.manifest.ranks) {
+        if self.variables.iter().any(|v| v.rank.0 >= self.manifest.ranks) {
             return Err(Error::damaged("a variable belongs to a rank that does not exist"));
         }
         let named = self.variables.iter().enumerate();
-        self.positions = named.map(|(at, v)| ((v.rank, v.description.name.clone()), at)).collect();
+        self.positions = named.map(|(at, v)| (v.key(), at)).collect();
         Ok(())
     }
 
@@ -137,13 +140,13 @@ impl Checkpoint {
     }
 
     /// What the manifest says of a variable of a rank.
-    pub(crate) fn entry(&self, key: &(u32, String)) -> Option<&VariableEntry> {
+    pub(crate) fn entry(&self, key: &VariableKey) -> Option<&VariableEntry> {
         self.positions.get(key).map(|at| &self.variables[*at])
     }
 
     /// The variable of that rank and name.
-    pub fn variable(&self, rank: u32, name: &str) -> Result<&VariableEntry> {
-        self.entry(&(rank, name.to_string())).ok_or_else(|| {
+    pub fn variable(&self, rank: Rank, name: &str) -> Result<&VariableEntry> {
+        self.entry(&VariableKey::new(rank, name)).ok_or_else(|| {
             let shown = self.variables.iter().filter(|v| !v.is_hidden());
             let names: Vec<&str> = shown.map(|v| v.description.name.as_str()).take(20).collect();
             let hint = match names.is_empty() {
@@ -165,7 +168,7 @@ impl Checkpoint {
 
     /// The program's iteration number.
     pub fn step(&self) -> u64 {
-        self.manifest.step
+        self.manifest.step.0
     }
 
     /// Its variables.
@@ -205,14 +208,14 @@ impl Checkpoint {
 
     /// A whole variable.
     pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
-        let entry = self.variable(0, name)?;
+        let entry = self.variable(Rank(0), name)?;
         let elements = entry.description.shape.elements().unwrap_or(0);
         self.read_range(name, 0..elements)
     }
 
     /// The elements `range` of a variable, counted in the order of memory.
     pub fn read_range<T: Element>(&self, name: &str, range: Range<u64>) -> Result<Vec<T>> {
-        let entry = self.variable(0, name)?;
+        let entry = self.variable(Rank(0), name)?;
         if entry.description.dtype != T::DTYPE {
             return Err(Error::new(
                 ErrorKind::Mismatch,
@@ -289,7 +292,7 @@ impl Checkpoint {
                 all.push(PackExtent { place, len });
             }
         }
-        let packs = &self.packs[entry.group as usize];
+        let packs = &self.packs[entry.group.index()];
         let held = |run: &PackExtent| {
             let pack = packs.get(run.place.pack as usize);
             pack.is_some_and(|pack| run.place.offset + run.len <= pack.footer.len())
@@ -334,9 +337,9 @@ impl Checkpoint {
                 let name = target.name();
                 return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
             }
-            let entry = match self.entry(&(0, target.name().to_string())) {
+            let entry = match self.entry(&VariableKey::new(Rank(0), target.name())) {
                 None if target.is_optional() => None,
-                _ => Some(self.variable(0, target.name())?),
+                _ => Some(self.variable(Rank(0), target.name())?),
             };
             if let Some(entry) = entry {
                 target.fit(&entry.description)?;
@@ -352,7 +355,7 @@ impl Checkpoint {
 
     /// Fills places with whole variables; each frame is decoded once.
     fn fill_places(&self, entries: &[&VariableEntry], places: &mut [&mut [u8]]) -> Result<()> {
-        for group in 0..self.packs.len() as u32 {
+        for group in (0..self.packs.len() as u32).map(GroupId) {
             let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
             let wanted: Vec<Wanted> = members
                 .map(|(at, entry)| {
@@ -419,10 +422,10 @@ impl Checkpoint {
     /// Layers from before the variable vanished and came back do not count, nor do those of another
     /// chunk size: the later one that replaced them covers every chunk.
     pub(crate) fn layers(&self, entry: &VariableEntry) -> Vec<Layer<'_>> {
-        let key = (entry.group, entry.rank, entry.description.name.clone());
+        let key = (entry.group, entry.key());
         let mut layers = Vec::new();
         for (pack, at) in self.deltas.get(&key).into_iter().flatten() {
-            let delta = &self.packs[entry.group as usize][*pack].footer.deltas[*at];
+            let delta = &self.packs[entry.group.index()][*pack].footer.deltas[*at];
             match delta.chunk == entry.chunk {
                 true => layers.push(&delta.regions[..]),
                 false => layers.clear(),
@@ -472,7 +475,7 @@ impl Checkpoint {
     /// The frames (pack, frame) of a group that hold the bytes of its variables.
     fn frames_of(&self, group: usize) -> Result<Vec<(u32, u32)>> {
         let footers: Vec<&Footer> = self.packs[group].iter().map(|p| &p.footer).collect();
-        let members = self.variables.iter().filter(|v| v.group as usize == group);
+        let members = self.variables.iter().filter(|v| v.group.index() == group);
         let wanted: Vec<Wanted> =
             members.map(|entry| self.wanted(entry, 0, 0..entry.bytes())).collect();
         let pieces = plan(&footers, &wanted)?;
@@ -483,7 +486,7 @@ impl Checkpoint {
 
     /// Follows every reference of a variable without reading what it leads to.
     pub(crate) fn check_references(&self, entry: &VariableEntry) -> Result<()> {
-        let packs = &self.packs[entry.group as usize];
+        let packs = &self.packs[entry.group.index()];
         let chunk = entry.chunk.bytes() as u64;
         let bytes = entry.description.bytes().unwrap_or(0);
         let layers = self.layers(entry);
@@ -502,9 +505,14 @@ impl Checkpoint {
         }
     }
 
-    fn carry_out(&self, group: u32, wanted: &[Wanted], targets: &mut [&mut [u8]]) -> Result<()> {
+    fn carry_out(
+        &self,
+        group: GroupId,
+        wanted: &[Wanted],
+        targets: &mut [&mut [u8]],
+    ) -> Result<()> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
-        let packs = &self.packs[group as usize];
+        let packs = &self.packs[group.index()];
         if self.is_repetitive(packs, wanted) {
             return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
         }
@@ -628,7 +636,12 @@ impl Blob for VariableBlob {
     }
 }
 
-fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> Result<Vec<Pack>> {
+fn load_group(
+    store: &dyn Store,
+    group: &Group,
+    number: GroupId,
+    notes: &Notes,
+) -> Result<Vec<Pack>> {
     let names: Vec<(&str, PackName)> = group.names(number).collect();
     // Footers are read in parallel, from whichever copy is readable, and then held to the chain.
     let found: Vec<Option<(Seal, Footer)>> = names

@@ -2,6 +2,7 @@
 
 use super::handles::{Handles, first_good};
 use super::plan::FramePiece;
+use crate::array::GroupId;
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -68,7 +69,7 @@ impl SharedTarget {
 pub(crate) struct FrameCache(Mutex<Vec<(FrameId, Arc<Vec<u8>>)>>);
 
 /// Group, pack and frame.
-type FrameId = (u32, u32, u32);
+type FrameId = (GroupId, u32, u32);
 
 /// How many bytes of frames are kept at most, but for the newest.
 const KEPT: usize = 64 << 20;
@@ -96,7 +97,7 @@ impl FrameCache {
 /// Fills the targets by the plan, from the packs of a group.
 pub(crate) fn fetch(
     handles: &Handles,
-    (group, packs): (u32, &[Pack]),
+    (group, packs): (GroupId, &[Pack]),
     plan: &[FramePiece],
     targets: &[SharedTarget],
     notes: &Notes,
@@ -222,7 +223,7 @@ pub(crate) fn image(
         })
         .collect();
     let targets = [SharedTarget::new(&mut bytes)];
-    fetch(handles, (0, packs), &plan, &targets, notes, &FrameCache::default())?;
+    fetch(handles, (GroupId(0), packs), &plan, &targets, notes, &FrameCache::default())?;
     Ok(bytes)
 }
 

@@ -10,11 +10,11 @@ mod reference;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
 
-use crate::array::{Variable, VariableMut};
+use crate::array::{Rank, Sequence, Step, Variable, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
 use crate::compare::Outcome;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Origin, Sequence};
+use crate::format::{Manifest, Origin};
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint};
@@ -126,14 +126,15 @@ impl Run {
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
-            let expected = if self.saver.decide(step, vote).whole { state } else { vote.changed };
+            let expected =
+                if self.saver.decide(Step(step), vote).whole { state } else { vote.changed };
             vote.overloaded = staging.is_full_for(expected.min(staging.limit()));
         }
         if vote.overloaded {
-            return Ok(Save::skipped(step));
+            return Ok(Save::skipped(Step(step)));
         }
         let turn = staging.begin_save();
-        let decision = self.saver.decide(step, vote);
+        let decision = self.saver.decide(Step(step), vote);
         let hasher = self.capture.hasher();
         let mut capturing = self.saver.begin(decision, vote, declared.clone(), hasher);
         let hand = &mut |batch| capturing.hand(batch);
@@ -141,7 +142,7 @@ impl Run {
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        Ok(Save::new(step, capturing.end(changed, blocked), changed, blocked))
+        Ok(Save::new(Step(step), capturing.end(changed, blocked), changed, blocked))
     }
 
     /// What opening the run found that is worth knowing: a file system without locks, checkpoints that a
@@ -235,7 +236,7 @@ impl Run {
         let mut trouble = None;
         for sequence in log.sequences.iter().rev() {
             match log.manifest(*sequence) {
-                Ok(Some(manifest)) if manifest.step == step => {
+                Ok(Some(manifest)) if manifest.step == Step(step) => {
                     return self.restore_one(manifest, log.newest_epoch().as_ref(), variables);
                 }
                 Ok(_) => {}
@@ -275,7 +276,7 @@ impl Run {
 
     /// The saves that have failed since the last call: their steps and what went wrong.
     pub fn failures(&mut self) -> Vec<(u64, Error)> {
-        self.failures.take()
+        self.failures.take().into_iter().map(|(step, error)| (step.0, error)).collect()
     }
 
     /// How long checkpoints have held the program up so far.
@@ -302,7 +303,7 @@ impl Run {
         // new one. So does a state of several ranks.
         let goes_on = newest_epoch == Some(&checkpoint.manifest().epoch)
             && checkpoint.packs.len() == 1
-            && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == 0);
+            && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == Rank(0));
         let restored = checkpoint.resume_into(variables)?;
         let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
         let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();

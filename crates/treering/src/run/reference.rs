@@ -4,7 +4,7 @@
 //! it: a run of thousands of checkpoints is not listed at every checkpoint. A comparison that fails is no
 //! failed save; [`ReferenceReport`] tells what was compared and what was not.
 
-use crate::array::Variable;
+use crate::array::{Step, Variable};
 use crate::compare::{
     Answer, MemorySide, NotCompared, Outcome, Settings, Side, StoredSide, compare,
 };
@@ -114,10 +114,10 @@ impl ReferenceWatch {
         variables: &[Variable],
         trees: &[Variable],
     ) -> Result<Outcome> {
-        let mut side = self.side.as_ref().and_then(|side| side.only(step));
+        let mut side = self.side.as_ref().and_then(|side| side.only(Step(step)));
         if side.is_none() {
             self.refresh()?;
-            side = self.side.as_ref().and_then(|side| side.only(step));
+            side = self.side.as_ref().and_then(|side| side.only(Step(step)));
         }
         let run = &self.reference.run;
         let side = side.ok_or_else(|| {

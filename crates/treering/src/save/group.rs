@@ -5,7 +5,7 @@
 //! checkpoint; until then the pack counts for nothing.
 
 use super::WriterSettings;
-use crate::array::{Description, Rounding};
+use crate::array::{Description, GroupId, Rank, Rounding, Step, VariableKey};
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -14,7 +14,7 @@ use crate::format::{
 };
 use crate::lineage::MAX_PACKS;
 use crate::merkle::{Digest, Hasher, Tree};
-use crate::pack::{Before, Keeper, Key, PackPlan, Packed, Packer, Strip};
+use crate::pack::{Before, Keeper, PackPlan, Packed, Packer, Strip};
 use crate::restore::Pack;
 use crate::store::Put;
 use std::collections::HashSet;
@@ -29,7 +29,7 @@ pub(crate) struct GroupMember {
 impl GroupMember {
     /// A variable that stands for itself.
     pub(crate) fn own(
-        rank: u32,
+        rank: Rank,
         description: &Description,
         rounded: Option<Rounding>,
     ) -> GroupMember {
@@ -79,14 +79,14 @@ pub(crate) type Take<'t> = dyn FnMut(&[Strip], &[u8]) -> Result<()> + 't;
 
 /// The writer of one group.
 pub(crate) struct GroupWriter {
-    group: u32,
+    group: GroupId,
     pub(crate) keeper: Keeper,
     /// The packs of the open epoch.
     packs: Option<Group>,
 }
 
 impl GroupWriter {
-    pub(crate) fn new(group: u32, keeper: Keeper) -> Self {
+    pub(crate) fn new(group: GroupId, keeper: Keeper) -> Self {
         GroupWriter { group, keeper, packs: None }
     }
 
@@ -103,7 +103,11 @@ impl GroupWriter {
     }
 
     /// Goes on with an epoch that was read: its packs, and the tree of each variable.
-    pub(crate) fn resume(&mut self, packs: Group, trees: impl IntoIterator<Item = (Key, Tree)>) {
+    pub(crate) fn resume(
+        &mut self,
+        packs: Group,
+        trees: impl IntoIterator<Item = (VariableKey, Tree)>,
+    ) {
         self.begin_epoch();
         self.keeper.trees.extend(trees);
         self.packs = Some(packs);
@@ -144,7 +148,8 @@ impl GroupWriter {
             within(job.pool, || packer.take(keeper, strips, bytes, &mut sink))
         })?;
         let (mut footer, stats) = within(job.pool, || packer.finish(keeper, &mut sink))?;
-        let keys: HashSet<Key> = job.members.iter().map(|member| member.packed.key()).collect();
+        let keys: HashSet<VariableKey> =
+            job.members.iter().map(|member| member.packed.key()).collect();
         keeper.retain(|key| keys.contains(key));
         let entry = |member: &GroupMember| VariableEntry {
             rank: member.packed.rank,
@@ -197,7 +202,7 @@ pub(crate) fn draft(
         run: run.to_string(),
         sequence: Default::default(),
         writer: WriterId::default(),
-        step: 0,
+        step: Step(0),
         time: super::now(),
         parent: None,
         epoch: Origin { run: None, sequence: Default::default() },

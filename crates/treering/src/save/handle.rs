@@ -1,5 +1,6 @@
 //! The handle of a save that a program can wait for, and the list of saves that failed.
 
+use crate::array::Step;
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -63,24 +64,24 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A checkpoint on its way to the store.
 pub struct Save {
-    step: u64,
+    step: Step,
     progress: Option<SaveProgress>,
     changed: u64,
     blocked: Duration,
 }
 
 impl Save {
-    pub(crate) fn new(step: u64, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
+    pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
         Save { step, progress: Some(progress), changed, blocked }
     }
 
-    pub(crate) fn skipped(step: u64) -> Self {
+    pub(crate) fn skipped(step: Step) -> Self {
         Save { step, progress: None, changed: 0, blocked: Duration::ZERO }
     }
 
     /// The step that was handed over.
     pub fn step(&self) -> u64 {
-        self.step
+        self.step.0
     }
 
     /// Whether it was left out because the staging memory was full; see [`crate::Overload`].
@@ -120,23 +121,23 @@ impl Save {
 
 /// The saves that failed and that the program has not heard of yet.
 #[derive(Clone, Default)]
-pub(crate) struct Failures(Arc<Mutex<Vec<(u64, Error, SaveProgress)>>>);
+pub(crate) struct Failures(Arc<Mutex<Vec<(Step, Error, SaveProgress)>>>);
 
 impl Failures {
     /// Enters the failure of a save.
-    pub(crate) fn add(&self, step: u64, error: Error, progress: &SaveProgress) {
+    pub(crate) fn add(&self, step: Step, error: Error, progress: &SaveProgress) {
         held(&self.0).push((step, error, progress.clone()));
     }
 
     /// Takes everything that has failed and did not come right after all.
-    pub(crate) fn take(&self) -> Vec<(u64, Error)> {
+    pub(crate) fn take(&self) -> Vec<(Step, Error)> {
         let all = std::mem::take(&mut *held(&self.0));
         let open = all.into_iter().filter(|(.., progress)| !held(&progress.state.0).durable);
         open.map(|(step, error, _)| (step, error)).collect()
     }
 
     /// The same, without what a [`Save`] has told the program.
-    pub(crate) fn take_untold(&self) -> Vec<(u64, Error)> {
+    pub(crate) fn take_untold(&self) -> Vec<(Step, Error)> {
         held(&self.0).retain(|(.., progress)| !progress.told.load(Ordering::SeqCst));
         self.take()
     }

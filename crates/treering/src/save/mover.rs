@@ -9,6 +9,7 @@
 use super::epoch::Epoch;
 use super::handle::{Failures, SaveProgress, held};
 use super::publish::LogWriter;
+use crate::array::Step;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
 use crate::log::{Log, packs_of};
@@ -271,7 +272,7 @@ impl Edge {
 
     /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
     /// steps.
-    pub(crate) fn roll_forward(&mut self) -> Vec<(u64, Error)> {
+    pub(crate) fn roll_forward(&mut self) -> Vec<(Step, Error)> {
         let mut trouble = Vec::new();
         let mut left = std::mem::take(&mut self.left);
         while let Some(manifest) = left.pop_front() {

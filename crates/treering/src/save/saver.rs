@@ -11,9 +11,10 @@ use super::mover::Movers;
 use super::open::Opened;
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
+use crate::array::{GroupId, Rank, Sequence, Step, VariableKey};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, Sequence, WriterId};
+use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
 use crate::pack::{Before, Keeper};
 use crate::restore::{Checkpoint, Previous, RestoredVariable};
@@ -97,7 +98,7 @@ impl Saver {
             store: opened.store.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
             writer: opened.opening.writer,
-            groups: [GroupWriter::new(0, keeper)],
+            groups: [GroupWriter::new(GroupId(0), keeper)],
             origin: None,
             parent: None,
             previous: None,
@@ -124,7 +125,7 @@ impl Saver {
     }
 
     /// Decides on the next checkpoint.
-    pub(crate) fn decide(&self, step: u64, vote: Vote) -> Decision {
+    pub(crate) fn decide(&self, step: Step, vote: Vote) -> Decision {
         decide(&held(&self.epoch), &[vote], self.newest.next(), step)
     }
 
@@ -233,7 +234,8 @@ impl Work {
         (self.origin, self.previous) = (None, None);
         if let Some((mut manifest, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
-            let trees = trees.into_iter().map(|(name, tree)| ((0, name), tree));
+            let trees =
+                trees.into_iter().map(|(name, tree)| (VariableKey { rank: Rank(0), name }, tree));
             self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
             self.groups[0].resume(manifest.groups.swap_remove(0), trees);
         }
@@ -329,8 +331,11 @@ impl Work {
     /// Writes the pack; whether it is in the last tier, and how long the program was held up.
     fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool, Duration)> {
         let pool = self.pool.take().map_or_else(start_pool, Ok)?;
-        let members: Vec<GroupMember> =
-            job.declared.iter().map(|d| GroupMember::own(0, &d.description, d.rounded)).collect();
+        let members: Vec<GroupMember> = job
+            .declared
+            .iter()
+            .map(|d| GroupMember::own(Rank(0), &d.description, d.rounded))
+            .collect();
         let before = self.previous.as_ref().map(|previous| previous as &dyn Before);
         let [group] = &mut self.groups;
         let attempt = job.decision.sequence.0;

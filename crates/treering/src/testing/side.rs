@@ -1,13 +1,13 @@
 //! The conformance suite of [`Side`].
 
-use crate::array::{DType, Variable};
+use crate::array::{DType, Rank, Step, Variable};
 use crate::compare::{Answer, Entry, FileView, MemorySide, Settings, Side, compare};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
 
 /// A step that no side of a test has.
-const NO_STEP: Option<u64> = Some(u64::MAX);
+const NO_STEP: Option<Step> = Some(Step(u64::MAX));
 
 /// Checks that a side keeps the rules that comparison relies on.
 ///
@@ -32,7 +32,7 @@ pub fn check_side(side: &dyn Side) {
     check_with_itself(side);
 }
 
-fn check_entries(side: &dyn Side, step: Option<u64>) {
+fn check_entries(side: &dyn Side, step: Option<Step>) {
     let entries = side.entries(step).expect("the entries of a listed step");
     let mut names = HashSet::new();
     for entry in &entries {
@@ -77,7 +77,7 @@ fn check_values(name: &str, values: &dyn Blob) {
     }
 }
 
-fn check_files(side: &dyn Side, step: Option<u64>) {
+fn check_files(side: &dyn Side, step: Option<Step>) {
     let files = side.files(step).expect("the files of a listed step");
     let names: HashSet<_> = files.iter().map(|file| (file.rank, file.name.clone())).collect();
     assert_eq!(names.len(), files.len(), "a rank has one file of a name");
@@ -135,26 +135,26 @@ impl Side for Scripted {
         "scripted".into()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
-        Ok(vec![Some(3), Some(5)])
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
+        Ok(vec![Some(Step(3)), Some(Step(5))])
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
         let step = step.unwrap_or_default();
         let shape = [self.values.len() as u64 / 4];
         let variables = [
             Variable::from_bytes("x", DType::U32, &shape, &self.values),
             Variable::from_bytes("unread", DType::U32, &shape, &self.values),
         ];
-        let side = MemorySide::new(step, &variables, &[])?;
+        let side = MemorySide::new(step.0, &variables, &[])?;
         let mut entries = side.into_entries();
         entries[1].values = None;
         entries[1].unread = Some(Error::damaged("scripted"));
         Ok(entries)
     }
 
-    fn files(&self, _: Option<u64>) -> Result<Vec<FileView>> {
-        Ok(vec![FileView::of_bytes(0, "file", &self.values)])
+    fn files(&self, _: Option<Step>) -> Result<Vec<FileView>> {
+        Ok(vec![FileView::of_bytes(Rank(0), "file", &self.values)])
     }
 
     fn unreadable(&self) -> u64 {
@@ -206,7 +206,7 @@ mod tests {
         let options = Options::in_store(store.clone(), "files");
         let mut ingest = Ingest::open(options, Default::default()).unwrap();
         let files = ["x.npy", "other.txt"].map(|name| RankFile {
-            rank: 0,
+            rank: Rank(0),
             path: folder.join("files").join(name),
             name: name.into(),
             like: name.into(),
@@ -224,7 +224,7 @@ mod tests {
         check_side(&FileSide::open(&folder.path().join("files/x.npy"), None, true).unwrap());
         let arrays = StoredSide::open(store.clone(), "arrays", None).unwrap();
         check_side(&arrays);
-        check_side(&StoredSide::open(store.clone(), "arrays", Some(4)).unwrap());
+        check_side(&StoredSide::open(store.clone(), "arrays", Some(Step(4))).unwrap());
         check_side(&StoredSide::open(store, "files", None).unwrap());
         let path = folder.path().join("golden.tree");
         let bounds = vec![Bound::abs(1e-3), Bound::rel(1e-3)];
@@ -253,13 +253,13 @@ mod tests {
             fn name(&self) -> String {
                 self.0.name()
             }
-            fn steps(&self) -> Result<Vec<Option<u64>>> {
+            fn steps(&self) -> Result<Vec<Option<Step>>> {
                 self.0.steps()
             }
-            fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+            fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
                 self.0.entries(step)
             }
-            fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+            fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {
                 self.0.files(step)
             }
             fn unreadable(&self) -> u64 {

@@ -712,12 +712,12 @@ fn trees_made_step_by_step_stay() {
     let source = StoredSide::open(store.clone(), "a", None).unwrap();
     for step in [2, 0, 3, 1] {
         library.make_trees("a", Some(step), &[], &trees, &|_, _| {}).unwrap();
-        let one = StoredSide::open(store.clone(), "a", Some(step)).unwrap();
+        let one = StoredSide::open(store.clone(), "a", Some(treering::Step(step))).unwrap();
         library.keep_trees("kept", step, &[Box::new(one)], &[], &trees, &|_, _| {}).unwrap();
     }
     let side = StoredSide::open(store.clone(), "a", None).unwrap();
     for step in 0..4 {
-        for entry in side.entries(Some(step)).unwrap() {
+        for entry in side.entries(Some(treering::Step(step))).unwrap() {
             assert_eq!(entry.trees.len(), 1, "step {step} {}", entry.description.name);
         }
     }
@@ -1001,13 +1001,13 @@ impl Side for BadSide {
         "bad".into()
     }
 
-    fn steps(&self) -> treering::Result<Vec<Option<u64>>> {
+    fn steps(&self) -> treering::Result<Vec<Option<treering::Step>>> {
         Ok(vec![None])
     }
 
-    fn entries(&self, _: Option<u64>) -> treering::Result<Vec<Entry<'_>>> {
+    fn entries(&self, _: Option<treering::Step>) -> treering::Result<Vec<Entry<'_>>> {
         let entry = |name: &str, values: Arc<dyn Blob>| Entry {
-            rank: 0,
+            rank: treering::Rank(0),
             description: Variable::from_bytes(name, DType::U8, &[values.size()], &[])
                 .description()
                 .clone(),
@@ -1025,7 +1025,7 @@ impl Side for BadSide {
         Ok(entries)
     }
 
-    fn files(&self, _: Option<u64>) -> treering::Result<Vec<FileView>> {
+    fn files(&self, _: Option<treering::Step>) -> treering::Result<Vec<FileView>> {
         Ok(Vec::new())
     }
 
@@ -1260,7 +1260,8 @@ fn arrays_in_fortran_order_keep_their_shape() {
     std::fs::write(&b, npy(DType::F64, &[30, 40], true, false, &changed)).unwrap();
     let store = folder.path().join("store");
     let name = "x.npy".to_string();
-    let file = treering::RankFile { rank: 0, path: a.clone(), like: name.clone(), name };
+    let file =
+        treering::RankFile { rank: treering::Rank(0), path: a.clone(), like: name.clone(), name };
     let options = Options::directory(&store, "files");
     let mut ingest = treering::Ingest::open(options, Default::default()).unwrap();
     ingest.take(1, &[file], &|_, _| {}).unwrap();

@@ -11,7 +11,7 @@ use treering::{Ingest, IngestSettings, Library, Options, RankFile};
 
 fn ingest(store: &Path, run: &str, file: &Path) {
     let name = "out.h5".to_string();
-    let file = RankFile { rank: 0, path: file.into(), like: name.clone(), name };
+    let file = RankFile { rank: treering::Rank(0), path: file.into(), like: name.clone(), name };
     let options = Options::directory(store, run);
     let mut ingest = Ingest::open(options, IngestSettings::default()).unwrap();
     ingest.take(1, &[file], &|_, _| {}).unwrap();

@@ -186,7 +186,7 @@ fn files_of_separate_processes_are_differences_too() {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             std::fs::write(&path, bytes).unwrap();
             let (name, like) = (format!("state.{rank}"), "state.{rank}".to_string());
-            files.push(RankFile { rank, path, name, like });
+            files.push(RankFile { rank: treering::Rank(rank), path, name, like });
         }
         let settings = IngestSettings {
             raw: Some(treering::source::RawLayout::values(treering::DType::F64, None)),

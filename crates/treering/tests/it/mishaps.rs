@@ -76,7 +76,7 @@ fn a_damaged_manifest_keeps_packs_until_it_is_given_up() {
     assert!(refused.to_string().contains("--forget-damaged"));
     let forget = Keep { forget_damaged: true, ..keep(3, None) };
     let plan = library.prune("r", forget, &|_, _| {}).unwrap();
-    assert_eq!(plan.forgotten, [treering::format::Sequence(4)]);
+    assert_eq!(plan.forgotten, [treering::Sequence(4)]);
     assert!(library.plan_prune("r", keep(3, None), &|_, _| {}).is_ok());
     assert_eq!(library.checkpoint("r", None).unwrap().read::<u64>("x").unwrap(), field(11));
 }

@@ -163,7 +163,8 @@ fn types(code: &str) -> Vec<String> {
     let mut under_cfg = false;
     for line in code.lines() {
         let depth = line.len() - line.trim_start().len();
-        let mut words = line.split_whitespace().skip_while(|word| word.starts_with("pub")).peekable();
+        let mut words =
+            line.split_whitespace().skip_while(|word| word.starts_with("pub")).peekable();
         let public = line.trim_start().starts_with("pub");
         let kind = words.next().unwrap_or("");
         let declares = matches!(kind, "struct" | "enum" | "trait" | "union" | "type");

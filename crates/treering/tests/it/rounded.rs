@@ -147,7 +147,7 @@ fn bound_of(store: &Arc<dyn Store>, run: &str, step: u64) -> Option<Bound> {
     let library = Library::of(store.clone());
     let checkpoint = library.checkpoint(run, Some(step)).unwrap();
     let shown = library.variables(&checkpoint);
-    let entry = checkpoint.variable(0, "x").unwrap();
+    let entry = checkpoint.variable(treering::Rank(0), "x").unwrap();
     assert_eq!(shown[0].within, entry.rounded.map(|rounding| rounding.bound()));
     shown[0].within
 }
@@ -328,7 +328,7 @@ fn trees_and_references_see_the_rounded_values() {
         assert!(second.divergence().is_some());
         second.finish().unwrap();
     }
-    let side = |run| StoredSide::open(store.clone(), run, Some(2)).unwrap();
+    let side = |run| StoredSide::open(store.clone(), run, Some(treering::Step(2))).unwrap();
     for trees in [true, false] {
         let settings = Settings { trees, bound: Some(Bound::abs(1e-9)), ..Settings::default() };
         let outcome = compare(&side("first"), &side("same"), &settings, None, &|_, _| {}).unwrap();
@@ -361,7 +361,7 @@ fn bounds_that_make_no_sense_are_refused_before_anything_is_touched() {
 
 fn file(path: &Path) -> RankFile {
     let name = path.file_name().unwrap().to_str().unwrap().to_string();
-    RankFile { rank: 0, path: path.into(), like: name.clone(), name }
+    RankFile { rank: treering::Rank(0), path: path.into(), like: name.clone(), name }
 }
 
 /// Takes a file in with bounds, and gives it back.

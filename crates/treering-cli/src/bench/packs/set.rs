@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use treering::format::FileRecord;
-use treering::{DType, Error, RankFile, Result, source};
+use treering::{DType, Error, Rank, RankFile, Result, source};
 
 /// Bytes with a meaning.
 pub struct Part {
@@ -29,7 +29,7 @@ pub fn ranks(folder: &Path, pattern: Option<&str>) -> Result<Vec<Files>> {
         return Err(Error::usage(format!("{} is no folder", folder.display()))
             .hint("give a folder of the checkpoint files of one step"));
     }
-    let mut ranks: BTreeMap<u32, Files> = BTreeMap::new();
+    let mut ranks: BTreeMap<Rank, Files> = BTreeMap::new();
     for file in rank_files(&[folder.to_path_buf()], pattern)?.files {
         ranks.entry(file.rank).or_default().push(file);
     }

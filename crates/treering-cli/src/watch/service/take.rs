@@ -66,7 +66,7 @@ impl Service {
         let file = |name: &String| {
             let named = self.naming.read(name).ok()?;
             let path = self.folder.join(name);
-            Some(RankFile { rank: named.rank, path, name: name.clone(), like: named.like })
+            Some(RankFile { rank: named.rank.into(), path, name: name.clone(), like: named.like })
         };
         set.files.keys().filter_map(file).collect()
     }
