@@ -7,12 +7,9 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use treering::format::Manifest;
-use treering::library::{Place, export as export_files};
-use treering::source::LeftOut;
 use treering::{
-    Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, Rank, RankFile,
-    Result,
+    Aim, Bound, Encoding, Error, Ingest, IngestSettings, LeftOut, Library, Manifest, Merge,
+    Options, Place, Rank, RankFile, Result, export as export_files,
 };
 
 #[derive(clap::Args)]
@@ -262,7 +259,7 @@ pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Chosen
     for argument in arguments {
         let found = match argument.is_dir() {
             true => {
-                let found = treering::source::files(argument)?;
+                let found = treering::files_in(argument)?;
                 left_out.extend(found.others);
                 found.files
             }

@@ -539,8 +539,7 @@ fn load(arguments: &[&str]) {
         }
     }
     let (checkpoints, _) = place.library().checkpoints("sim").unwrap();
-    let delay =
-        |c: &treering::library::CheckpointInfo| c.time.saturating_sub(whole[c.step as usize]);
+    let delay = |c: &treering::CheckpointInfo| c.time.saturating_sub(whole[c.step as usize]);
     let mut delays: Vec<u64> = checkpoints.iter().map(delay).collect();
     delays.sort_unstable();
     let stored: u64 = checkpoints.iter().map(|c| c.stored_bytes).sum();

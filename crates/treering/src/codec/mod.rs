@@ -25,9 +25,10 @@ mod word;
 pub use chain::{Chain, CodecStep};
 pub use choice::Aim;
 pub(crate) use choice::Chooser;
-pub use difference::{Difference, DifferenceKind};
+#[cfg(any(test, feature = "testing"))]
 pub use lorenzo::{LorenzoGrid, Reckoning};
 pub use nature::Nature;
+#[cfg(any(test, feature = "testing"))]
 pub use numbers::Numbers;
 pub(crate) use repeats::between as values_between;
 
@@ -72,6 +73,7 @@ impl Encoding {
 
 #[cfg(test)]
 mod tests {
+    use super::difference::{Difference, DifferenceKind};
     use super::*;
     use crate::array::{Bound, DType, Description, Rounding, Shape, Spacing};
     use proptest::prelude::*;

@@ -8,13 +8,13 @@ use super::contents;
 use super::fetch::Fetcher;
 use super::in_order::{Crew, Ended, in_order};
 use super::judge::Number;
-use super::list::{Line, List};
+use super::list::{DifferenceList, Line};
 use super::outcome::{
     Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
 };
 use super::pair::Pair;
-use super::settings::{Settings, matches};
-use super::side::{Entry, FileView, Meter, Side};
+use super::settings::{CompareSettings, matches};
+use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
 use crate::array::Step;
@@ -34,8 +34,8 @@ pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 pub fn compare(
     a: &dyn Side,
     b: &dyn Side,
-    settings: &Settings,
-    list: Option<&mut List>,
+    settings: &CompareSettings,
+    list: Option<&mut DifferenceList>,
     progress: Progress,
 ) -> Result<Outcome> {
     settings.check()?;
@@ -106,8 +106,8 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
 }
 
 struct Comparison<'s> {
-    settings: &'s Settings,
-    list: Option<&'s mut List>,
+    settings: &'s CompareSettings,
+    list: Option<&'s mut DifferenceList>,
     progress: Progress<'s>,
     outcome: Outcome,
     meter: Meter,
@@ -146,8 +146,8 @@ impl<'s> Comparison<'s> {
     fn new(
         a: &dyn Side,
         b: &dyn Side,
-        settings: &'s Settings,
-        list: Option<&'s mut List>,
+        settings: &'s CompareSettings,
+        list: Option<&'s mut DifferenceList>,
         progress: Progress<'s>,
     ) -> Self {
         let outcome = Outcome {
@@ -183,7 +183,13 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    fn step(&mut self, step: Option<Step>, named: bool, a: &[Entry], b: &[Entry]) -> Result<()> {
+    fn step(
+        &mut self,
+        step: Option<Step>,
+        named: bool,
+        a: &[SideEntry],
+        b: &[SideEntry],
+    ) -> Result<()> {
         let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
         let mut pairs = Vec::new();
@@ -225,7 +231,7 @@ impl<'s> Comparison<'s> {
     }
 
     /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
-    fn leave_out(&mut self, step: Option<Step>, entry: Option<&Entry>, error: Error) {
+    fn leave_out(&mut self, step: Option<Step>, entry: Option<&SideEntry>, error: Error) {
         self.left_out.get_or_insert_with(|| error.clone());
         let of_same = |n: &NotCompared| {
             n.step == step.map(u64::from)
@@ -266,13 +272,13 @@ impl<'s> Comparison<'s> {
         &mut self,
         step: Option<Step>,
         named: bool,
-        a: &'e [Entry<'e>],
-        b: &'e [Entry<'e>],
-    ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
+        a: &'e [SideEntry<'e>],
+        b: &'e [SideEntry<'e>],
+    ) -> Result<Vec<(&'e SideEntry<'e>, &'e SideEntry<'e>, Bound)>> {
         let mut matched = Vec::new();
         let mut trouble = Vec::new();
         let lone = a.len() == 1 && b.len() == 1 && !named;
-        let mut unmatched = |what: &str, entry: &Entry, detail: String| {
+        let mut unmatched = |what: &str, entry: &SideEntry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
                 what: what.to_string(),
                 step: step.map(u64::from),
@@ -281,7 +287,7 @@ impl<'s> Comparison<'s> {
                 detail,
             });
         };
-        let same = |x: &Entry, y: &Entry| {
+        let same = |x: &SideEntry, y: &SideEntry| {
             lone || x.rank == y.rank && x.description.name == y.description.name
         };
         for x in a.iter().filter(|x| self.settings.wants(&x.description.name)) {
@@ -520,7 +526,7 @@ impl<'s> Comparison<'s> {
 }
 
 /// The bounds that both sides' trees were made for, or that nothing may differ.
-fn own_bounds(a: &Entry, b: &Entry) -> Vec<Bound> {
+fn own_bounds(a: &SideEntry, b: &SideEntry) -> Vec<Bound> {
     let mut common: Vec<Bound> = Vec::new();
     for bound in a.trees.iter().map(|tree| tree.entry.recipe.bound) {
         let there = b.trees.iter().any(|tree| tree.entry.recipe.bound == bound);
@@ -556,7 +562,7 @@ fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
 /// Results of a step, added up task by task.
 struct Sums<'t> {
     of_pairs: Vec<Sum>,
-    list: Option<&'t mut List>,
+    list: Option<&'t mut DifferenceList>,
     notes: Vec<String>,
     failed: Option<Error>,
 }

@@ -24,7 +24,7 @@ pub(super) struct Line<'a> {
 }
 
 /// A file of differences: records of an `.npy` array if it is named so, else JSON lines.
-pub struct List {
+pub struct DifferenceList {
     out: AtomicFile,
     records: bool,
     count: u64,
@@ -33,11 +33,11 @@ pub struct List {
 /// The length of the head of an `.npy` file with a count of up to 20 digits.
 const HEAD: usize = 256;
 
-impl List {
+impl DifferenceList {
     /// Begins a file, which appears when it is complete and replaces what was there.
-    pub fn create(path: &Path) -> Result<List> {
+    pub fn create(path: &Path) -> Result<DifferenceList> {
         let records = path.extension().is_some_and(|e| e == "npy");
-        let mut list = List { out: AtomicFile::create(path)?, records, count: 0 };
+        let mut list = DifferenceList { out: AtomicFile::create(path)?, records, count: 0 };
         if records {
             list.out.write(&head(0))?;
         }

@@ -2,7 +2,7 @@
 
 use super::fetch::SideBytes;
 use super::judge::Judge;
-use super::side::{Entry, Meter, TreeView};
+use super::side::{Meter, SideEntry, TreeView};
 use super::tally::Comparer;
 use super::walk::{self, DifferingNode};
 use crate::error::{Error, ErrorKind, Result};
@@ -19,8 +19,8 @@ const STRIP: u64 = 1024;
 
 /// Two variables to be compared.
 pub(super) struct Pair<'a> {
-    pub(super) a: &'a Entry<'a>,
-    pub(super) b: &'a Entry<'a>,
+    pub(super) a: &'a SideEntry<'a>,
+    pub(super) b: &'a SideEntry<'a>,
     pub(super) bound: Bound,
     pub(super) comparer: Comparer,
     pub(super) bytes: u64,
@@ -47,8 +47,8 @@ pub(super) struct TreePair<'a> {
 
 impl<'a> Pair<'a> {
     pub(super) fn new(
-        a: &'a Entry<'a>,
-        b: &'a Entry<'a>,
+        a: &'a SideEntry<'a>,
+        b: &'a SideEntry<'a>,
         bound: Bound,
         nan_equal: bool,
         use_trees: bool,
@@ -204,8 +204,8 @@ impl TreePair<'_> {
 
 /// The two trees that serve the bound best, if any do; a sentence if there are trees and none does.
 fn fitting<'a>(
-    a: &'a Entry<'a>,
-    b: &'a Entry<'a>,
+    a: &'a SideEntry<'a>,
+    b: &'a SideEntry<'a>,
     bound: Bound,
     notes: &mut Vec<String>,
 ) -> Option<[&'a TreeView<'a>; 2]> {
@@ -223,7 +223,7 @@ fn fitting<'a>(
         }
     }
     if best.is_none() && !a.trees.is_empty() && !b.trees.is_empty() {
-        let of = |entry: &Entry| {
+        let of = |entry: &SideEntry| {
             let recipes = entry.trees.iter().map(|tree| {
                 format!("{} with {} B chunks", tree.entry.recipe.bound, tree.entry.recipe.chunk)
             });

@@ -24,7 +24,7 @@ pub trait Side: Sync {
     fn steps(&self) -> Result<Vec<Option<Step>>>;
 
     /// The variables of a step.
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>>;
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>>;
 
     /// The files of a step, for what they hold beside arrays; none if there are no files.
     fn files(&self, step: Option<Step>) -> Result<Vec<FileView>>;
@@ -38,7 +38,7 @@ pub trait Side: Sync {
 
 /// A variable of one side at one step.
 #[derive(Clone)]
-pub struct Entry<'a> {
+pub struct SideEntry<'a> {
     /// The rank.
     pub rank: Rank,
     /// Name, type and extent.

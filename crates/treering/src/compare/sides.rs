@@ -1,6 +1,6 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
-use super::side::{Entry, FileContent, FileView, OpenedFile, Side, TreeView, read_trees};
+use super::side::{FileContent, FileView, OpenedFile, Side, SideEntry, TreeView, read_trees};
 use crate::array::{DType, Description, Order, Rank, Shape, Step, Variable, VariableKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -53,7 +53,7 @@ fn touched_since(path: &Path, beside: &Path) -> bool {
 #[derive(Default)]
 pub struct FileSide {
     name: String,
-    entries: Vec<Entry<'static>>,
+    entries: Vec<SideEntry<'static>>,
     files: Vec<FileView>,
     notes: Vec<String>,
 }
@@ -119,7 +119,7 @@ impl FileSide {
         let description =
             Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(path.display()))?;
-        self.entries.push(Entry {
+        self.entries.push(SideEntry {
             rank: Rank(0),
             description,
             values: Some(values),
@@ -151,7 +151,7 @@ impl FileSide {
             let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
             let name = rename(&field.description.name);
-            self.entries.push(Entry {
+            self.entries.push(SideEntry {
                 rank: Rank(0),
                 description: Description { name, ..field.description },
                 values: Some(field.bytes),
@@ -222,7 +222,7 @@ impl Side for FileSide {
         Ok(vec![None])
     }
 
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         Ok(if step.is_none() { self.entries.clone() } else { Vec::new() })
     }
 
@@ -271,7 +271,7 @@ impl Side for Golden {
         Ok(steps)
     }
 
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let mut entries = Vec::new();
         let of_step = self.views.iter().filter(|view| view.entry.step == step);
         of_step.for_each(|view| attach(&mut entries, view.clone()));
@@ -292,11 +292,11 @@ impl Side for Golden {
 }
 
 /// Gives a tree to the variable it belongs to; one that is not there has no values.
-fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
+fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
     let (rank, description) = (view.entry.rank, &view.entry.description);
     match entries.iter_mut().find(|e| e.rank == rank && e.description == *description) {
         Some(entry) => entry.trees.push(view),
-        None => entries.push(Entry {
+        None => entries.push(SideEntry {
             rank,
             description: description.clone(),
             values: None,
@@ -482,7 +482,7 @@ impl StoredFile {
     }
 
     /// Datasets whose values are in the skeleton, as far as they can be read.
-    fn in_skeleton(&self, checkpoint: &Arc<Checkpoint>) -> Vec<Entry<'static>> {
+    fn in_skeleton(&self, checkpoint: &Arc<Checkpoint>) -> Vec<SideEntry<'static>> {
         if self.record.in_skeleton.is_empty() {
             return Vec::new();
         }
@@ -495,7 +495,7 @@ impl StoredFile {
         for dataset in &self.record.in_skeleton {
             let array = arrays.iter().find(|array| array.description.name == dataset.name);
             let name = dataset.variable.clone();
-            let mut entry = Entry {
+            let mut entry = SideEntry {
                 rank: self.rank,
                 description: Description {
                     name,
@@ -553,7 +553,7 @@ impl Side for StoredSide {
         Ok(self.manifests.iter().map(|m| Some(m.step)).collect())
     }
 
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let Some(checkpoint) = self.checkpoint(&self.manifests, step)? else {
             return Ok(Vec::new());
         };
@@ -567,7 +567,7 @@ impl Side for StoredSide {
         let rest = |v: &VariableEntry| !rests.is_empty() && rests.contains(&v.key());
         for (at, variable) in checkpoint.entries().iter().enumerate() {
             if !variable.is_hidden() && !rest(variable) {
-                entries.push(Entry {
+                entries.push(SideEntry {
                     rank: variable.rank,
                     description: variable.description.clone(),
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
@@ -604,7 +604,7 @@ impl Side for StoredSide {
 /// Arrays in memory, with trees that were made of them.
 pub struct MemorySide<'a> {
     step: Step,
-    entries: Vec<Entry<'a>>,
+    entries: Vec<SideEntry<'a>>,
 }
 
 impl<'a> MemorySide<'a> {
@@ -615,7 +615,7 @@ impl<'a> MemorySide<'a> {
             if let Some(rounding) = variable.rounding()? {
                 values = Arc::new(Rounded { inner: values, rounding, marks: Vec::new() });
             }
-            Ok(Entry {
+            Ok(SideEntry {
                 rank: Rank(0),
                 description: variable.description.clone(),
                 values: Some(values),
@@ -623,7 +623,7 @@ impl<'a> MemorySide<'a> {
                 unread: None,
             })
         };
-        let mut entries: Vec<Entry> = variables.iter().map(entry).collect::<Result<_>>()?;
+        let mut entries: Vec<SideEntry> = variables.iter().map(entry).collect::<Result<_>>()?;
         for bytes in trees {
             let (_, views) = read_trees(Arc::new(Lent(bytes)) as Arc<dyn Blob + 'a>)?;
             views.into_iter().for_each(|view| attach(&mut entries, view));
@@ -635,7 +635,7 @@ impl<'a> MemorySide<'a> {
 impl<'a> MemorySide<'a> {
     /// The variables by themselves.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn into_entries(self) -> Vec<Entry<'a>> {
+    pub(crate) fn into_entries(self) -> Vec<SideEntry<'a>> {
         self.entries
     }
 }
@@ -649,7 +649,7 @@ impl Side for MemorySide<'_> {
         Ok(vec![Some(self.step)])
     }
 
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         Ok(if step == Some(self.step) { self.entries.clone() } else { Vec::new() })
     }
 

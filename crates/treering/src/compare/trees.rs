@@ -2,7 +2,7 @@
 //! once.
 
 use super::engine::Progress;
-use super::side::{Entry, FileView, Side, read_trees};
+use super::side::{FileView, Side, SideEntry, read_trees};
 use super::sides::{Held, identity, sidecar};
 use crate::array::{Rank, Step};
 use crate::error::{Error, ErrorKind, Result};
@@ -205,7 +205,7 @@ impl Side for TreedSide<'_> {
         self.side.steps()
     }
 
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let mut entries = self.side.entries(step)?;
         let of_like = self.like.steps()?;
         let their_step = if of_like.len() == 1 { of_like[0] } else { step };

@@ -18,7 +18,7 @@ mod skeleton;
 mod tree;
 
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
-pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, PackRange, Stats};
+pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, Stats};
 pub use names::{Names, PackName, WriterId, check_run_name};
 pub use pack::{Footer, Frame, PackExtent, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};

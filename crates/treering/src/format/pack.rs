@@ -267,6 +267,7 @@ impl Footer {
         self.frames.last().map_or(0, |f| f.offset + f.len)
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Whether it holds no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()

@@ -138,6 +138,7 @@ impl TreeFile {
         ends.try_fold(0, |end, next: Result<u64>| Ok(end.max(next?)))
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Whether there are no trees.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

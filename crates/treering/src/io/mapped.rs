@@ -5,7 +5,7 @@
 //! fault inside a mapped file puts a page of zeros there and marks the file as torn, and whoever
 //! compares asks [`Mapped::is_torn`] before it believes what it saw. Faults elsewhere go to the handler
 //! that was there before. A handler belongs to the whole process, which is why a program has to allow
-//! it: [`super::Settings::mapped`].
+//! it: `CompareSettings::mapped`.
 
 use libc::{c_int, c_void, siginfo_t};
 use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};

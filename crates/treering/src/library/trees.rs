@@ -2,7 +2,7 @@
 
 use super::{Library, Progress};
 use crate::array::{DType, Rank, Step, Variable};
-use crate::compare::{Entry, Side, StoredSide, TreeSettings, build_trees, matches, put_head};
+use crate::compare::{Side, SideEntry, StoredSide, TreeSettings, build_trees, matches, put_head};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TREES_RUN, tree_name};
 use crate::merkle::Digest;
@@ -131,11 +131,11 @@ fn nothing() -> Error {
 
 /// Makes the trees of variables; `of` tells what each was made from.
 fn make(
-    entries: &[Entry],
+    entries: &[SideEntry],
     patterns: &[String],
     settings: &TreeSettings,
     progress: Progress,
-    of: impl Fn(&Entry) -> Result<Option<(Rank, Digest)>>,
+    of: impl Fn(&SideEntry) -> Result<Option<(Rank, Digest)>>,
 ) -> Result<Vec<Made>> {
     let mut made = Vec::new();
     for entry in entries {

@@ -62,16 +62,6 @@ impl Record {
         self.shards.iter_mut().for_each(|s| *s = HashMap::default());
         self.entries = 0;
     }
-
-    /// How many chunks are entered.
-    pub fn len(&self) -> u64 {
-        self.entries
-    }
-
-    /// Whether nothing is entered.
-    pub fn is_empty(&self) -> bool {
-        self.entries == 0
-    }
 }
 
 /// Hands the one word that a digest gives through.
@@ -104,6 +94,6 @@ mod tests {
         assert_eq!(record.find_or_enter(digest(3), place(30)), None);
         assert_eq!(record.find_or_enter(digest(3), place(40)), None);
         assert_eq!(record.find_or_enter(digest(2), place(50)), Some(place(20)));
-        assert_eq!(record.len(), 2);
+        assert_eq!(record.entries, 2);
     }
 }

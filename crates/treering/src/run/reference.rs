@@ -6,7 +6,7 @@
 
 use crate::array::{Step, Variable};
 use crate::compare::{
-    Answer, MemorySide, NotCompared, Outcome, Settings, Side, StoredSide, compare,
+    Answer, CompareSettings, MemorySide, NotCompared, Outcome, Side, StoredSide, compare,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Log;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Reference {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) run: String,
-    pub(crate) settings: Settings,
+    pub(crate) settings: CompareSettings,
 }
 
 /// Checkpoints that were compared with a reference run, and those that were not.

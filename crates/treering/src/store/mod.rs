@@ -6,15 +6,19 @@
 
 mod directory;
 mod disk;
+#[cfg(any(test, feature = "testing"))]
 mod fault;
 mod memory;
+#[cfg(any(test, feature = "testing"))]
 mod sim;
 mod tiered;
 
 pub use directory::DirectoryStore;
 pub use disk::{Disk, DiskFile, OsDisk};
+#[cfg(any(test, feature = "testing"))]
 pub use fault::{Fault, FaultStore};
 pub use memory::MemoryStore;
+#[cfg(any(test, feature = "testing"))]
 pub use sim::{PowerCut, SimDisk, SimFault};
 pub(crate) use tiered::TieredStore;
 

@@ -1,7 +1,7 @@
 //! The conformance suite of [`Side`].
 
 use crate::array::{DType, Rank, Step, Variable};
-use crate::compare::{Answer, Entry, FileView, MemorySide, Settings, Side, compare};
+use crate::compare::{Answer, CompareSettings, FileView, MemorySide, Side, SideEntry, compare};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
@@ -56,7 +56,7 @@ fn check_entries(side: &dyn Side, step: Option<Step>) {
         }
     }
     let again = side.entries(step).expect("the entries of a listed step, again");
-    let shown = |all: &[Entry]| -> Vec<_> {
+    let shown = |all: &[SideEntry]| -> Vec<_> {
         all.iter().map(|e| (e.rank, e.description.clone(), e.trees.len())).collect()
     };
     assert_eq!(shown(&entries), shown(&again), "entries are the same every time");
@@ -86,7 +86,7 @@ fn check_files(side: &dyn Side, step: Option<Step>) {
 /// A side is never different from itself, and equal to itself if all of it can be read.
 fn check_with_itself(side: &dyn Side) {
     for trees in [true, false] {
-        let settings = Settings { trees, ..Settings::default() };
+        let settings = CompareSettings { trees, ..CompareSettings::default() };
         let outcome = match compare(side, side, &settings, None, &|_, _| {}) {
             Ok(outcome) => outcome,
             Err(_) if side.unreadable() > 0 => continue,
@@ -113,7 +113,7 @@ pub fn check_side_wrapper(wrap: impl for<'s> Fn(&'s dyn Side) -> Box<dyn Side + 
     for step in inner.steps().expect("the steps of the inner side") {
         let [of_inner, of_wrapper] = [&inner as &dyn Side, wrapper.as_ref()].map(|side| {
             let entries = side.entries(step).expect("the entries of a listed step");
-            let entry = |e: &Entry| (e.rank, e.description.clone(), e.unread.is_some());
+            let entry = |e: &SideEntry| (e.rank, e.description.clone(), e.unread.is_some());
             entries.iter().map(entry).collect::<Vec<_>>()
         });
         assert_eq!(of_inner, of_wrapper, "variables are not lost, nor why they cannot be read");
@@ -139,7 +139,7 @@ impl Side for Scripted {
         Ok(vec![Some(Step(3)), Some(Step(5))])
     }
 
-    fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let step = step.unwrap_or_default();
         let shape = [self.values.len() as u64 / 4];
         let variables = [
@@ -256,7 +256,7 @@ mod tests {
             fn steps(&self) -> Result<Vec<Option<Step>>> {
                 self.0.steps()
             }
-            fn entries(&self, step: Option<Step>) -> Result<Vec<Entry<'_>>> {
+            fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
                 self.0.entries(step)
             }
             fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {

@@ -2,12 +2,10 @@
 //! results that do not depend on the number of threads.
 
 use std::sync::{Arc, Condvar, Mutex};
-use treering::format::{Footer, Seal};
-use treering::merkle::Digest;
-use treering::store::{MemoryStore, Store, StoreItem};
-use treering::testing::{Call, HookedStore};
+use treering::testing::{Call, Digest, Footer, HookedStore, Seal};
 use treering::{
-    ChunkSize, Encoding, Library, Method, Options, Overload, Run, Variable, VariableMut,
+    ChunkSize, Encoding, Library, MemoryStore, Method, Options, Overload, Run, Store, StoreItem,
+    Variable, VariableMut,
 };
 
 /// Numbers that do not repeat.

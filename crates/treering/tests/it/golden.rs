@@ -4,8 +4,8 @@
 //! running this test with TREERING_NEW_GOLDEN set to that folder.
 
 use std::path::Path;
-use treering::array::{Order, Rounding};
-use treering::{Bound, ChunkSize, DType, Encoding, Library, Options, Run, Variable};
+use treering::testing::Rounding;
+use treering::{Bound, ChunkSize, DType, Encoding, Library, Options, Order, Run, Variable};
 
 const STEPS: u64 = 6;
 

@@ -4,9 +4,11 @@
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::source::RawLayout;
-use treering::store::{Fault, FaultStore, MemoryStore, Store};
-use treering::{DType, Ingest, IngestSettings, Library, Merge, Options, Rank, RankFile};
+use treering::testing::{Fault, FaultStore};
+use treering::{
+    DType, Ingest, IngestSettings, Library, MemoryStore, Merge, Options, Rank, RankFile, RawLayout,
+    Store,
+};
 
 /// An `.npy` file of f64 values.
 fn npy(shape: &[u64], values: &[f64]) -> Vec<u8> {

@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treering::store::{MemoryStore, Store};
 use treering::{
-    ChunkSize, Encoding, Library, Method, Options, Rank, Run, Variable, VariableKey, VariableMut,
+    ChunkSize, Encoding, Library, MemoryStore, Method, Options, Rank, Run, Store, Variable,
+    VariableKey, VariableMut,
 };
 
 #[derive(Clone, Debug)]

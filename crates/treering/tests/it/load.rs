@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use treering::library::Keep;
-use treering::store::{DirectoryStore, MemoryStore, Store};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options,
+    Result, Run, Store, Variable, VariableMut,
 };
 
 fn memory() -> Arc<dyn Store> {

@@ -1,8 +1,7 @@
 //! What people do to stores: move them, prune them, lose a file, look at them while they change.
 
 use std::path::{Path, PathBuf};
-use treering::library::Keep;
-use treering::{ErrorKind, Library, Options, Run, Variable, VariableMut};
+use treering::{ErrorKind, Keep, Library, Options, Run, Variable, VariableMut};
 
 fn field(step: u64) -> Vec<u64> {
     (0..5000).map(|i| if i / 100 == step { step + i } else { 7 }).collect()

@@ -202,3 +202,43 @@ fn the_reader_of_types_sees_declarations_outside_of_functions() {
                 fn f() {\n    struct A;\n    type Item = u8;\n}\nmod m {\n    pub trait D {}\n}\n";
     assert_eq!(types(text), ["A", "B", "C", "D"]);
 }
+
+/// The names that the root offers: modules that are public, and what is re-exported.
+fn offered(root: &str) -> (Vec<String>, Vec<String>) {
+    let (mut modules, mut names) = (Vec::new(), Vec::new());
+    for item in code(root).split(';') {
+        let item = item.trim().rsplit("]\n").next().unwrap_or("").trim();
+        if let Some(module) = item.strip_prefix("pub mod ") {
+            modules.push(module.to_string());
+        } else if let Some(list) = item.strip_prefix("pub use ") {
+            let list = list.rsplit_once("::").map_or(list, |(_, last)| last);
+            let members = list.trim_matches(['{', '}']).split(',').map(str::trim);
+            let named = members.filter(|m| !m.is_empty());
+            names.extend(named.map(|m| m.rsplit(" as ").next().unwrap_or(m).to_string()));
+        }
+    }
+    (modules, names)
+}
+
+/// The public interface is one list that a person can read. Whoever makes it longer has a reason.
+#[test]
+fn the_public_interface_is_one_short_list() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
+    let root = std::fs::read_to_string(source).unwrap();
+    let (modules, mut names) = offered(&root);
+    assert_eq!(modules, ["testing"], "modules are private");
+    assert!((50..=95).contains(&names.len()), "{} names", names.len());
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name is offered once");
+    assert!(!root.contains("::*"), "names are listed one by one");
+}
+
+#[test]
+fn the_reader_of_the_interface_sees_modules_lists_and_new_names() {
+    let root = "mod a;\n#[doc(hidden)]\npub mod testing;\n// words\npub use a::{B, c as d};\npub use e::F;\n";
+    let (modules, names) = offered(root);
+    assert_eq!(modules, ["testing"]);
+    assert_eq!(names, ["B", "d", "F"]);
+}

@@ -7,13 +7,11 @@ use proptest::prelude::*;
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::array::Rounding;
-use treering::compare::{Answer, Settings, StoredSide, TREE_PREFIX, compare};
-use treering::source::{Field, open};
-use treering::store::{MemoryStore, Store};
+use treering::testing::{Field, Rounding, TREE_PREFIX, open_file};
 use treering::{
-    Aim, Bound, ChunkSize, DType, Encoding, Ingest, IngestSettings, Library, Method, Options,
-    RankFile, Run, Variable, VariableMut,
+    Aim, Answer, Bound, ChunkSize, CompareSettings, DType, Encoding, Ingest, IngestSettings,
+    Library, MemoryStore, Method, Options, RankFile, Run, Store, StoredSide, Variable, VariableMut,
+    compare,
 };
 
 const ROUNDED: [DType; 4] = [DType::F32, DType::F64, DType::C64, DType::C128];
@@ -191,7 +189,8 @@ fn runs_store_values_within_their_bounds() {
                 }
                 let side = |run| StoredSide::open(store.clone(), run, None).unwrap();
                 let equal_within = |bound| {
-                    let settings = Settings { bound: Some(bound), ..Settings::default() };
+                    let settings =
+                        CompareSettings { bound: Some(bound), ..CompareSettings::default() };
                     compare(&side("within"), &side("exact"), &settings, None, &|_, _| {}).unwrap()
                 };
                 assert!(equal_within(bound).equal);
@@ -301,8 +300,8 @@ fn bounds_may_change_from_checkpoint_to_checkpoint() {
 fn trees_and_references_see_the_rounded_values() {
     let store = memory();
     let bound = Bound::abs(0.01);
-    let bits = Settings { bound: Some(Bound::Bits), ..Settings::default() };
-    let same = Settings { bound: Some(Bound::abs(1e-9)), ..Settings::default() };
+    let bits = CompareSettings { bound: Some(Bound::Bits), ..CompareSettings::default() };
+    let same = CompareSettings { bound: Some(Bound::abs(1e-9)), ..CompareSettings::default() };
     let mut first =
         Run::open(Options::in_store(store.clone(), "first").bound("*", Bound::abs(1e-9))).unwrap();
     for step in 0..4 {
@@ -330,7 +329,8 @@ fn trees_and_references_see_the_rounded_values() {
     }
     let side = |run| StoredSide::open(store.clone(), run, Some(treering::Step(2))).unwrap();
     for trees in [true, false] {
-        let settings = Settings { trees, bound: Some(Bound::abs(1e-9)), ..Settings::default() };
+        let settings =
+            CompareSettings { trees, bound: Some(Bound::abs(1e-9)), ..CompareSettings::default() };
         let outcome = compare(&side("first"), &side("same"), &settings, None, &|_, _| {}).unwrap();
         assert_eq!(outcome.verdict, Answer::Equal);
     }
@@ -391,7 +391,7 @@ fn bytes_of(field: &Field) -> treering::Result<Vec<u8>> {
 
 /// What came back is the file with the values of one field rounded, and nothing else changed.
 fn only_values_changed(path: &Path, back: &Path, name: &str, bound: Bound) {
-    let (old, new) = (open(path, None).unwrap(), open(back, None).unwrap());
+    let (old, new) = (open_file(path, None).unwrap(), open_file(back, None).unwrap());
     let apart = |a: &[u8], b: &[u8]| a.iter().zip(b).filter(|(a, b)| a != b).count();
     let mut changes = 0;
     for (a, b) in old.iter().zip(&new) {
@@ -427,7 +427,7 @@ fn arrays_in_files_are_rounded_where_they_are() {
                 let exact = through(&path, &[]).unwrap();
                 assert!(std::fs::read(exact).unwrap() == std::fs::read(&path).unwrap());
                 let back = through(&path, &[(".*", bound)]).unwrap();
-                let name = open(&path, None).unwrap()[0].description.name.clone();
+                let name = open_file(&path, None).unwrap()[0].description.name.clone();
                 only_values_changed(&path, &back, &name, bound);
             }
         }
@@ -538,7 +538,7 @@ fn marks_stay_and_nothing_becomes_one() {
         std::fs::write(&path, netcdf(&attributes, &values)).unwrap();
         for bound in [Bound::abs(0.01), Bound::rel(1e-4), Bound::rel(1e-3)] {
             let back = through(&path, &[("t", bound)]).unwrap();
-            let fields = open(&back, None).unwrap();
+            let fields = open_file(&back, None).unwrap();
             let new = bytes_of(&fields[0]).unwrap();
             let plain = rounded(bound, DType::F64, &bytes_as(DType::F64, &values));
             let mut changed = 0;
@@ -586,7 +586,7 @@ fn what_lies_over_something_else_is_not_rounded() {
 fn each_array(path: &Path) -> (usize, usize) {
     let (mut taken, mut refused) = (0, 0);
     let bound = Bound::rel(0.01);
-    for field in open(path, None).unwrap() {
+    for field in open_file(path, None).unwrap() {
         let name = field.description.name.clone();
         if !ROUNDED.contains(&field.description.dtype) {
             continue;
@@ -635,7 +635,7 @@ fn hdf5_whose_sums_do_not_match_is_bytes() {
         bytes[at + 24] ^= 0x40;
         let path = folder.path().join(format!("{at}.h5"));
         std::fs::write(&path, &bytes).unwrap();
-        let error = open(&path, None).err().unwrap().to_string();
+        let error = open_file(&path, None).err().unwrap().to_string();
         assert!(error.contains("HDF5"), "{error}");
         let refused = through(&path, &[(".*", Bound::abs(0.1))]).unwrap_err();
         assert!(refused.contains("type bytes"), "{refused}");
@@ -675,7 +675,8 @@ fn marks_of_real_libraries_stay() {
         let path = scratch.path().join(listed.file_name().unwrap());
         std::fs::copy(&listed, &path).unwrap();
         let values = |path: &Path| -> Vec<f64> {
-            let field = open(path, None).unwrap().into_iter().find(|f| f.description.name == "t");
+            let field =
+                open_file(path, None).unwrap().into_iter().find(|f| f.description.name == "t");
             let field = field.unwrap();
             let bytes = bytes_of(&field).unwrap();
             match field.description.dtype {

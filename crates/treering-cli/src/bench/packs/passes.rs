@@ -8,7 +8,7 @@ use super::schemes::Kind;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fmt;
-use treering::codec::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
+use treering::testing::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
 use treering::{DType, Error, Result};
 
 /// How many bytes are encoded at a time.

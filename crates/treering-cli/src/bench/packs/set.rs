@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
-use treering::format::FileRecord;
-use treering::{DType, Error, Rank, RankFile, Result, source};
+use treering::testing::{FileRecord, take_apart};
+use treering::{DType, Error, Rank, RankFile, Result};
 
 /// Bytes with a meaning.
 pub struct Part {
@@ -61,7 +61,7 @@ fn whole(file: &RankFile) -> Result<Part> {
 
 /// The record of a file, which tells how many fields follow, and its fields.
 fn apart(file: &RankFile) -> Result<Vec<Part>> {
-    let anatomy = source::take_apart(&file.path, None)?;
+    let anatomy = take_apart(&file.path, None)?;
     let mut parts = Vec::new();
     for field in &anatomy.fields {
         let Some(size) = field.description.bytes() else { continue };

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use treering::Result;
-use treering::store::{Blob, Lock, Put, Store, StoreItem};
+use treering::{Blob, Lock, Put, Result, Store, StoreItem};
 
 /// How long a file takes to be opened, in seconds.
 pub const LATENCY: f64 = 5e-3;
@@ -204,7 +203,7 @@ impl Blob for ThrottledBlob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treering::store::MemoryStore;
+    use treering::MemoryStore;
 
     #[test]
     fn no_window_lets_more_through_than_the_rate() {

@@ -5,9 +5,7 @@ use crate::files::Taken;
 use crate::output;
 use crate::watch::remove::{Fate, remove, remove_folders};
 use crate::watch::sets::{Set, Stamp};
-use treering::format::Manifest;
-use treering::library::Place;
-use treering::{Error, ErrorKind, Ingest, RankFile, Result};
+use treering::{Error, ErrorKind, Ingest, Manifest, Place, RankFile, Result};
 
 impl Service {
     /// Takes a set in, unless it is in the run or no longer what it was.

@@ -40,6 +40,7 @@ impl Builder {
         Builder { dtype, recipes: recipes.to_vec(), vectors: true, front: 0, rounding: None }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Does without vector instructions that not every processor has; the same bits come out.
     #[must_use]
     pub fn baseline(mut self) -> Self {
