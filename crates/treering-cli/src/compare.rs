@@ -1,5 +1,6 @@
 //! The commands that hold states against each other: `compare`, `tree`, `golden`.
 
+use crate::files::limit;
 use crate::output;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -69,8 +70,9 @@ pub struct CompareOptions {
     /// Permit nothing: the same bits, so that −0 differs from +0.
     #[arg(long)]
     bits: bool,
-    /// The bound of variables that match, as in x=abs:1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4, n=bits.
-    #[arg(long, value_name = "VAR=BOUND")]
+    /// The bound of variables that match, as in x=1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4, n=bits; * and ?
+    /// stand for anything, and the first that matches counts.
+    #[arg(long, value_name = "GLOB=BOUND")]
     bound: Vec<String>,
     /// Only variables that match; * and ? stand for anything. Other content of files (attributes, links,
     /// texts) is then not compared.
@@ -114,15 +116,9 @@ impl CompareOptions {
                 Some(Bound::Within { abs: abs.unwrap_or(0.0), rel: rel.unwrap_or(0.0) })
             }
         };
-        let named = |text: &String| {
-            let (pattern, bound) = text.split_once('=').ok_or_else(|| {
-                Error::usage(format!("{text:?} names no variable")).hint("write VAR=abs:1e-6")
-            })?;
-            Ok((pattern.to_string(), Bound::parse(bound)?))
-        };
         let settings = CompareSettings {
             bound,
-            bounds: self.bound.iter().map(named).collect::<Result<_>>()?,
+            bounds: self.bound.iter().map(|text| limit(text)).collect::<Result<_>>()?,
             variables: self.vars.clone(),
             nan_equal: matches!(self.nan, Nan::Equal),
             first: self.first,

@@ -30,12 +30,12 @@ pub struct IngestArguments {
     /// replacement, as in 'block\d+=block'; may be given several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
-    /// Store variables whose whole name matches rounded within a bound, absolute as in 'temp.*=1e-6' or
-    /// relative as in 'velocity_.=rel:1e-4'; may be given several times, the first that matches counts,
-    /// and 'n.*=bits' leaves variables as they are. What files mark as filled or missing stays.
+    /// Store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
+    /// 'velocity_?=rel:1e-4'; * and ? stand for anything. May be given several times, the first that
+    /// matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
     /// Files given back then hold values within the bound, not the original bytes. Only floating-point
     /// and complex variables that lie uncompressed in their files can have one.
-    #[arg(long, value_name = "REGEX=BOUND")]
+    #[arg(long, value_name = "GLOB=BOUND")]
     pub within: Vec<String>,
     /// How variables of many ranks are put together.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
@@ -111,20 +111,19 @@ fn likeness(text: &str) -> Result<(Regex, String)> {
     Ok((pattern, by.to_string()))
 }
 
-/// A regular expression and the bound of variables whose names it matches.
-fn limit(text: &str) -> Result<(Regex, Bound)> {
+/// A pattern of names and the bound of variables that match it; names may hold '=', bounds do not.
+pub fn limit(text: &str) -> Result<(String, Bound)> {
     let bad = |why: &str| {
         Error::usage(format!("{text:?} gives no variable a bound: {why}")).hint(
-            "write a regular expression, '=', and a bound, as in 'temp.*=1e-6' or 'v_.=rel:1e-4'",
+            "write a name (* and ? stand for anything), '=', and a bound, as in 'temp*=1e-6' or 'v_?=rel:1e-4'",
         )
     };
     let (pattern, bound) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
-    let pattern = Regex::new(pattern).map_err(|e| bad(&e.to_string().replace('\n', " ")))?;
     let bound = match bound.parse() {
         Ok(number) => Bound::abs(number),
         Err(_) => Bound::parse(bound)?,
     };
-    Ok((pattern, bound))
+    Ok((pattern.to_string(), bound))
 }
 
 impl AimName {

@@ -7,6 +7,7 @@ use super::RankFile;
 use super::merge::Merge;
 use crate::array::{Bound, DType, Description, Order, Rank, Rounding, Shape, VariableKey};
 use crate::codec::Nature;
+use crate::compare::matches;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 use crate::pack::Packed;
@@ -95,23 +96,17 @@ pub(super) fn check(files: &[RankFile]) -> Result<()> {
 
 /// The bound of variables whose whole name matches.
 pub(super) struct Limit {
-    /// The pattern as it was given, for messages.
-    given: String,
-    name: Regex,
+    /// A pattern with `*` and `?`.
+    pattern: String,
     bound: Bound,
 }
 
 impl Limit {
-    pub(super) fn new((pattern, bound): &(Regex, Bound)) -> Result<Limit> {
+    pub(super) fn new((pattern, bound): &(String, Bound)) -> Result<Limit> {
         if *bound != Bound::Bits {
             Rounding::new(*bound, DType::F64)?;
         }
-        let given = pattern.to_string();
-        let name = Regex::new(&format!("^(?:{given})$")).map_err(|e| {
-            let why = e.to_string().replace('\n', " ");
-            Error::usage(format!("{given:?} is no pattern of whole names: {why}"))
-        })?;
-        Ok(Limit { given, name, bound: *bound })
+        Ok(Limit { pattern: pattern.clone(), bound: *bound })
     }
 }
 
@@ -151,8 +146,8 @@ pub(super) fn round(
         .zip(names)
         .map(|(anatomy, names)| &names[..anatomy.fields.len().min(names.len())]);
     let names: Vec<&[String]> = fields.collect();
-    for Limit { given, name, .. } in within {
-        if !names.iter().copied().flatten().any(|own| name.is_match(own)) {
+    for Limit { pattern, .. } in within {
+        if !names.iter().copied().flatten().any(|name| matches(pattern, name)) {
             let there = names.iter().copied().flatten().map(String::as_str);
             let there: BTreeSet<&str> = there.collect();
             let more = if there.len() > MOST_NAMES { ", …" } else { "" };
@@ -160,13 +155,15 @@ pub(super) fn round(
             let more = more.to_string()
                 + if known { "" } else { "; what is not understood of a file has the file's name" };
             let there: Vec<&str> = there.into_iter().take(MOST_NAMES).collect();
-            return Err(Error::usage(format!("the name of no variable is {given:?}")).hint(
-                format!("bounds are for whole names; there are {}{more}", there.join(", ")),
-            ));
+            return Err(Error::usage(format!("no variable matches the bound of {pattern:?}"))
+                .hint(format!(
+                    "* and ? stand for anything; there are {}{more}",
+                    there.join(", ")
+                )));
         }
     }
     let bound = |name: &String| {
-        let first = within.iter().find(|limit| limit.name.is_match(name));
+        let first = within.iter().find(|limit| matches(&limit.pattern, name));
         first.map(|limit| limit.bound).filter(|bound| *bound != Bound::Bits)
     };
     let files = anatomies.par_iter_mut().zip(&names);

@@ -71,9 +71,10 @@ pub struct IngestSettings {
     /// Variables are like each other when their names agree after these replacements, as
     /// [`Regex::replace_all`] makes them, and their types do.
     pub like: Vec<(Regex, String)>,
-    /// Variables whose whole name matches are rounded within the bound, absolute or relative; the
-    /// first that matches counts. A file given back then holds the rounded values.
-    pub within: Vec<(Regex, Bound)>,
+    /// Variables whose names match the pattern (`*` and `?`) are rounded within the bound, absolute or
+    /// relative; the first that matches counts. An exported file then holds the rounded values. A pattern
+    /// that matches no variable is an error.
+    pub within: Vec<(String, Bound)>,
 }
 
 impl Default for IngestSettings {

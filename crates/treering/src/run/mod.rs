@@ -12,7 +12,7 @@ pub use reference::ReferenceReport;
 
 use crate::array::{Rank, Sequence, Step, Variable, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
-use crate::compare::Outcome;
+use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Origin};
 use crate::lineage::Method;
@@ -35,6 +35,8 @@ pub struct Run {
     reference: Option<ReferenceWatch>,
     blocked: Duration,
     notes: Vec<String>,
+    /// Whether it was looked for bounds that no variable has.
+    bounds_checked: bool,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,
@@ -73,6 +75,7 @@ impl Run {
             reference,
             blocked: Duration::ZERO,
             notes: opened.notes,
+            bounds_checked: false,
             process: std::process::id(),
             _lock: opened.lock,
         })
@@ -87,6 +90,7 @@ impl Run {
         capture::check(variables)?;
         let start = Instant::now();
         let declared = self.capture.declare(variables)?;
+        self.note_unused_bounds(variables);
         let save = self.save(step, start, declared, |capture, whole, declared, hand| {
             capture.capture(whole, variables, declared, hand)
         })?;
@@ -145,8 +149,23 @@ impl Run {
         Ok(Save::new(Step(step), capturing.end(changed, blocked), changed, blocked))
     }
 
-    /// What opening the run found that is worth knowing: a file system without locks, checkpoints that a
-    /// node gave up.
+    /// Notes, at the first checkpoint, bounds whose pattern matches none of its variables: probably a
+    /// mistake that would show only when runs are compared. Variables may also come later, so it is no error.
+    fn note_unused_bounds(&mut self, variables: &[Variable]) {
+        if std::mem::replace(&mut self.bounds_checked, true) {
+            return;
+        }
+        for (pattern, bound) in &self.options.bounds {
+            if !variables.iter().any(|v| matches(pattern, &v.description.name)) {
+                self.notes.push(format!(
+                    "no variable of the first checkpoint matches the bound {bound} of {pattern:?}"
+                ));
+            }
+        }
+    }
+
+    /// What a person should know: a file system without locks, checkpoints that a node gave up, bounds
+    /// that no variable of the first checkpoint has.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
