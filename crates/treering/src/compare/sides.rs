@@ -10,7 +10,7 @@ use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{self, Extent, LeftOut, RawLayout, Rendered, Rounded, has_rest, name_of};
-use crate::store::{Blob, Store};
+use crate::store::{Blob, Store, read_each};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -692,6 +692,10 @@ impl Blob for Lent<'_> {
         copy(self.0, offset, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -712,6 +716,10 @@ impl Blob for Held {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         copy(&self.0, offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

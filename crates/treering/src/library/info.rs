@@ -159,7 +159,7 @@ fn added_bytes(manifest: &Manifest) -> u64 {
 pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
     let newest = checkpoint.packs.iter().filter_map(|packs| packs.last());
     let deltas: HashMap<(Rank, &str), (&Footer, &VariableDelta)> = newest
-        .flat_map(|pack| pack.footer.deltas.iter().map(|delta| (&pack.footer, delta)))
+        .flat_map(|pack| pack.footer.deltas.iter().map(|delta| (&*pack.footer, delta)))
         .map(|(footer, delta)| ((delta.rank, delta.name.as_str()), (footer, delta)))
         .collect();
     let data = checkpoint.entries().iter().filter(|v| !v.is_hidden());

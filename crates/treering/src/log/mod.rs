@@ -5,7 +5,7 @@
 //! but another random number (somebody replaced the store while an old job was writing), is a *stray*. It
 //! is never listed, restored or built on.
 
-use crate::array::{GroupId, Sequence};
+use crate::array::{GroupId, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names, Origin, PackName, WriterId, check_run_name};
 use crate::store::{Store, read_small};
@@ -114,6 +114,20 @@ impl Log {
     pub(crate) fn manifest(&self, sequence: Sequence) -> Result<Option<Manifest>> {
         let manifest = self.entry(sequence)?.into_manifest();
         Ok(manifest.filter(|manifest| !self.is_stray(manifest)))
+    }
+
+    /// The same for a manifest of one step; `None` for one of another step. What is known is not copied.
+    pub(crate) fn manifest_of(
+        &self,
+        sequence: Sequence,
+        step: Option<Step>,
+    ) -> Result<Option<Manifest>> {
+        let other = |m: &Manifest| step.is_some_and(|step| step != m.step);
+        match self.known.held().get(&sequence) {
+            Some(LogEntry::Manifest(manifest)) if other(manifest) => return Ok(None),
+            _ => {}
+        }
+        Ok(self.manifest(sequence)?.filter(|manifest| !other(manifest)))
     }
 
     /// Whether an opening contradicts a manifest: one between its writer's and itself, or another one in

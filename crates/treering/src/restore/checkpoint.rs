@@ -1,6 +1,9 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
-use super::fetch::{FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer};
+use super::fetch::{
+    FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer, read_sealed,
+};
+use super::footers::KnownFooters;
 use super::handles::{Handles, first_good};
 use super::plan::{FramePiece, Wanted, fill, plan};
 use crate::array::{Description, Element, GroupId, Rank, VariableKey, VariableMut};
@@ -9,7 +12,7 @@ use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, 
 use crate::lineage::{Layer, covers, resolve, runs};
 use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
-use crate::store::{Blob, Store};
+use crate::store::{Blob, Store, read_each};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -47,13 +50,22 @@ pub(crate) struct RestoredVariable {
 impl Checkpoint {
     /// Reads and checks the footers of all packs that the manifest names.
     pub(crate) fn load(store: Arc<dyn Store>, manifest: Manifest) -> Result<Self> {
+        Self::load_beside(store, manifest, &KnownFooters::default())
+    }
+
+    /// The same; footers that are known are not read again.
+    pub(crate) fn load_beside(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        known: &KnownFooters,
+    ) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
         let handles = Handles::new(store.clone());
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
             .map(|(number, group)| {
-                load_group(store.as_ref(), group, GroupId(number as u32), &notes)
+                load_group(store.as_ref(), group, GroupId(number as u32), &notes, known)
             })
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
@@ -69,7 +81,21 @@ impl Checkpoint {
         };
         (0..checkpoint.packs.len()).for_each(|group| checkpoint.index(group, 0));
         checkpoint.take_sections()?;
+        checkpoint.keep_footers(known);
         Ok(checkpoint)
+    }
+
+    /// Keeps the footers of all packs for the next checkpoint of the epoch that is looked at.
+    fn keep_footers(&self, known: &KnownFooters) {
+        for (packs, group) in self.packs.iter().zip(&self.manifest.groups) {
+            let mut seal = Some(group.seal);
+            for pack in packs.iter().rev() {
+                if let Some(seal) = seal {
+                    known.keep(&pack.key, seal, &pack.footer);
+                }
+                seal = pack.footer.parent;
+            }
+        }
     }
 
     /// A checkpoint of which everything is known already; its first and only packs are handed over.
@@ -119,7 +145,7 @@ impl Checkpoint {
         self.variables.clear();
         for packs in &mut self.packs {
             if let Some(newest) = packs.last_mut() {
-                self.variables.append(&mut newest.footer.variables);
+                self.variables.append(&mut Arc::make_mut(&mut newest.footer).variables);
             }
         }
         if self.variables.iter().any(|v| v.rank.0 >= self.manifest.ranks) {
@@ -474,7 +500,7 @@ impl Checkpoint {
 
     /// The frames (pack, frame) of a group that hold the bytes of its variables.
     fn frames_of(&self, group: usize) -> Result<Vec<(u32, u32)>> {
-        let footers: Vec<&Footer> = self.packs[group].iter().map(|p| &p.footer).collect();
+        let footers: Vec<&Footer> = self.packs[group].iter().map(|p| &*p.footer).collect();
         let members = self.variables.iter().filter(|v| v.group.index() == group);
         let wanted: Vec<Wanted> =
             members.map(|entry| self.wanted(entry, 0, 0..entry.bytes())).collect();
@@ -516,7 +542,7 @@ impl Checkpoint {
         if self.is_repetitive(packs, wanted) {
             return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
         }
-        let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
+        let footers: Vec<&Footer> = packs.iter().map(|p| &*p.footer).collect();
         let plan: Vec<FramePiece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
         let targets: Vec<SharedTarget> = targets.iter_mut().map(|t| SharedTarget::new(t)).collect();
         let packs = (group, &packs[..]);
@@ -627,6 +653,10 @@ impl Blob for VariableBlob {
         self.checkpoint.read_bytes(entry, offset..end, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -641,20 +671,28 @@ fn load_group(
     group: &Group,
     number: GroupId,
     notes: &Notes,
+    known: &KnownFooters,
 ) -> Result<Vec<Pack>> {
     let names: Vec<(&str, PackName)> = group.names(number).collect();
     // Footers are read in parallel, from whichever copy is readable, and then held to the chain.
-    let found: Vec<Option<(Seal, Footer)>> = names
+    let found: Vec<Option<(Seal, Arc<Footer>)>> = names
         .par_iter()
         .enumerate()
         .map(|(ordinal, (run, name))| {
             let key = Names::new(run).pack(*name);
             let newest = ordinal + 1 == names.len();
+            if let Some(known) = known.get(&key).filter(|_| !newest) {
+                return Some(known);
+            }
             let copies = store.copies(&key);
             let note = |store: &str, error: &Error| {
                 note(notes, format!("{key} in {store}: {error}"));
             };
-            first_good(&copies, |copy| read_footer(copy, newest), note).ok()
+            let read = |copy: &dyn Blob| match newest {
+                true => read_sealed(copy, &group.seal, true).map(|footer| (group.seal, footer)),
+                false => read_footer(copy, false),
+            };
+            first_good(&copies, read, note).ok().map(|(seal, footer)| (seal, Arc::new(footer)))
         })
         .collect();
     let mut packs = Vec::with_capacity(names.len());
@@ -667,7 +705,7 @@ fn load_group(
         let newest = ordinal + 1 == names.len();
         let good = match found {
             Some((found, footer)) if found == seal => Ok(footer),
-            _ => load_sealed(store, &key, seal, newest, notes),
+            _ => load_sealed(store, &key, seal, newest, notes).map(Arc::new),
         };
         let footer = good.map_err(|e| e.at(&key))?;
         if footer.ordinal as usize != ordinal || footer.name != *name || footer.run != *run {
@@ -689,10 +727,7 @@ fn load_sealed(
     notes: &Notes,
 ) -> Result<Footer> {
     let copies = store.copies(key);
-    let read = |copy: &dyn Blob| match read_footer(copy, newest)? {
-        (found, footer) if found == seal => Ok(footer),
-        _ => Err(Error::damaged("another pack is in its place")),
-    };
+    let read = |copy: &dyn Blob| read_sealed(copy, &seal, newest);
     let note = |store: &str, error: &Error| note(notes, format!("{key} in {store}: {error}"));
     first_good(&copies, read, note).map_err(|error| match (error.kind(), copies.len()) {
         (ErrorKind::Damaged, 1..) => {

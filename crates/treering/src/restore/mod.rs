@@ -10,6 +10,7 @@
 mod backwards;
 mod checkpoint;
 mod fetch;
+mod footers;
 mod handles;
 mod plan;
 mod previous;
@@ -18,4 +19,5 @@ pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{RestoredVariable, VariableBlob};
 pub(crate) use fetch::{Pack, check_frames, read_footer};
+pub(crate) use footers::KnownFooters;
 pub(crate) use previous::Previous;

@@ -18,6 +18,7 @@ use crate::pack::{Before, Keeper, PackPlan, Packed, Packer, Strip};
 use crate::restore::Pack;
 use crate::store::Put;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// A variable of a checkpoint that is being written.
 pub(crate) struct GroupMember {
@@ -70,7 +71,10 @@ pub(crate) struct SealedPack {
 impl SealedPack {
     /// The pack as readers of the epoch see it.
     pub(crate) fn into_pack(self) -> Pack {
-        Pack { key: Names::new(&self.footer.run).pack(self.footer.name), footer: self.footer }
+        Pack {
+            key: Names::new(&self.footer.run).pack(self.footer.name),
+            footer: Arc::new(self.footer),
+        }
     }
 }
 

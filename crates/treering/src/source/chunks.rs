@@ -8,7 +8,7 @@ use super::filter::{self, Coding};
 use super::grid::ChunkGrid;
 use crate::error::{Error, Result};
 use crate::format::{ChunkRecipe, Filter};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -175,6 +175,10 @@ impl Blob for Chunks {
                 Ok(())
             }),
         })
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

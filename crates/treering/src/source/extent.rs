@@ -1,7 +1,7 @@
 //! A part of a file.
 
 use crate::error::{Error, Result};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -71,6 +71,10 @@ impl Blob for Extent {
             }
             _ => Error::io("cannot read a file", error).at(&self.name),
         })
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {

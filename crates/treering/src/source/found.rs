@@ -9,7 +9,7 @@ use super::spread::{Runs, Spread};
 use super::{Extent, Field};
 use crate::array::{DType, Description, MAX_NAME, Order, Shape};
 use crate::error::{Error, Result};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use flate2::Crc;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -254,6 +254,10 @@ impl Blob for Checked {
         self.plain.read_at(offset, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -306,6 +310,10 @@ impl Blob for Swapped {
         Ok(())
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn in_order(&self) -> bool {
         self.inner.in_order()
     }
@@ -336,6 +344,10 @@ impl Blob for Filled {
         Ok(())
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -363,6 +375,10 @@ impl Blob for Unreadable {
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
         Err(self.why.clone())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

@@ -10,7 +10,7 @@ use super::inventory::Inventory;
 use super::{Extent, npy};
 use crate::error::{Error, Result};
 use crate::merkle::Digester;
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use flate2::{Crc, read::DeflateDecoder};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex};
@@ -193,6 +193,10 @@ impl Blob for ZipMember {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.read_inflated(self.head + offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn in_order(&self) -> bool {

@@ -10,7 +10,7 @@ use super::{Blob, Lock, Put, Store, StoreItem, after, only_copy};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -337,6 +337,17 @@ struct DirectoryBlob {
     store: String,
 }
 
+impl DirectoryBlob {
+    fn failed(&self, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Error::damaged("a file is shorter than it should be").at(&self.key)
+            }
+            _ => Error::io("cannot read a file of the store", error).at(&self.key),
+        }
+    }
+}
+
 impl Blob for DirectoryBlob {
     fn store(&self) -> &str {
         &self.store
@@ -347,12 +358,22 @@ impl Blob for DirectoryBlob {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, buffer).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Error::damaged("a file is shorter than it should be").at(&self.key)
-            }
-            _ => Error::io("cannot read a file of the store", error).at(&self.key),
-        })
+        self.file.read_at(offset, buffer).map_err(|e| self.failed(e))
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        ranges.sort_unstable_by_key(|(offset, _)| *offset);
+        // Ranges that follow each other are read by one call.
+        let follows = |a: &(u64, &mut [u8]), b: &(u64, &mut [u8])| {
+            a.0.checked_add(a.1.len() as u64) == Some(b.0)
+        };
+        for together in ranges.chunk_by_mut(follows) {
+            let offset = together[0].0;
+            let mut parts: Vec<IoSliceMut> =
+                together.iter_mut().map(|(_, buffer)| IoSliceMut::new(buffer)).collect();
+            self.file.read_vectored_at(offset, &mut parts).map_err(|e| self.failed(e))?;
+        }
+        Ok(())
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {

@@ -192,6 +192,22 @@ impl Blob for FaultBlob {
         Ok(())
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let fault = self.plan.now();
+        match fault {
+            None | Some(Fault::Flip) => self.inner.read_many(ranges)?,
+            Some(_) => return Err(Error::new(ErrorKind::Io, "the read failed (injected)")),
+        }
+        let flipped = ranges.len() / 2;
+        if fault == Some(Fault::Flip)
+            && let Some((offset, buffer)) = ranges.get_mut(flipped)
+            && let Some(byte) = buffer.get_mut(*offset as usize % buffer.len().max(1))
+        {
+            *byte ^= 0x10;
+        }
+        Ok(())
+    }
+
     fn file(&self) -> Option<(&File, &Path, u64)> {
         // Reading the file itself would pass the faults by.
         None

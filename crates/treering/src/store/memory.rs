@@ -1,6 +1,6 @@
 //! A store in memory: for tests, and as the tier above the node's disk.
 
-use super::{Blob, Lock, Put, Store, StoreItem, after, only_copy};
+use super::{Blob, Lock, Put, Store, StoreItem, after, only_copy, read_each};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -152,6 +152,10 @@ impl Blob for MemoryBlob {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         copy_out(&self.0, offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {

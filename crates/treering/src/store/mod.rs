@@ -87,6 +87,10 @@ pub trait Blob: Send + Sync {
     fn size(&self) -> u64;
     /// Fills `buffer` from `offset` on.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+    /// Fills every buffer from its offset on, in one call: neighbours can then be read together, and a
+    /// store behind a network can ask for all of them at once. The ranges may be reordered; after an error
+    /// the buffers hold anything.
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
     /// The file that holds these bytes as they are, its path, and the offset at which they begin.
     /// `None` if there is no such file, or if its bytes are changed on the way.
     fn file(&self) -> Option<(&File, &Path, u64)>;
@@ -107,6 +111,11 @@ pub struct StoreItem {
 
 /// Held until it is dropped.
 pub type Lock = Box<dyn Any + Send + Sync>;
+
+/// Reads ranges one after another, for blobs that gain nothing by reading them together.
+pub(crate) fn read_each<B: Blob + ?Sized>(blob: &B, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+    ranges.iter_mut().try_for_each(|(offset, buffer)| blob.read_at(*offset, buffer))
+}
 
 /// Reads a whole small object, refusing sizes that no such object has.
 pub(crate) fn read_small(blob: &dyn Blob) -> Result<Vec<u8>> {

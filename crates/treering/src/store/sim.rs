@@ -9,7 +9,7 @@
 use super::disk::{Disk, DiskFile};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -395,5 +395,13 @@ impl DiskFile for SimFile {
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
         Ok(())
+    }
+
+    fn read_vectored_at(&self, mut offset: u64, parts: &mut [IoSliceMut]) -> io::Result<()> {
+        parts.iter_mut().try_for_each(|part| {
+            let at = offset;
+            offset = at.saturating_add(part.len() as u64);
+            self.read_at(at, part)
+        })
     }
 }

@@ -170,6 +170,12 @@ impl Blob for HookedBlob {
         self.inner.read_at(offset, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let bytes = ranges.iter().map(|(_, buffer)| buffer.len()).sum();
+        (self.hook)(Call::Read(&self.key, bytes))?;
+        self.inner.read_many(ranges)
+    }
+
     fn file(&self) -> Option<(&File, &Path, u64)> {
         // Reading the file itself would go around the hook.
         None

@@ -416,6 +416,10 @@ impl DiskFile for MortalFile {
         self.process.alive()?;
         self.inner.read_at(offset, buffer)
     }
+    fn read_vectored_at(&self, offset: u64, parts: &mut [io::IoSliceMut]) -> io::Result<()> {
+        self.process.alive()?;
+        self.inner.read_vectored_at(offset, parts)
+    }
 }
 
 #[test]

@@ -191,6 +191,11 @@ impl Blob for ThrottledBlob {
         self.throttle.pass(buffer.len(), || self.inner.read_at(offset, buffer))
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let bytes = ranges.iter().map(|(_, buffer)| buffer.len()).sum();
+        self.throttle.pass(bytes, || self.inner.read_many(ranges))
+    }
+
     fn file(&self) -> Option<(&File, &Path, u64)> {
         None
     }
