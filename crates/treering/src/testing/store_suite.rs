@@ -72,7 +72,7 @@ fn a_read_past_the_end_is_an_error(store: &dyn Store) {
 }
 
 fn many_ranges_are_read_in_one_call(store: &dyn Store) {
-    let bytes: Vec<u8> = (0..10_000u32).map(|i| (i * i >> 3) as u8).collect();
+    let bytes: Vec<u8> = (0..10_000u32).map(|i| ((i * i) >> 3) as u8).collect();
     put(store, "f/a", &[&bytes]);
     let blob = store.open("f/a").unwrap();
     let check = |wanted: &[(u64, usize)]| {
