@@ -3,8 +3,9 @@
 use crate::output;
 use serde_json::json;
 use std::path::Path;
-use treering::library::{CheckpointInfo, Keep, Place, PlannedStep, PrunePlan, RunInfo};
-use treering::{Error, ErrorKind, Library, Result};
+use treering::{
+    CheckpointInfo, Error, ErrorKind, Keep, Library, Place, PlannedStep, PrunePlan, Result, RunInfo,
+};
 
 /// The store of a place, and the place.
 fn open(place: &str) -> Result<(Library, Place)> {
@@ -147,7 +148,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         output::count(variables.len() as u64, "variable"),
         output::count(packs, "pack"),
     ));
-    let row = |v: &treering::library::VariableInfo| {
+    let row = |v: &treering::VariableInfo| {
         let part = v.part.as_ref().map(|p| format!("at {:?} of {}", p.offset, p.global));
         vec![
             v.name.clone(),
@@ -199,7 +200,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
 const MOST_LISTED: usize = 20;
 
 /// Lists datasets that are stored as the bytes of their files.
-pub fn print_not_taken_apart(all: &[treering::library::NotTakenApart]) {
+pub fn print_not_taken_apart(all: &[treering::NotTakenApart]) {
     for one in all.iter().take(MOST_LISTED) {
         let (name, why) = (&one.dataset.name, &one.dataset.why);
         output::line(format!("not taken apart: {name} of {}: {why}", one.file));

@@ -7,11 +7,9 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use treering::format::Manifest;
-use treering::library::{Place, export as export_files};
-use treering::source::LeftOut;
 use treering::{
-    Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
+    Aim, Bound, Encoding, Error, Ingest, IngestSettings, LeftOut, Library, Manifest, Merge,
+    Options, Place, Rank, RankFile, Result, export as export_files,
 };
 
 #[derive(clap::Args)]
@@ -32,12 +30,12 @@ pub struct IngestArguments {
     /// replacement, as in 'block\d+=block'; may be given several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
-    /// Store variables whose whole name matches rounded within a bound, absolute as in 'temp.*=1e-6' or
-    /// relative as in 'velocity_.=rel:1e-4'; may be given several times, the first that matches counts,
-    /// and 'n.*=bits' leaves variables as they are. What files mark as filled or missing stays.
+    /// Store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
+    /// 'velocity_?=rel:1e-4'; * and ? stand for anything. May be given several times, the first that
+    /// matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
     /// Files given back then hold values within the bound, not the original bytes. Only floating-point
     /// and complex variables that lie uncompressed in their files can have one.
-    #[arg(long, value_name = "REGEX=BOUND")]
+    #[arg(long, value_name = "GLOB=BOUND")]
     pub within: Vec<String>,
     /// How variables of many ranks are put together.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
@@ -113,20 +111,19 @@ fn likeness(text: &str) -> Result<(Regex, String)> {
     Ok((pattern, by.to_string()))
 }
 
-/// A regular expression and the bound of variables whose names it matches.
-fn limit(text: &str) -> Result<(Regex, Bound)> {
+/// A pattern of names and the bound of variables that match it; names may hold '=', bounds do not.
+pub fn limit(text: &str) -> Result<(String, Bound)> {
     let bad = |why: &str| {
         Error::usage(format!("{text:?} gives no variable a bound: {why}")).hint(
-            "write a regular expression, '=', and a bound, as in 'temp.*=1e-6' or 'v_.=rel:1e-4'",
+            "write a name (* and ? stand for anything), '=', and a bound, as in 'temp*=1e-6' or 'v_?=rel:1e-4'",
         )
     };
     let (pattern, bound) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
-    let pattern = Regex::new(pattern).map_err(|e| bad(&e.to_string().replace('\n', " ")))?;
     let bound = match bound.parse() {
         Ok(number) => Bound::abs(number),
         Err(_) => Bound::parse(bound)?,
     };
-    Ok((pattern, bound))
+    Ok((pattern.to_string(), bound))
 }
 
 impl AimName {
@@ -209,7 +206,7 @@ impl Taken<'_> {
         packs.sum::<u64>() + self.manifest.write().len() as u64
     }
 
-    fn ranks(&self) -> BTreeSet<u32> {
+    fn ranks(&self) -> BTreeSet<Rank> {
         self.files.iter().map(|file| file.rank).collect()
     }
 
@@ -261,7 +258,7 @@ pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Chosen
     for argument in arguments {
         let found = match argument.is_dir() {
             true => {
-                let found = treering::source::files(argument)?;
+                let found = treering::files_in(argument)?;
                 left_out.extend(found.others);
                 found.files
             }
@@ -314,7 +311,7 @@ fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFil
     };
     let Some(place) = place else {
         let (name, like) = (name.to_string(), name.to_string());
-        return Ok(RankFile { rank: 0, path: path.into(), name, like });
+        return Ok(RankFile { rank: Rank(0), path: path.into(), name, like });
     };
     let rank = name[place.clone()].parse().map_err(|_| {
         Error::usage(format!("{:?} in {name:?} is no rank", &name[place.clone()]))
@@ -353,7 +350,7 @@ pub struct ExportArguments {
     to: PathBuf,
     /// Only files of this rank; may be given several times.
     #[arg(long, value_name = "RANK")]
-    rank: Vec<u32>,
+    rank: Vec<Rank>,
 }
 
 /// Gives files back.
@@ -398,12 +395,12 @@ mod tests {
             let file = with_rank(name, Path::new(name), None).unwrap();
             (file.rank, file.like)
         };
-        assert_eq!(rank("state.0003.h5"), (3, "state.{rank}.h5".into()));
-        assert_eq!(rank("step10_rank7.nc"), (7, "step10_rank{rank}.nc".into()));
-        assert_eq!(rank("restart.0012"), (12, "restart.{rank}".into()));
-        assert_eq!(rank("state.h5"), (0, "state.h5".into()));
-        assert_eq!(rank("proc4/state.h5"), (4, "proc{rank}/state.h5".into()));
-        assert_eq!(rank("v1.2/state"), (2, "v1.{rank}/state".into()));
+        assert_eq!(rank("state.0003.h5"), (Rank(3), "state.{rank}.h5".into()));
+        assert_eq!(rank("step10_rank7.nc"), (Rank(7), "step10_rank{rank}.nc".into()));
+        assert_eq!(rank("restart.0012"), (Rank(12), "restart.{rank}".into()));
+        assert_eq!(rank("state.h5"), (Rank(0), "state.h5".into()));
+        assert_eq!(rank("proc4/state.h5"), (Rank(4), "proc{rank}/state.h5".into()));
+        assert_eq!(rank("v1.2/state"), (Rank(2), "v1.{rank}/state".into()));
         assert!(with_rank("x99999999999", Path::new("x"), None).is_err());
     }
 }

@@ -11,7 +11,7 @@ mod watch;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use treering::library::Keep;
+use treering::Keep;
 
 /// Keeps the states that a simulation passes through: stores what is new, gives any state back, and
 /// tells where two runs part.

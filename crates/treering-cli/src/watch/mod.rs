@@ -20,8 +20,7 @@ use signal_hook::low_level::emulate_default_handler;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
-use treering::library::Place;
-use treering::{Error, Result};
+use treering::{Error, Place, Result};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Watching a folder")]

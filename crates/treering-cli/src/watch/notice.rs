@@ -17,8 +17,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use treering::source::is_tree;
-use treering::{Error, ErrorKind, Result};
+use treering::{Error, ErrorKind, Result, is_tree_file};
 
 /// How often everything is listed again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -167,7 +166,7 @@ impl Notice {
             return Ok(());
         };
         let path = folder.join(&name);
-        if is_passing(&name.to_string_lossy()) || is_tree(&self.folder.join(&path)) {
+        if is_passing(&name.to_string_lossy()) || is_tree_file(&self.folder.join(&path)) {
             return Ok(());
         }
         if what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
@@ -264,7 +263,7 @@ impl Notice {
                 match entry.file_type() {
                     _ if is_passing(&entry.file_name().to_string_lossy()) => {}
                     Ok(kind) if kind.is_dir() => folders.push(path),
-                    Ok(kind) if kind.is_file() && !is_tree(&entry.path()) => files.push(path),
+                    Ok(kind) if kind.is_file() && !is_tree_file(&entry.path()) => files.push(path),
                     _ => {}
                 }
             }

@@ -10,8 +10,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
-use treering::Result;
-use treering::library::HeldSet;
+use treering::{HeldSet, Result};
 
 /// What became of an original.
 #[derive(Debug)]

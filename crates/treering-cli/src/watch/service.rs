@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use treering::library::{HeldSet, Holdings, Place};
-use treering::store::DirectoryStore;
-use treering::{Error, ErrorKind, Ingest, IngestSettings, Library, Options, Result};
+use treering::{
+    DirectoryStore, Error, ErrorKind, HeldSet, Holdings, Ingest, IngestSettings, Library, Options,
+    Place, Result,
+};
 
 /// How long to wait for events when there is nothing to wait for.
 const LONG: Duration = Duration::from_secs(3600);

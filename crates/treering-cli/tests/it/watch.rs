@@ -266,7 +266,7 @@ fn a_set_is_taken_again_only_if_it_was_rewritten() {
 #[test]
 fn rounded_sets_are_taken_once() {
     let place = Place::new();
-    let within = [&QUICK[..], &["--type", "f32", "--within", ".*=0.01"]].concat();
+    let within = [&QUICK[..], &["--type", "f32", "--within", "*=0.01"]].concat();
     let mut service = place.watch(&within);
     let set = place.write(1, 0);
     service.wait_for_steps(&[1]);
@@ -539,8 +539,7 @@ fn load(arguments: &[&str]) {
         }
     }
     let (checkpoints, _) = place.library().checkpoints("sim").unwrap();
-    let delay =
-        |c: &treering::library::CheckpointInfo| c.time.saturating_sub(whole[c.step as usize]);
+    let delay = |c: &treering::CheckpointInfo| c.time.saturating_sub(whole[c.step as usize]);
     let mut delays: Vec<u64> = checkpoints.iter().map(delay).collect();
     delays.sort_unstable();
     let stored: u64 = checkpoints.iter().map(|c| c.stored_bytes).sum();

@@ -18,14 +18,14 @@ mod skeleton;
 mod tree;
 
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
-pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, PackRange, Sequence, Stats};
+pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, Stats};
 pub use names::{Names, PackName, WriterId, check_run_name};
-pub use pack::{Footer, Frame, RAW, Run, Seal, VariableDelta};
+pub use pack::{Footer, Frame, PackExtent, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
 
 pub use section::{HIDDEN, VariableEntry};
 pub(crate) use skeleton::MOST_INFLATED;
-pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};
+pub use skeleton::{Chunk, ChunkRecipe, Filter, MAX_CHUNK, Piece, Skeleton, Values};
 pub use tree::{TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin};
 pub(crate) use tree::{TREES_RUN, tree_name};
 

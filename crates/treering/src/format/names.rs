@@ -1,6 +1,6 @@
 //! The names of things in a store: where a run keeps its log and its packs.
 
-use super::manifest::Sequence;
+use crate::array::{GroupId, Sequence};
 use crate::error::{Error, Result};
 
 /// Refuses run names that could be confused with paths, options or places.
@@ -41,7 +41,7 @@ pub struct PackName {
     /// The running number among the packs of that writer.
     pub attempt: u64,
     /// The group of ranks.
-    pub group: u32,
+    pub group: GroupId,
 }
 
 impl Names {
@@ -101,7 +101,7 @@ impl Names {
                 nonce: u64::from_str_radix(parts.next()?, 16).ok()?,
             },
             attempt: parts.next()?.parse().ok()?,
-            group: parts.next()?.strip_prefix('g')?.parse().ok()?,
+            group: GroupId(parts.next()?.strip_prefix('g')?.parse().ok()?),
         };
         parts.next().is_none().then_some(name)
     }
@@ -125,7 +125,7 @@ mod tests {
     fn names_return_and_bad_ones_are_refused() {
         let names = Names::new("a");
         let writer = WriterId { opening: Sequence(1), nonce: 0xfedc };
-        let pack = PackName { writer, attempt: 1_000_000, group: 3 };
+        let pack = PackName { writer, attempt: 1_000_000, group: GroupId(3) };
         let key = names.pack(pack);
         assert_eq!(Names::parse_pack(key.rsplit('/').next().unwrap()), Some(pack));
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));

@@ -12,8 +12,9 @@
 //! asked again which packs they name.
 
 use super::{LOCK, Library, Progress};
+use crate::array::{GroupId, Sequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, PackName, Sequence, WriterId};
+use crate::format::{Manifest, Names, PackName, WriterId};
 use crate::log::{Log, packs_of, settle_logs};
 use crate::store::lock_patiently;
 use serde::Serialize;
@@ -199,7 +200,7 @@ fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PruneP
     let mut kept = choose(&holding.manifests, keep, &mut plan.notes);
     kept.extend(sound.sequence);
     for manifest in &holding.manifests {
-        let planned = PlannedStep { step: manifest.step, sequence: manifest.sequence };
+        let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
         match kept.contains(&manifest.sequence) {
             true => plan.kept.push(planned),
             false => plan.removed.push(planned),
@@ -239,7 +240,7 @@ fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<PackName
 fn made_by(manifest: &Manifest) -> impl Iterator<Item = PackName> {
     let groups = manifest.groups.iter().enumerate();
     groups.filter_map(|(number, group)| {
-        let newest = group.names(number as u32).last();
+        let newest = group.names(GroupId(number as u32)).last();
         newest.filter(|(run, _)| *run == manifest.run).map(|(_, name)| name)
     })
 }
@@ -266,7 +267,7 @@ fn choose(manifests: &[Manifest], keep: Keep, notes: &mut Vec<String>) -> BTreeS
     let mut kept: BTreeSet<Sequence> =
         newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
     if let Some(every) = keep.every {
-        kept.extend(manifests.iter().filter(|m| m.step % every == 0).map(|m| m.sequence));
+        kept.extend(manifests.iter().filter(|m| m.step.0 % every == 0).map(|m| m.sequence));
     }
     let Some(newest) = manifests.last() else {
         return kept;

@@ -4,7 +4,7 @@ use super::reference::Reference;
 use crate::array::DType;
 use crate::capture::CaptureSettings;
 use crate::codec::Encoding;
-use crate::compare::{Settings, TreeSettings};
+use crate::compare::{CompareSettings, TreeSettings};
 use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
@@ -158,7 +158,12 @@ impl Options {
     /// is opened. Both need trees within the same bound to be fast;
     /// a bound of the settings that the trees do not serve reads the reference's data.
     #[must_use]
-    pub fn reference(mut self, store: Arc<dyn Store>, run: &str, settings: Settings) -> Self {
+    pub fn reference(
+        mut self,
+        store: Arc<dyn Store>,
+        run: &str,
+        settings: CompareSettings,
+    ) -> Self {
         self.reference = Some(Reference { store, run: run.to_string(), settings });
         self
     }

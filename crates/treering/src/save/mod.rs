@@ -18,7 +18,7 @@ mod roomy;
 mod saver;
 
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
-pub(crate) use group::{GroupWriter, Member, PackJob, Sealed, draft};
+pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub(crate) use handle::Failures;
 pub use handle::Save;
 pub(crate) use open::open;

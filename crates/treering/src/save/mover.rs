@@ -7,8 +7,9 @@
 //! the next one has leaves it.
 
 use super::epoch::Epoch;
-use super::handle::{Failures, Progress, held};
+use super::handle::{Failures, SaveProgress, held};
 use super::publish::LogWriter;
+use crate::array::Step;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
 use crate::log::{Log, packs_of};
@@ -24,12 +25,12 @@ use std::thread::JoinHandle;
 /// A checkpoint on its way to the next tier.
 struct Moving {
     manifest: Manifest,
-    progress: Progress,
+    progress: SaveProgress,
     /// Whether the program was told that it could not be moved.
     told: bool,
 }
 
-enum Message {
+enum MoverMessage {
     Move(Box<Moving>),
     /// A checkpoint whose newest packs are in the next tier already.
     Publish(Box<Manifest>, Sender<Result<()>>),
@@ -42,7 +43,7 @@ enum Message {
 pub(crate) struct Movers(Vec<Mover>);
 
 struct Mover {
-    sender: Option<Sender<Message>>,
+    sender: Option<Sender<MoverMessage>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -57,8 +58,11 @@ impl Movers {
         for mut edge in edges.into_iter().rev() {
             let left = std::mem::take(&mut edge.left).into_iter();
             // Opening the run has reported them.
-            let waiting =
-                left.map(|manifest| Moving { manifest, progress: Progress::default(), told: true });
+            let waiting = left.map(|manifest| Moving {
+                manifest,
+                progress: SaveProgress::default(),
+                told: true,
+            });
             movers.push(Mover::start(Porter {
                 edge,
                 waiting: waiting.collect(),
@@ -76,9 +80,9 @@ impl Movers {
     }
 
     /// Hands a checkpoint over that is complete in the first tier.
-    pub(crate) fn send(&self, manifest: Manifest, progress: Progress) {
+    pub(crate) fn send(&self, manifest: Manifest, progress: SaveProgress) {
         if let Some(first) = self.0.first() {
-            first.tell(Message::Move(Box::new(Moving { manifest, progress, told: false })));
+            first.tell(MoverMessage::Move(Box::new(Moving { manifest, progress, told: false })));
         }
     }
 
@@ -92,7 +96,7 @@ impl Movers {
         }
         let (done, wait) = channel();
         if let Some(last) = self.0.last() {
-            last.tell(Message::Publish(Box::new(manifest.clone()), done));
+            last.tell(MoverMessage::Publish(Box::new(manifest.clone()), done));
         }
         wait.recv().unwrap_or_else(|_| Err(ended()))
     }
@@ -101,7 +105,7 @@ impl Movers {
     pub(crate) fn make_room(&self) {
         for mover in self.0.iter().rev() {
             let (done, wait) = channel();
-            mover.tell(Message::MakeRoom(done));
+            mover.tell(MoverMessage::MakeRoom(done));
             let _ = wait.recv();
         }
     }
@@ -110,7 +114,7 @@ impl Movers {
     pub(crate) fn drain(&self) -> bool {
         self.0.iter().all(|mover| {
             let (done, wait) = channel();
-            mover.tell(Message::Drain(done));
+            mover.tell(MoverMessage::Drain(done));
             wait.recv().unwrap_or(false)
         })
     }
@@ -129,7 +133,7 @@ impl Mover {
         Ok(Mover { sender: Some(sender), thread: Some(thread) })
     }
 
-    fn tell(&self, message: Message) {
+    fn tell(&self, message: MoverMessage) {
         if let Some(sender) = &self.sender {
             // The thread ends only when this is dropped; a panic in it is caught.
             let _ = sender.send(message);
@@ -153,29 +157,29 @@ impl Drop for Movers {
 struct Porter {
     edge: Edge,
     waiting: VecDeque<Moving>,
-    next: Option<Sender<Message>>,
+    next: Option<Sender<MoverMessage>>,
     failures: Failures,
     epoch: Arc<Mutex<Epoch>>,
 }
 
 impl Porter {
-    fn work(&mut self, messages: &Receiver<Message>) {
+    fn work(&mut self, messages: &Receiver<MoverMessage>) {
         while let Ok(message) = messages.recv() {
             match message {
-                Message::Move(moving) => {
+                MoverMessage::Move(moving) => {
                     self.waiting.push_back(*moving);
                     self.move_all();
                 }
-                Message::Publish(manifest, done) => {
+                MoverMessage::Publish(manifest, done) => {
                     let _ = done.send(guarded(|| self.edge.publish(&manifest)));
                 }
-                Message::MakeRoom(done) => {
+                MoverMessage::MakeRoom(done) => {
                     self.move_all();
                     // Copies that cannot be removed stay, and the caller finds that there is no room.
                     let _ = guarded(|| self.edge.evict(None, &self.waiting));
                     let _ = done.send(());
                 }
-                Message::Drain(done) => {
+                MoverMessage::Drain(done) => {
                     self.move_all();
                     let _ = done.send(self.waiting.is_empty());
                 }
@@ -214,7 +218,7 @@ impl Porter {
             None => moving.progress.durable(),
             Some(next) => {
                 moving.progress.reached_tier();
-                let _ = next.send(Message::Move(Box::new(Moving { told: false, ..moving })));
+                let _ = next.send(MoverMessage::Move(Box::new(Moving { told: false, ..moving })));
             }
         }
     }
@@ -268,7 +272,7 @@ impl Edge {
 
     /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
     /// steps.
-    pub(crate) fn roll_forward(&mut self) -> Vec<(u64, Error)> {
+    pub(crate) fn roll_forward(&mut self) -> Vec<(Step, Error)> {
         let mut trouble = Vec::new();
         let mut left = std::mem::take(&mut self.left);
         while let Some(manifest) = left.pop_front() {

@@ -6,9 +6,10 @@
 use super::mover::Edge;
 use super::publish::{Fence, LogWriter};
 use super::{Tiers, now};
+use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    LogEntry, Manifest, Names, Opening, Origin, PackName, Sequence, WriterId, check_run_name,
+    LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
 };
 use crate::log::{Log, named_packs, packs_of, settle_logs};
 use crate::store::{Lock, Store, lock_patiently};
@@ -33,7 +34,7 @@ pub(crate) struct Opened {
     pub(crate) edges: Vec<Edge>,
     pub(crate) fence: Fence,
     /// Checkpoints of an earlier process that could not be brought to the next tier: step and reason.
-    pub(crate) trouble: Vec<(u64, Error)>,
+    pub(crate) trouble: Vec<(Step, Error)>,
     /// Things the user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -201,7 +202,7 @@ impl Leftovers {
             }
             opened.newest = sequence;
         }
-        let mut given_up: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+        let mut given_up: BTreeMap<usize, BTreeSet<Step>> = BTreeMap::new();
         for (manifest, place) in self.abandoned {
             tiers.near[place].delete(&[names.entry(manifest.sequence)])?;
             // An earlier opener may have published it again and died before it had removed this one.
@@ -210,7 +211,7 @@ impl Leftovers {
             }
         }
         for (place, steps) in given_up {
-            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+            let steps: Vec<String> = steps.iter().map(Step::to_string).collect();
             opened.notes.push(format!(
                 "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
                  since, and goes on from what the last tier has",

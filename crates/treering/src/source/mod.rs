@@ -30,7 +30,6 @@ mod safetensors;
 mod scaled;
 mod spread;
 
-pub use crate::format::Skeleton;
 pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
 pub use extent::Extent;
@@ -38,7 +37,6 @@ pub use inventory::Inventory;
 pub(crate) use inventory::inventory;
 pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
-pub use rebuild::ReadField;
 pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
 

@@ -1,7 +1,7 @@
 //! The safetensors format: the length of a head, the head in JSON, the values.
 
 use super::Extent;
-use super::found::{Found, Place};
+use super::found::{FoundArray, Placement};
 use super::inventory::Inventory;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use serde_json::Value;
 const MOST_HEAD: u64 = 1 << 25;
 
 /// The tensors of a file, in its order; none if this is no such file.
-pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>> {
+pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<FoundArray>>> {
     let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
     if !(2..=MOST_HEAD).contains(&len) || start[8] != b'{' || len + 8 > whole.size() {
         return Ok(None);
@@ -26,7 +26,7 @@ pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>
         let at = from.checked_add(8 + len);
         let at = at.ok_or_else(|| Error::damaged("a tensor is out of the file"))?;
         let Some(dtype) = dtype else { continue };
-        let found = Found::new(name, dtype, shape, false, Place::Plain { at })?;
+        let found = FoundArray::new(name, dtype, shape, false, Placement::Plain { at })?;
         if to.checked_sub(from) != Some(found.bytes()) {
             return Err(
                 Error::damaged("a tensor has another size than its shape asks for").at(name)

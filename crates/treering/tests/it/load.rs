@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use treering::library::Keep;
-use treering::store::{DirectoryStore, MemoryStore, Store};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options,
+    Result, Run, Store, Variable, VariableMut,
 };
 
 fn memory() -> Arc<dyn Store> {
@@ -477,7 +476,12 @@ fn states_of_several_ranks_go_backwards() {
                 let path = folder.path().join(format!("out.{rank}.{step}"));
                 std::fs::write(&path, content(rank, step)).unwrap();
                 let name = format!("out.{rank}");
-                treering::RankFile { rank, path, name, like: "out.{rank}".into() }
+                treering::RankFile {
+                    rank: treering::Rank(rank),
+                    path,
+                    name,
+                    like: "out.{rank}".into(),
+                }
             })
             .collect();
         ingest.take(step, &files, &|_, _| {}).unwrap();
@@ -486,7 +490,10 @@ fn states_of_several_ranks_go_backwards() {
     assert_eq!(states.iter().map(|s| s.step).collect::<Vec<_>>(), [2, 1, 0]);
     for state in states {
         for rank in 0..3 {
-            assert_eq!(state.get_of::<u8>(rank, "out.{rank}").unwrap(), content(rank, state.step));
+            assert_eq!(
+                state.get_of::<u8>(treering::Rank(rank), "out.{rank}").unwrap(),
+                content(rank, state.step)
+            );
         }
     }
 }

@@ -22,6 +22,7 @@ mod power_cut;
 mod rooms;
 mod rounded;
 mod source;
+mod store_calls;
 mod store_suite;
 mod tiers;
 mod writers;

@@ -14,11 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use treering::library::Keep;
-use treering::store::{MemoryStore, Store};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options, Result, Run, Store,
+    Variable, VariableMut,
 };
 
 struct Dice(u64);

@@ -10,9 +10,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use treering::library::Keep;
-use treering::store::{DirectoryStore, Disk, DiskFile, PowerCut, SimDisk, SimFault, Store};
-use treering::{ChunkSize, Encoding, ErrorKind, Library, Options, Run, Variable, VariableMut};
+use treering::testing::{Disk, DiskFile, PowerCut, SimDisk, SimFault};
+use treering::{
+    ChunkSize, DirectoryStore, Encoding, ErrorKind, Keep, Library, Options, Run, Store, Variable,
+    VariableMut,
+};
 
 const STEPS: u64 = 7;
 const KEEP: Keep = Keep { last: 2, every: None, forget_damaged: false };
@@ -413,6 +415,10 @@ impl DiskFile for MortalFile {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.process.alive()?;
         self.inner.read_at(offset, buffer)
+    }
+    fn read_vectored_at(&self, offset: u64, parts: &mut [io::IoSliceMut]) -> io::Result<()> {
+        self.process.alive()?;
+        self.inner.read_vectored_at(offset, parts)
     }
 }
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use treering::store::{DirectoryStore, Fault, FaultStore, MemoryStore, Store};
-use treering::testing::{Call, HookedStore};
+use treering::testing::{Call, Fault, FaultStore, HookedStore};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Library, MemoryStore, Options, Result,
+    Run, Store, Variable, VariableMut,
 };
 
 const BYTES: usize = 4000;

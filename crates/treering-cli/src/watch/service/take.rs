@@ -5,9 +5,7 @@ use crate::files::Taken;
 use crate::output;
 use crate::watch::remove::{Fate, remove, remove_folders};
 use crate::watch::sets::{Set, Stamp};
-use treering::format::Manifest;
-use treering::library::Place;
-use treering::{Error, ErrorKind, Ingest, RankFile, Result};
+use treering::{Error, ErrorKind, Ingest, Manifest, Place, RankFile, Result};
 
 impl Service {
     /// Takes a set in, unless it is in the run or no longer what it was.
@@ -66,7 +64,7 @@ impl Service {
         let file = |name: &String| {
             let named = self.naming.read(name).ok()?;
             let path = self.folder.join(name);
-            Some(RankFile { rank: named.rank, path, name: name.clone(), like: named.like })
+            Some(RankFile { rank: named.rank.into(), path, name: name.clone(), like: named.like })
         };
         set.files.keys().filter_map(file).collect()
     }

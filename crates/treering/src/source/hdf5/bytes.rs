@@ -91,8 +91,8 @@ impl<'a> Meta<'a> {
         Ok(bytes)
     }
 
-    pub(super) fn cursor<'b>(&self, bytes: &'b [u8]) -> Cursor<'b> {
-        Cursor { rest: bytes, offsets: self.offsets, lengths: self.lengths }
+    pub(super) fn cursor<'b>(&self, bytes: &'b [u8]) -> MetaCursor<'b> {
+        MetaCursor { rest: bytes, offsets: self.offsets, lengths: self.lengths }
     }
 }
 
@@ -136,13 +136,13 @@ fn lookup3(bytes: &[u8]) -> u32 {
 
 /// Bytes that are read from the front.
 #[derive(Clone)]
-pub(super) struct Cursor<'b> {
+pub(super) struct MetaCursor<'b> {
     pub(super) rest: &'b [u8],
     offsets: usize,
     lengths: usize,
 }
 
-impl<'b> Cursor<'b> {
+impl<'b> MetaCursor<'b> {
     pub(super) fn take(&mut self, len: usize) -> Result<&'b [u8]> {
         let cut = || Error::damaged("metadata of this HDF5 file is cut short");
         let (now, later) = self.rest.split_at_checked(len).ok_or_else(cut)?;

@@ -18,7 +18,7 @@ mod tree;
 mod values;
 
 use self::bytes::Meta;
-use self::group::Target;
+use self::group::LinkTarget;
 pub(super) use self::inventory::inventory;
 use super::Extent;
 use super::chunks::Cache;
@@ -72,7 +72,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let mut below = Vec::new();
         for (name, target) in links {
-            let Target::Object(at) = target else { continue };
+            let LinkTarget::Object(at) = target else { continue };
             if seen.insert(at) {
                 below.push((format!("{prefix}{name}"), at, depth + 1));
             }
