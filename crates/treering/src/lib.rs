@@ -27,6 +27,7 @@ struct Readme;
 pub mod array;
 mod capture;
 pub mod codec;
+mod compact;
 pub mod compare;
 pub mod error;
 pub mod format;
@@ -49,6 +50,7 @@ pub mod testing;
 
 pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
 pub use codec::{Aim, Encoding};
+pub use compact::Compaction;
 pub use error::{Error, ErrorKind, Result};
 pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
 pub use library::Library;

@@ -3,6 +3,7 @@
 //! Everything here works on any store, beside running programs: reading needs no lock, and removing
 //! leaves alone whatever a living writer may still refer to, whatever locks say.
 
+mod compact;
 mod export;
 mod holdings;
 mod info;
@@ -12,6 +13,7 @@ mod sides;
 mod trees;
 mod verify;
 
+pub use crate::compact::{CompactPlan, Compaction, PlannedBundle};
 pub use export::{Exported, NotTakenApart, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
@@ -24,7 +26,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Origin, Sequence, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
 use crate::restore::{Backwards, Checkpoint};
-use crate::store::{DirectoryStore, Store, TieredStore, lock_patiently};
+use crate::store::{BundledStore, DirectoryStore, Store, TieredStore, lock_patiently};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -38,10 +40,11 @@ const LOCK: &str = "lock";
 /// A store, as tools see it.
 #[derive(Clone)]
 pub struct Library {
-    /// All tiers as one.
+    /// All tiers as one, for reading.
     store: Arc<dyn Store>,
-    /// The tier that lasts, and those in front of it.
+    /// The tier that lasts, the same for reading, and those in front of it.
     last: Arc<dyn Store>,
+    seen: Arc<dyn Store>,
     near: Vec<Arc<dyn Store>>,
     /// The entries of each run's log that were read before.
     known: Arc<Mutex<HashMap<String, KnownEntries>>>,
@@ -65,13 +68,16 @@ impl Library {
 
     /// Any store.
     pub fn of(store: Arc<dyn Store>) -> Self {
-        Library { last: store.clone(), store, near: Vec::new(), known: Arc::default() }
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(store.clone()));
+        let near = Vec::new();
+        Library { store: seen.clone(), last: store, seen, near, known: Arc::default() }
     }
 
     /// A store and the tiers in front of it, the nearest first.
     pub fn of_tiers(near: Vec<Arc<dyn Store>>, last: Arc<dyn Store>) -> Self {
-        let store = Arc::new(TieredStore::new(near.clone(), last.clone()));
-        Library { store, last, near, known: Arc::default() }
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(last.clone()));
+        let store = Arc::new(TieredStore::new(near.clone(), seen.clone()));
+        Library { store, last, seen, near, known: Arc::default() }
     }
 
     /// The names of all runs.
@@ -146,7 +152,7 @@ impl Library {
         }
         // Prune removes manifests, then looks who else names their packs. Either it has seen this one, or
         // the source is gone by now.
-        match Log::read(self.last.clone(), run)?.manifest(source.sequence) {
+        match Log::read(self.seen.clone(), run)?.manifest(source.sequence) {
             Ok(Some(still)) if still == source => Ok(manifest),
             _ => {
                 self.last.delete(&[names.entry(manifest.sequence)])?;

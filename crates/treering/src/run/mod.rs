@@ -12,6 +12,7 @@ pub use reference::ReferenceReport;
 
 use crate::array::{Variable, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
+use crate::compact::CompactionNotes;
 use crate::compare::Outcome;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Origin, Sequence};
@@ -35,6 +36,7 @@ pub struct Run {
     reference: Option<Watch>,
     blocked: Duration,
     notes: Vec<String>,
+    compaction: CompactionNotes,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,
@@ -63,7 +65,14 @@ impl Run {
             failures.add(step, error, &Default::default());
         }
         let staging = Staging::new(options.staging);
-        let saver = Saver::start(writer.clone(), &mut opened, staging.clone(), failures.clone())?;
+        let compaction = CompactionNotes::default();
+        let saver = Saver::start(
+            writer.clone(),
+            &mut opened,
+            staging.clone(),
+            failures.clone(),
+            compaction.clone(),
+        )?;
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
             options,
@@ -73,6 +82,7 @@ impl Run {
             reference,
             blocked: Duration::ZERO,
             notes: opened.notes,
+            compaction,
             process: std::process::id(),
             _lock: opened.lock,
         })
@@ -148,6 +158,11 @@ impl Run {
     /// node gave up.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Compactions of small files that failed; see [`Options::compact`]. No checkpoint is affected.
+    pub fn compaction_notes(&self) -> Vec<String> {
+        self.compaction.get()
     }
 
     fn check_process(&self) -> Result<()> {

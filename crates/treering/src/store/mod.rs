@@ -4,17 +4,21 @@
 //! object appears whole or not at all, and never replaces another. Every implementation passes
 //! `testing::store_suite`.
 
+mod bundled;
 mod directory;
 mod disk;
 mod fault;
 mod memory;
+mod shelf;
 mod sim;
 mod tiered;
 
+pub(crate) use bundled::BundledStore;
 pub use directory::DirectoryStore;
 pub use disk::{Disk, DiskFile, OsDisk};
 pub use fault::{Fault, FaultStore};
 pub use memory::MemoryStore;
+pub(crate) use shelf::{Shelved, read_tail};
 pub use sim::{PowerCut, SimDisk, SimFault};
 pub(crate) use tiered::TieredStore;
 
