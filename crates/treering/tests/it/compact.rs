@@ -6,8 +6,7 @@ use treering::library::{CompactPlan, Keep};
 use treering::store::{MemoryStore, Store};
 use treering::testing::{Call, HookedStore};
 use treering::{
-    ChunkSize, Compaction, Encoding, Error, ErrorKind, Library, Options, Run, Variable,
-    VariableMut,
+    ChunkSize, Compaction, Encoding, Error, ErrorKind, Library, Options, Run, Variable, VariableMut,
 };
 
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
@@ -149,7 +148,7 @@ fn a_living_writer_and_readers_that_have_listed_go_on() {
     assert_eq!(early.read::<u8>("field").unwrap(), state(1));
     for step in (0..12).rev() {
         let state_then = backwards.next().unwrap().unwrap();
-        assert_eq!(state_then.step(), step);
+        assert_eq!(state_then.step, step);
     }
     run.finish().unwrap();
     assert_eq!(steps(&store, "r").len(), 96);
@@ -159,10 +158,8 @@ fn a_living_writer_and_readers_that_have_listed_go_on() {
 #[test]
 fn a_writer_that_has_lost_its_run_is_stopped_after_a_compaction_too() {
     let plain = memory();
-    let store: Arc<dyn Store> = Arc::new(HookedStore::with_locks(
-        plain.clone(),
-        treering::testing::Locks::None,
-    ));
+    let store: Arc<dyn Store> =
+        Arc::new(HookedStore::with_locks(plain.clone(), treering::testing::Locks::None));
     let mut old = Run::open(options(&store, "r")).unwrap();
     save(&mut old, 0..9);
     let mut new = Run::open(options(&store, "r")).unwrap();
@@ -221,7 +218,11 @@ fn two_compactions_at_once_lose_nothing() {
             Arc::new(HookedStore::new(store.clone(), move |call| {
                 let writes = matches!(
                     call,
-                    Call::Put(_) | Call::Finish(_) | Call::Commit(_) | Call::Delete(_) | Call::List(_)
+                    Call::Put(_)
+                        | Call::Finish(_)
+                        | Call::Commit(_)
+                        | Call::Delete(_)
+                        | Call::List(_)
                 );
                 if writes && counted.fetch_add(1, Ordering::SeqCst) == at {
                     compact(&inner, "r");
