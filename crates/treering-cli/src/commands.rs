@@ -4,9 +4,9 @@ use crate::output;
 use serde_json::json;
 use std::path::Path;
 use treering::library::{
-    CheckpointInfo, CompactPlan, Compaction, Keep, Place, PlannedStep, PrunePlan, RunInfo,
+    CheckpointInfo, CompactPlan, Keep, Place, PlannedStep, PrunePlan, RunInfo,
 };
-use treering::{Error, ErrorKind, Library, Result};
+use treering::{Compaction, Error, ErrorKind, Library, Result};
 
 /// The store of a place, and the place.
 fn open(place: &str) -> Result<(Library, Place)> {

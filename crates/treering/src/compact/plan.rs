@@ -290,3 +290,150 @@ fn fill(mut components: Vec<Component>, holding: &Holding) -> Vec<PlannedBundle>
     bundles.retain(|bundle| bundle.files + BUNDLE_FILES * bundle.merged > BUNDLE_FILES);
     bundles
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::{BundledObject, Group, PackRange, Seal, Stats, WriterId};
+    use crate::merkle::Digest;
+
+    const WRITER: WriterId = WriterId { opening: Sequence(1), nonce: 5 };
+    const RULE: Compaction = Compaction { files: 4, pack_bytes: 1000 };
+
+    fn pack(number: u64) -> BundledName {
+        BundledName::Pack(PackName { writer: WRITER, attempt: number, group: 0 })
+    }
+
+    /// A checkpoint whose epoch began at `epoch`, and builds on every pack from there.
+    fn manifest(number: u64, epoch: u64, packs_of: &str) -> Manifest {
+        let (first, count) = (epoch, number - epoch + 1);
+        let range = PackRange { run: packs_of.into(), writer: WRITER, first, count };
+        let seal = Seal { size: 100, footer: 10, digest: Digest::default() };
+        Manifest {
+            run: "r".into(),
+            sequence: Sequence(number),
+            writer: WRITER,
+            step: number,
+            time: 0,
+            parent: None,
+            epoch: Origin { run: None, sequence: Sequence(epoch) },
+            seed: 0,
+            ranks: 1,
+            variables: 1,
+            rounded: 0,
+            files: 0,
+            full_bytes: 100,
+            stats: Stats::default(),
+            groups: vec![Group { packs: vec![range], seal }],
+        }
+    }
+
+    /// Epochs of three checkpoints each, all as files with packs of this size; the last one is open.
+    fn holding(checkpoints: u64, size: u64) -> Holding {
+        let mut holding = Holding::default();
+        for number in 2..2 + checkpoints {
+            holding.manifests.push(manifest(number, 2 + (number - 2) / 3 * 3, "r"));
+            holding.sizes.insert(BundledName::Entry(Sequence(number)), 50);
+            holding.sizes.insert(pack(number), size);
+        }
+        holding.files = 2 * checkpoints;
+        holding
+    }
+
+    fn bundle(generation: u64, published: bool, objects: &[(BundledName, u64)]) -> Held {
+        let name = BundleName { generation, nonce: generation, ..BundleName::default() };
+        let mut objects: Vec<_> = objects
+            .iter()
+            .map(|(name, size)| BundledObject {
+                name: *name,
+                size: *size,
+                digest: Digest::default(),
+            })
+            .collect();
+        objects.sort_by_key(|object| object.name);
+        let index = Arc::new(BundleIndex { run: "r".into(), name, objects });
+        Held { name, published, index }
+    }
+
+    #[test]
+    fn closed_epochs_go_and_the_open_one_with_its_marks_stays() {
+        let mut all = holding(8, 100);
+        all.marks = vec![Sequence(1), Sequence(11)];
+        all.sizes.insert(BundledName::Entry(Sequence(1)), 30);
+        all.sizes.insert(BundledName::Entry(Sequence(11)), 30);
+        let plan = plan("r", RULE, &all);
+        let objects: Vec<_> = (1..8).map(|n| BundledName::Entry(Sequence(n))).collect();
+        let objects: BTreeSet<_> = objects.into_iter().chain((2..8).map(pack)).collect();
+        assert_eq!(plan.bundles.len(), 1);
+        assert_eq!(plan.bundles[0].objects, objects);
+        assert_eq!((plan.files_before, plan.files_after), (16, 16 - 13 + 2));
+        assert_eq!(plan.bytes, 6 * 150 + 30);
+    }
+
+    #[test]
+    fn too_few_files_large_packs_missing_packs_and_other_runs_packs_stay() {
+        assert!(plan("r", Compaction { files: 13, ..RULE }, &holding(8, 100)).bundles.is_empty());
+        assert!(plan("r", RULE, &holding(8, 1001)).bundles.is_empty());
+        assert!(plan("r", RULE, &holding(3, 100)).bundles.is_empty());
+        let mut other = holding(8, 100);
+        other.manifests[0] = manifest(2, 2, "elsewhere");
+        other.sizes.remove(&pack(6));
+        let plan = plan("r", RULE, &other);
+        assert!(plan.bundles.is_empty());
+        assert_eq!(plan.notes.len(), 1, "{:?}", plan.notes);
+    }
+
+    #[test]
+    fn an_epoch_goes_with_the_bundle_that_has_its_packs_and_duplicates_go_together() {
+        let mut all = holding(8, 100);
+        // The packs of the first epoch are in a bundle already, and so is one of its manifests.
+        for number in 2..5 {
+            all.sizes.remove(&pack(number));
+        }
+        let first =
+            [(pack(2), 100), (pack(3), 100), (pack(4), 100), (BundledName::Entry(Sequence(2)), 50)];
+        all.bundles.push(bundle(1, true, &first));
+        all.bundles.push(bundle(2, true, &[(pack(2), 100)]));
+        let plan = plan("r", RULE, &all);
+        assert_eq!(plan.leftovers, ["runs/r/log/000000000002"]);
+        assert_eq!(plan.bundles.len(), 1);
+        assert_eq!(plan.bundles[0].merged, 2);
+        assert!(!plan.bundles[0].objects.contains(&pack(2)));
+    }
+
+    #[test]
+    fn packs_in_a_bundle_that_nobody_has_published_are_copied_and_its_entries_do_not_count() {
+        let mut all = holding(5, 100);
+        all.sizes.remove(&pack(2));
+        all.bundles.push(bundle(1, false, &[(pack(2), 70), (BundledName::Entry(Sequence(3)), 50)]));
+        let plan = plan("r", RULE, &all);
+        assert_eq!(plan.leftovers, Vec::<String>::new());
+        assert!(plan.bundles[0].objects.contains(&pack(2)));
+        assert_eq!((plan.bundles[0].merged, plan.bundles[0].bytes), (0, 3 * 50 + 2 * 100 + 70));
+    }
+
+    #[test]
+    fn smaller_bundles_go_along_and_larger_ones_do_not() {
+        let mut all = holding(8, 100);
+        all.bundles.push(bundle(1, true, &[(pack(100), 100_000)]));
+        all.bundles.push(bundle(2, true, &[(pack(101), 800)]));
+        all.bundles.push(bundle(3, true, &[(pack(102), 1500)]));
+        let made = plan("r", RULE, &all);
+        let merged: Vec<u64> = made.bundles[0].bundles.iter().map(|b| b.generation).collect();
+        assert_eq!(merged, [2, 3]);
+        // Without anything else to do, bundles are left alone.
+        let alone = Holding { bundles: all.bundles, ..Holding::default() };
+        assert!(plan("r", RULE, &alone).bundles.is_empty());
+    }
+
+    #[test]
+    fn no_bundle_is_larger_than_it_should_be_but_for_one_epoch() {
+        let all = holding(12, BUNDLE_BYTES / 5);
+        let rule = Compaction { files: 3, pack_bytes: u64::MAX };
+        let made = plan("r", rule, &all);
+        assert_eq!(made.bundles.len(), 3);
+        assert!(made.bundles.iter().all(|bundle| bundle.bytes <= BUNDLE_BYTES));
+        let all = holding(12, BUNDLE_BYTES);
+        assert_eq!(plan("r", rule, &all).bundles.len(), 3);
+    }
+}

@@ -22,8 +22,12 @@ impl Library {
         self.log(run)?;
         let _lock = lock_patiently(self.last.as_ref(), LOCK, prune::PATIENCE)?;
         let bundler = Bundler::new(self.last.clone(), run);
-        bundler.tidy(&|| named_packs(&self.seen, run), &BTreeSet::new())?;
-        let plan = bundler.plan(rule)?;
+        // It is not known what is needed while an entry cannot be read: then what was left stays.
+        let tidied = bundler.tidy(&|| named_packs(&self.seen, run), &BTreeSet::new());
+        let mut plan = bundler.plan(rule)?;
+        if let Err(error) = tidied {
+            plan.notes.push(format!("what an interrupted compaction has left stays: {error}"));
+        }
         let done = Cell::new(0);
         progress(0, plan.bytes);
         bundler.compact(&plan, &|bytes| {

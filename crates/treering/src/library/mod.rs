@@ -13,7 +13,7 @@ mod sides;
 mod trees;
 mod verify;
 
-pub use crate::compact::{CompactPlan, Compaction, PlannedBundle};
+pub use crate::compact::{CompactPlan, PlannedBundle};
 pub use export::{Exported, NotTakenApart, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
