@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::testing::{
-    Builder, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide, Recipe, Seal, Skeleton,
-    TreeFile, TreeOrigin, digest, open_file, take_apart,
+    Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide, Recipe,
+    Seal, Skeleton, TreeFile, TreeOrigin, digest, open_file, take_apart,
 };
 use treering::{
     Answer, Bound, CompareSettings, DType, Library, MemoryStore, Options, Outcome, Place,
@@ -34,6 +34,23 @@ pub fn log_entry(data: &[u8]) {
         Err(_) => return,
     };
     again.expect("what was parsed must parse again");
+}
+
+/// Indexes of bundles: what parses is written back as the same bytes, and its places follow each other.
+pub fn bundle(data: &[u8]) {
+    let _ = BundleIndex::parse(data);
+    let _ = BundleIndex::tail_len(data, data.len() as u64);
+    let mut sealed = data.to_vec();
+    sealed.extend_from_slice(&digest(data).to_bytes());
+    let Ok(index) = BundleIndex::parse(&sealed) else { return };
+    let again = BundleIndex::parse(&index.write()).expect("what was parsed must parse again");
+    assert_eq!(again, index);
+    let end = index.places().last().map_or(0, |(at, object)| at + object.size);
+    assert_eq!(end, index.object_bytes());
+    let tail = index.write_tail();
+    let trailer = &tail[tail.len() - 16..];
+    let len = BundleIndex::tail_len(trailer, tail.len() as u64).expect("it was written");
+    assert_eq!(tail[..len as usize], index.write());
 }
 
 /// Footers, and the deltas in them. The first two bytes say how many bytes of frames lie before it.

@@ -74,6 +74,14 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Puts the many small files of closed epochs into a few bundles; beside a running program, too.
+    Compact {
+        /// STORE (every run) or STORE#RUN.
+        place: String,
+        /// Only say what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Begins a new run with a checkpoint of another one; no data is copied.
     Branch {
         /// STORE#RUN (the newest) or STORE#RUN@STEP.
@@ -135,6 +143,7 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
             let keep = Keep { last: keep_last, every: keep_every, forget_damaged };
             commands::prune(&place, keep, dry_run, json)
         }
+        Command::Compact { place, dry_run } => commands::compact(&place, dry_run, json),
         Command::Branch { place, new } => commands::branch(&place, &new, json),
         Command::Bench { name, options } => bench::run(name, &options, json),
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),

@@ -10,7 +10,7 @@ use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{self, Extent, LeftOut, RawLayout, Rendered, Rounded, has_rest, name_of};
-use crate::store::{Blob, Store, read_each};
+use crate::store::{Blob, BundledStore, Store, read_each};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -322,6 +322,7 @@ pub struct StoredSide {
 impl StoredSide {
     /// All checkpoints of a run from which the newest descends, or the newest of one step.
     pub fn open(store: Arc<dyn Store>, run: &str, step: Option<Step>) -> Result<StoredSide> {
+        let store: Arc<dyn Store> = Arc::new(BundledStore::new(store));
         let (manifests, trouble) = by_step(&store, run)?;
         let mut notes: Vec<String> = trouble.iter().map(Error::to_string).collect();
         let afterwards = match by_step(&store, &format!("{run}{TREES_RUN}")) {

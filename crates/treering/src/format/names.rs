@@ -44,6 +44,20 @@ pub struct PackName {
     pub group: GroupId,
 }
 
+/// A bundle of a run. Bundles are ordered by age: one that copies from others is of a later generation than
+/// any of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleName {
+    /// One more than the greatest generation that its writer saw.
+    pub generation: u64,
+    /// A random number.
+    pub nonce: u64,
+    /// The first log entry that it holds; 0 if it holds packs only.
+    pub first: Sequence,
+    /// The last one.
+    pub last: Sequence,
+}
+
 impl Names {
     /// The keys of `run`, whose name has been checked.
     pub fn new(run: &str) -> Self {
@@ -106,6 +120,45 @@ impl Names {
         parts.next().is_none().then_some(name)
     }
 
+    /// The folder of bundles.
+    pub fn bundles(&self) -> String {
+        format!("runs/{}/bundles", self.run)
+    }
+
+    /// The data of a bundle.
+    pub fn bundle(&self, name: BundleName) -> String {
+        format!("{}.bundle", self.bundle_stem(name))
+    }
+
+    /// The index of a bundle, which makes its log entries count.
+    pub fn bundle_index(&self, name: BundleName) -> String {
+        format!("{}.index", self.bundle_stem(name))
+    }
+
+    fn bundle_stem(&self, name: BundleName) -> String {
+        let BundleName { generation, nonce, first, last } = name;
+        let (first, last) = (first.0, last.0);
+        format!("runs/{}/bundles/{generation:06}-{nonce:016x}-{first:012}-{last:012}", self.run)
+    }
+
+    /// The bundle that a file in the bundles folder belongs to, and whether it is its index.
+    pub fn parse_bundle(file: &str) -> Option<(BundleName, bool)> {
+        let (stem, is_index) = match file.strip_suffix(".index") {
+            Some(stem) => (stem, true),
+            None => (file.strip_suffix(".bundle")?, false),
+        };
+        let mut parts = stem.split('-');
+        let name = BundleName {
+            generation: parts.next()?.parse().ok()?,
+            nonce: u64::from_str_radix(parts.next()?, 16).ok()?,
+            first: Sequence(parts.next()?.parse().ok()?),
+            last: Sequence(parts.next()?.parse().ok()?),
+        };
+        let whole = Names::new("r").bundle_stem(name);
+        (parts.next().is_none() && whole.strip_prefix("runs/r/bundles/") == Some(stem))
+            .then_some((name, is_index))
+    }
+
     /// The note in a tier that is in front of others: which store its checkpoints move to.
     pub fn tier(&self) -> String {
         format!("runs/{}/tier", self.run)
@@ -128,6 +181,15 @@ mod tests {
         let pack = PackName { writer, attempt: 1_000_000, group: GroupId(3) };
         let key = names.pack(pack);
         assert_eq!(Names::parse_pack(key.rsplit('/').next().unwrap()), Some(pack));
+        let bundle =
+            BundleName { generation: 4, nonce: 0xab, first: Sequence(2), last: Sequence(9) };
+        for (key, is_index) in [(names.bundle(bundle), false), (names.bundle_index(bundle), true)] {
+            let file = key.rsplit('/').next().unwrap();
+            assert_eq!(Names::parse_bundle(file), Some((bundle, is_index)));
+            for junk in [format!("0{file}"), format!("+{}", &file[1..]), file.replace("-", "")] {
+                assert_eq!(Names::parse_bundle(&junk), None, "{junk}");
+            }
+        }
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {
             assert_eq!(Names::parse_entry(junk), None);

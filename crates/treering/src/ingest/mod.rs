@@ -18,6 +18,7 @@ use self::feed::{Batch, Prints, read};
 use self::inputs::{FileVariable, Limit};
 use crate::array::{Bound, GroupId, Rank, Sequence, Step};
 use crate::codec::Encoding;
+use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, Result};
 use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::log::Log;
@@ -114,6 +115,8 @@ pub struct Ingest {
     /// The newest number of the log, and the bytes that had changed then.
     sequence: Sequence,
     changed: u64,
+    compact: AutoCompact,
+    compaction: CompactionNotes,
     notes: Vec<String>,
     _lock: Option<Lock>,
 }
@@ -142,6 +145,7 @@ impl Ingest {
         let writer = options.writer;
         let opened = save::open(&writer.tiers, &writer.run)?;
         let newest = Log::read(opened.store.clone(), &writer.run)?.manifests().0.pop();
+        let compaction = CompactionNotes::default();
         Ok(Ingest {
             log: opened.log(&writer.tiers.last, true),
             id: opened.opening.writer,
@@ -158,6 +162,14 @@ impl Ingest {
             previous: None,
             sequence: opened.newest,
             changed: 0,
+            compact: AutoCompact::new(
+                writer.tiers.last.clone(),
+                &writer.run,
+                writer.compaction,
+                opened.files,
+                compaction.clone(),
+            ),
+            compaction,
             writer,
             store: opened.store,
             notes: opened.notes,
@@ -168,6 +180,11 @@ impl Ingest {
     /// What opening the run found that is worth knowing.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Compactions of small files that failed; see [`Options::compact`]. No checkpoint is affected.
+    pub fn compaction_notes(&self) -> Vec<String> {
+        self.compaction.get()
     }
 
     /// Takes in a set of files as the checkpoint of a step; `told` hears of bytes that were packed.
@@ -212,9 +229,13 @@ impl Ingest {
             anatomies.iter().try_for_each(Anatomy::unchanged)?;
             confirm()
         });
-        if outcome.is_err() {
+        match &outcome {
+            Ok(manifest) => {
+                self.compact.committed(manifest);
+                self.compact.run_if_due();
+            }
             // The next checkpoint builds on nothing that may not be there.
-            self.epoch.failed(decision.sequence);
+            Err(_) => self.epoch.failed(decision.sequence),
         }
         outcome
     }

@@ -3,6 +3,7 @@
 //! Everything here works on any store, beside running programs: reading needs no lock, and removing
 //! leaves alone whatever a living writer may still refer to, whatever locks say.
 
+mod compact;
 mod export;
 mod holdings;
 mod info;
@@ -26,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Origin, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
 use crate::restore::{Backwards, Checkpoint, KnownFooters};
-use crate::store::{DirectoryStore, Store, TieredStore, lock_patiently};
+use crate::store::{BundledStore, DirectoryStore, Store, TieredStore, lock_patiently};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -37,10 +38,11 @@ const LOCK: &str = "lock";
 /// A store, as tools see it.
 #[derive(Clone)]
 pub struct Library {
-    /// All tiers as one.
+    /// All tiers as one, for reading.
     store: Arc<dyn Store>,
-    /// The tier that lasts, and those in front of it.
+    /// The tier that lasts, the same for reading, and those in front of it.
     last: Arc<dyn Store>,
+    seen: Arc<dyn Store>,
     near: Vec<Arc<dyn Store>>,
     /// The entries of each run's log that were read before.
     known: Arc<Mutex<HashMap<String, KnownEntries>>>,
@@ -65,9 +67,11 @@ impl Library {
 
     /// Any store.
     pub fn of(store: Arc<dyn Store>) -> Self {
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(store.clone()));
         Library {
-            last: store.clone(),
-            store,
+            store: seen.clone(),
+            last: store,
+            seen,
             near: Vec::new(),
             known: Arc::default(),
             footers: KnownFooters::default(),
@@ -76,8 +80,10 @@ impl Library {
 
     /// A store and the tiers in front of it, the nearest first.
     pub fn of_tiers(near: Vec<Arc<dyn Store>>, last: Arc<dyn Store>) -> Self {
-        let store = Arc::new(TieredStore::new(near.clone(), last.clone()));
-        Library { store, last, near, known: Arc::default(), footers: KnownFooters::default() }
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(last.clone()));
+        let store = Arc::new(TieredStore::new(near.clone(), seen.clone()));
+        let footers = KnownFooters::default();
+        Library { store, last, seen, near, known: Arc::default(), footers }
     }
 
     /// The names of all runs.
@@ -152,7 +158,7 @@ impl Library {
         }
         // Prune removes manifests, then looks who else names their packs. Either it has seen this one, or
         // the source is gone by now.
-        match Log::read(self.last.clone(), run)?.manifest(source.sequence) {
+        match Log::read(self.seen.clone(), run)?.manifest(source.sequence) {
             Ok(Some(still)) if still == source => Ok(manifest),
             _ => {
                 self.last.delete(&[names.entry(manifest.sequence)])?;

@@ -261,5 +261,8 @@ pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, Pac
 /// names it; so no manifest may come back.
 pub(crate) fn settle_logs(store: &Arc<dyn Store>) -> Result<()> {
     let names = runs(store.as_ref())?;
-    names.iter().try_for_each(|run| store.settle(&Names::new(run).log()))
+    names.iter().map(|run| Names::new(run)).try_for_each(|names| {
+        store.settle(&names.log())?;
+        store.settle(&names.bundles())
+    })
 }

@@ -12,6 +12,7 @@ pub use reference::ReferenceReport;
 
 use crate::array::{Rank, Sequence, Step, Variable, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
+use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Origin};
@@ -37,6 +38,7 @@ pub struct Run {
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
     bounds_checked: bool,
+    compaction: CompactionNotes,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,
@@ -65,7 +67,14 @@ impl Run {
             failures.add(step, error, &Default::default());
         }
         let staging = Staging::new(options.staging);
-        let saver = Saver::start(writer.clone(), &mut opened, staging.clone(), failures.clone())?;
+        let compaction = CompactionNotes::default();
+        let saver = Saver::start(
+            writer.clone(),
+            &mut opened,
+            staging.clone(),
+            failures.clone(),
+            compaction.clone(),
+        )?;
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
             options,
@@ -76,6 +85,7 @@ impl Run {
             blocked: Duration::ZERO,
             notes: opened.notes,
             bounds_checked: false,
+            compaction,
             process: std::process::id(),
             _lock: opened.lock,
         })
@@ -168,6 +178,11 @@ impl Run {
     /// that no variable of the first checkpoint has.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Compactions of small files that failed; see [`Options::compact`]. No checkpoint is affected.
+    pub fn compaction_notes(&self) -> Vec<String> {
+        self.compaction.get()
     }
 
     fn check_process(&self) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::compare::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Log;
-use crate::store::Store;
+use crate::store::{BundledStore, Store};
 use std::sync::Arc;
 
 /// The reference run, and how to compare with it.
@@ -46,7 +46,8 @@ pub(super) struct ReferenceWatch {
 impl ReferenceWatch {
     /// Looks for the reference run, which must exist.
     pub(super) fn open(reference: &Reference) -> Result<ReferenceWatch> {
-        let log = Log::read(reference.store.clone(), &reference.run)?;
+        let store = Arc::new(BundledStore::new(reference.store.clone()));
+        let log = Log::read(store, &reference.run)?;
         if log.sequences.is_empty() {
             return Err(Error::new(
                 ErrorKind::NotFound,

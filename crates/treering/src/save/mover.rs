@@ -10,15 +10,16 @@ use super::epoch::Epoch;
 use super::handle::{Failures, SaveProgress, held};
 use super::publish::LogWriter;
 use crate::array::Step;
+use crate::compact::AutoCompact;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
 use crate::log::{Log, packs_of};
 use crate::merkle::checksum;
 use crate::restore::read_footer;
-use crate::store::{Blob, Put, Store};
+use crate::store::{Blob, BundledStore, Put, Store};
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -52,6 +53,7 @@ impl Movers {
         edges: Vec<Edge>,
         failures: &Failures,
         epoch: &Arc<Mutex<Epoch>>,
+        mut compact: Option<AutoCompact>,
     ) -> Result<Self> {
         let mut movers: Vec<Mover> = Vec::new();
         // From the last edge to the first, so that each knows the next.
@@ -69,6 +71,7 @@ impl Movers {
                 next: movers.last().and_then(|mover| mover.sender.clone()),
                 failures: failures.clone(),
                 epoch: epoch.clone(),
+                compact: compact.take(),
             })?);
         }
         movers.reverse();
@@ -160,18 +163,24 @@ struct Porter {
     next: Option<Sender<MoverMessage>>,
     failures: Failures,
     epoch: Arc<Mutex<Epoch>>,
+    /// Only on the way to the last tier.
+    compact: Option<AutoCompact>,
 }
 
 impl Porter {
     fn work(&mut self, messages: &Receiver<MoverMessage>) {
-        while let Ok(message) = messages.recv() {
+        while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
                 MoverMessage::Move(moving) => {
                     self.waiting.push_back(*moving);
                     self.move_all();
                 }
                 MoverMessage::Publish(manifest, done) => {
-                    let _ = done.send(guarded(|| self.edge.publish(&manifest)));
+                    let published = guarded(|| self.edge.publish(&manifest));
+                    if published.is_ok() {
+                        self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
+                    }
+                    let _ = done.send(published);
                 }
                 MoverMessage::MakeRoom(done) => {
                     self.move_all();
@@ -212,6 +221,7 @@ impl Porter {
     }
 
     fn moved(&mut self, moving: Moving) {
+        self.compact.iter_mut().for_each(|compact| compact.committed(&moving.manifest));
         // Copies that cannot be removed now are removed after the next move.
         let _ = guarded(|| self.edge.evict(Some(&moving.manifest), &self.waiting));
         match &self.next {
@@ -233,6 +243,23 @@ impl Porter {
     }
 }
 
+/// The next message. While there is none, small files are compacted.
+pub(super) fn next<T>(
+    messages: &Receiver<T>,
+    compact: Option<&mut AutoCompact>,
+) -> std::result::Result<T, RecvError> {
+    let Some(compact) = compact.filter(|compact| compact.is_due()) else {
+        return messages.recv();
+    };
+    match messages.try_recv() {
+        Ok(message) => Ok(message),
+        Err(_) => {
+            compact.run_if_due();
+            messages.recv()
+        }
+    }
+}
+
 /// A panic is a failure like any other: nobody may wait for this thread in vain.
 fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
@@ -249,6 +276,8 @@ fn is_hopeless(error: &Error) -> bool {
 pub(crate) struct Edge {
     from: Arc<dyn Store>,
     to: Arc<dyn Store>,
+    /// The next tier, for reading.
+    seen: Arc<dyn Store>,
     log: LogWriter,
     run: String,
     /// The packs that are durable in the next tier: a manifest there names them, or this process has seen to
@@ -265,9 +294,10 @@ impl Edge {
         run: &str,
         left: VecDeque<Manifest>,
     ) -> Result<Self> {
-        let there = Log::read(to.clone(), run)?.manifests().0;
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(to.clone()));
+        let there = Log::read(seen.clone(), run)?.manifests().0;
         let durable = there.iter().flat_map(packs_of).collect();
-        Ok(Edge { from, to, log, run: run.to_string(), durable, left })
+        Ok(Edge { from, to, seen, log, run: run.to_string(), durable, left })
     }
 
     /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
@@ -305,7 +335,7 @@ impl Edge {
     fn bring(&self, (run, name): &(String, PackName)) -> Result<()> {
         let names = Names::new(run);
         let key = names.pack(*name);
-        match (self.to.open(&key), self.from.open(&key)) {
+        match (self.seen.open(&key), self.from.open(&key)) {
             (Ok(there), here) => {
                 let (seal, _) = read_footer(there.as_ref(), false)?;
                 if here
@@ -313,7 +343,8 @@ impl Edge {
                 {
                     return Err(Error::damaged("another pack is in the place of this one").at(key));
                 }
-                self.to.settle(&names.packs())
+                self.to.settle(&names.packs())?;
+                self.to.settle(&names.bundles())
             }
             (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
             (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?),

@@ -7,12 +7,13 @@ use super::mover::Edge;
 use super::publish::{Fence, LogWriter};
 use super::{Tiers, now};
 use crate::array::{Sequence, Step};
+use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
 };
 use crate::log::{Log, named_packs, packs_of, settle_logs};
-use crate::store::{Lock, Store, lock_patiently};
+use crate::store::{BundledStore, Lock, Store, lock_patiently};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -35,6 +36,8 @@ pub(crate) struct Opened {
     pub(crate) fence: Fence,
     /// Checkpoints of an earlier process that could not be brought to the next tier: step and reason.
     pub(crate) trouble: Vec<(Step, Error)>,
+    /// The number of files that the run had in the last tier, about.
+    pub(crate) files: u64,
     /// Things the user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -59,8 +62,9 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         ));
     }
     tiers.near.iter().try_for_each(|tier| mark_tier(tier.as_ref(), tiers.last.as_ref(), run))?;
-    let store = tiers.together();
-    let (opening, left) = take(tiers, run)?;
+    let view = BundledStore::new(tiers.last.clone());
+    let store = tiers.together(view.clone());
+    let (opening, left, files) = take(tiers, &view, run)?;
     let (writer, fence) = (opening.writer, Fence::default());
     // Seeded per run, so that nobody can prepare data whose prints collide.
     let mut opened = Opened {
@@ -72,10 +76,11 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         edges: Vec::new(),
         fence,
         trouble: Vec::new(),
+        files,
         notes,
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
-    clean(&opened.store, run, writer)?;
+    clean(&opened.store, &tiers.last, run, writer)?;
     for (pair, left) in tiers.pairs().zip(waiting) {
         let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
         let mut edge = Edge::new(pair, log, run, left)?;
@@ -92,11 +97,11 @@ fn random() -> u64 {
 /// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
 /// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
 /// faster, everything is looked at again.
-fn take(tiers: &Tiers, run: &str) -> Result<(Opening, Leftovers)> {
+fn take(tiers: &Tiers, view: &BundledStore, run: &str) -> Result<(Opening, Leftovers, u64)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = Names::new(run);
     for _ in 0..100 {
-        let log = Log::read(tiers.last.clone(), run)?;
+        let log = Log::read(Arc::new(view.clone()), run)?;
         let left = Leftovers::find(tiers, run, &log)?;
         let sequence: Sequence = log.newest().next();
         let opening = Opening {
@@ -108,7 +113,9 @@ fn take(tiers: &Tiers, run: &str) -> Result<(Opening, Leftovers)> {
         if tiers.last.commit(&names.entry(sequence), &opening.write())? {
             // From here on, what earlier writers still commit behind this number counts for nothing.
             tiers.last.commit(&names.opening(sequence), &opening.write())?;
-            return Ok((opening, left));
+            // A checkpoint that is not in a bundle takes two.
+            let in_files = log.sequences.len().saturating_sub(view.bundled_entries(run));
+            return Ok((opening, left, 2 * in_files as u64));
         }
     }
     Err(Error::new(ErrorKind::Busy, "other processes keep taking this run")
@@ -229,8 +236,16 @@ fn mark_tier(store: &dyn Store, last: &dyn Store, run: &str) -> Result<()> {
 }
 
 /// Removes what unfinished saves of earlier writers left behind.
-fn clean(store: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
+fn clean(store: &Arc<dyn Store>, last: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
     let names = Names::new(run);
+    // A compaction whose unfinished bundle goes here starts again.
+    last.sweep(&names.bundles())?;
+    let needed = || named_packs(store, run);
+    match Bundler::new(last.clone(), run).tidy(&needed, &BTreeSet::new()) {
+        // A manifest or a bundle that cannot be read may need anything, and a full disk takes no void index.
+        Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+        _ => {}
+    }
     store.sweep(&names.log())?;
     store.sweep(&names.packs())?;
     let packs = store.list(&names.packs())?;

@@ -7,12 +7,13 @@ use super::WriterSettings;
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
 use super::group::{GroupMember, GroupWriter, PackJob, SealedPack, Take, draft};
 use super::handle::{Failures, SaveProgress, held};
-use super::mover::Movers;
+use super::mover::{Movers, next};
 use super::open::Opened;
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
 use crate::array::{GroupId, Rank, Sequence, Step, VariableKey};
 use crate::capture::{Declared, StagedBatch, Staging};
+use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
@@ -90,9 +91,14 @@ impl Saver {
         opened: &mut Opened,
         staging: Staging,
         failures: Failures,
+        notes: CompactionNotes,
     ) -> Result<Self> {
         let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
-        let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch)?;
+        let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
+        // The thread that commits to the last tier compacts it.
+        let mut compact = Some(AutoCompact::new(last, &settings.run, rule, opened.files, notes));
+        let moved = if opened.edges.is_empty() { None } else { compact.take() };
+        let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
         let keeper = Keeper::new(settings.record, settings.encoding);
         let mut work = Work {
             store: opened.store.clone(),
@@ -106,6 +112,7 @@ impl Saver {
             staging: staging.clone(),
             failures,
             movers,
+            compact,
             pool: None,
             settings,
         };
@@ -209,13 +216,15 @@ struct Work {
     staging: Staging,
     failures: Failures,
     movers: Movers,
+    /// Only without nearer tiers.
+    compact: Option<AutoCompact>,
     /// Its own threads, so that the program's capture never queues behind a save.
     pool: Option<rayon::ThreadPool>,
 }
 
 impl Work {
     fn work(&mut self, messages: &Receiver<SaverMessage>) {
-        while let Ok(message) = messages.recv() {
+        while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
                 SaverMessage::Save(job) => self.save(*job),
                 SaverMessage::Resume(resume) => self.resume(*resume),
@@ -253,6 +262,7 @@ impl Work {
         match outcome {
             Ok((manifest, direct)) => {
                 job.progress.reached_tier();
+                self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                 match direct {
                     true => job.progress.durable(),
                     false => self.movers.send(manifest, job.progress),

@@ -4,20 +4,24 @@
 //! object appears whole or not at all, and never replaces another. Every implementation passes
 //! `testing::store_suite`.
 
+mod bundled;
 mod directory;
 mod disk;
 #[cfg(any(test, feature = "testing"))]
 mod fault;
 mod memory;
+mod shelf;
 #[cfg(any(test, feature = "testing"))]
 mod sim;
 mod tiered;
 
+pub(crate) use bundled::BundledStore;
 pub use directory::DirectoryStore;
 pub use disk::{Disk, DiskFile, OsDisk};
 #[cfg(any(test, feature = "testing"))]
 pub use fault::{Fault, FaultStore};
 pub use memory::MemoryStore;
+pub(crate) use shelf::{Shelved, read_tail};
 #[cfg(any(test, feature = "testing"))]
 pub use sim::{PowerCut, SimDisk, SimFault};
 pub(crate) use tiered::TieredStore;

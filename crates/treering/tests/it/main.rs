@@ -4,6 +4,7 @@
 mod behaviour;
 mod bounded;
 mod codecs;
+mod compact;
 mod compare;
 mod contents;
 mod damage;
