@@ -30,7 +30,7 @@ pub mod codec;
 pub mod compare;
 pub mod error;
 pub mod format;
-mod ingest;
+pub mod ingest;
 pub mod io;
 pub mod library;
 pub mod lineage;

@@ -1,12 +1,12 @@
 //! A set of checkpoint files in memory: as they are, and taken apart into what has a meaning.
 
-use crate::files::rank_files;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use treering::format::FileRecord;
+use treering::ingest::{FileRules, rank_files};
 use treering::{DType, Error, RankFile, Result, source};
 
 /// Bytes with a meaning.
@@ -30,7 +30,7 @@ pub fn ranks(folder: &Path, pattern: Option<&str>) -> Result<Vec<Files>> {
             .hint("give a folder of the checkpoint files of one step"));
     }
     let mut ranks: BTreeMap<u32, Files> = BTreeMap::new();
-    for file in rank_files(&[folder.to_path_buf()], pattern)?.files {
+    for file in rank_files(&[folder.to_path_buf()], &FileRules::new(None, pattern)?)?.files {
         ranks.entry(file.rank).or_default().push(file);
     }
     match ranks.is_empty() {

@@ -1,17 +1,17 @@
-//! Taking a set in, what may go wrong with that, and removing its originals.
+//! Ingesting a set, errors of that, and removing its originals.
 
-use super::{Service, note};
-use crate::files::Taken;
-use crate::output;
-use crate::watch::remove::{Fate, remove, remove_folders};
-use crate::watch::sets::{Set, Stamp};
-use treering::format::Manifest;
-use treering::library::Place;
-use treering::{Error, ErrorKind, Ingest, RankFile, Result};
+use super::Watcher;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Manifest;
+use crate::ingest::RankFile;
+use crate::ingest::watch::WatchEvent;
+use crate::ingest::watch::remove::{Fate, remove, remove_folders};
+use crate::ingest::watch::sets::{FileSet, FileStamp};
+use crate::library::Place;
 
-impl Service {
+impl Watcher {
     /// Takes a set in, unless it is in the run or no longer what it was.
-    pub(super) fn take(&mut self, set: &Set) -> Result<()> {
+    pub(super) fn take(&mut self, set: &FileSet) -> Result<()> {
         set.files.keys().for_each(|name| self.look(name));
         if self.sets.complete_at(set.step, self.now()).as_ref() != Some(set) {
             return Ok(());
@@ -22,19 +22,14 @@ impl Service {
         if !self.is_held(set) {
             let files = self.rank_files(set);
             let manifest = self.ingest(set, &files)?;
-            self.tell(set, &files, &manifest);
+            self.tell_taken(set, &files, &manifest);
             self.holdings.add(&manifest);
         }
         for short in self.sets.taken(set, self.now()) {
-            note(format!(
-                "step {} has {} where {} were expected, and a later step is complete: it stays \
-                 where it is until the rest comes",
-                short.step,
-                output::count(short.files as u64, "file"),
-                short.expected
-            ));
+            let (step, files, expected) = (short.step, short.files, short.expected);
+            self.tell(WatchEvent::TooFew { step, files, expected });
         }
-        if self.remove {
+        if self.settings.remove {
             let files = set.files.iter().map(|(name, stamp)| (name.clone(), *stamp));
             self.leftovers.entry(set.step).or_default().extend(files);
             self.remove_leftovers();
@@ -43,7 +38,7 @@ impl Service {
     }
 
     /// Whether the newest checkpoint of the step gives back just these files, or was made of them.
-    fn is_held(&self, set: &Set) -> bool {
+    fn is_held(&self, set: &FileSet) -> bool {
         let held = self.held(set.step);
         let Some(newest) = held.first() else {
             return false;
@@ -52,34 +47,32 @@ impl Service {
         names.sort_unstable();
         // What cannot be read back is taken again.
         let same = |name: &str| {
-            let path = self.folder.join(name);
-            let held = match self.settings.within.is_empty() {
+            let path = self.settings.folder.join(name);
+            let held = match self.settings.ingest.within.is_empty() {
                 true => newest.gives(name, &path),
-                false => newest.took(name, &path, self.settings.raw.as_ref()),
+                false => newest.took(name, &path, self.settings.ingest.raw.as_ref()),
             };
             held.unwrap_or(false)
         };
         names.iter().copied().eq(set.files.keys()) && names.into_iter().all(same)
     }
 
-    fn rank_files(&self, set: &Set) -> Vec<RankFile> {
+    fn rank_files(&self, set: &FileSet) -> Vec<RankFile> {
         let file = |name: &String| {
-            let named = self.naming.read(name).ok()?;
-            let path = self.folder.join(name);
+            let named = self.settings.rules.read(name).ok()?;
+            let path = self.settings.folder.join(name);
             Some(RankFile { rank: named.rank, path, name: name.clone(), like: named.like })
         };
         set.files.keys().filter_map(file).collect()
     }
 
-    fn ingest(&mut self, set: &Set, files: &[RankFile]) -> Result<Manifest> {
+    fn ingest(&mut self, set: &FileSet, files: &[RankFile]) -> Result<Manifest> {
         let mut ingest = match self.ingest.take() {
             Some(ingest) => ingest,
             // Somebody who prunes may have the run for a while: that passes.
-            None => Ingest::open(self.options.clone(), self.settings.clone()).map_err(|error| {
-                match error.kind() {
-                    ErrorKind::Busy => Error::new(ErrorKind::Io, error.to_string()),
-                    _ => error,
-                }
+            None => self.open_ingest().map_err(|error| match error.kind() {
+                ErrorKind::Busy => Error::new(ErrorKind::Io, error.to_string()),
+                _ => error,
             })?,
         };
         let still = || match self.is_still(set) {
@@ -92,19 +85,15 @@ impl Service {
         Ok(manifest)
     }
 
-    fn tell(&self, set: &Set, files: &[RankFile], manifest: &Manifest) {
-        let place = Place { step: Some(set.step), ..self.place.clone() }.to_string();
-        let size = set.files.values().map(|stamp| stamp.size).sum();
-        let taken = Taken { place: &place, files, size, manifest };
-        match self.json {
-            true => output::json_line(&taken.json()),
-            false => output::line(taken.line()),
-        }
+    fn tell_taken(&self, set: &FileSet, files: &[RankFile], manifest: &Manifest) {
+        let place = &Place { step: Some(set.step), ..self.settings.place.clone() };
+        let bytes = set.files.values().map(|stamp| stamp.size).sum();
+        self.tell(WatchEvent::Taken { place, files, bytes, manifest });
     }
 
     /// What cannot be helped ends the service; a set that cannot be taken stays; the rest is tried
     /// again, later and later.
-    pub(super) fn trouble(&mut self, set: &Set, error: Error) -> Result<()> {
+    pub(super) fn trouble(&mut self, set: &FileSet, error: Error) -> Result<()> {
         if !self.is_still(set) {
             set.files.keys().for_each(|name| self.look(name));
             return Ok(());
@@ -113,7 +102,7 @@ impl Service {
             ErrorKind::Busy => return Err(error),
             ErrorKind::Usage | ErrorKind::Limit | ErrorKind::Mismatch => {
                 self.sets.refuse(set.step);
-                note(format!("step {} stays where it is: {error}", set.step));
+                self.tell(WatchEvent::Refused { step: set.step, error: &error });
             }
             kind => {
                 let pause = self.sets.later(set.step, self.now());
@@ -121,8 +110,7 @@ impl Service {
                 if kind == ErrorKind::Full {
                     self.resume = self.now() + pause;
                 }
-                let pause = pause.as_secs();
-                note(format!("step {} is tried again in {pause} s: {error}", set.step));
+                self.tell(WatchEvent::Retry { step: set.step, pause, error: &error });
             }
         }
         Ok(())
@@ -134,18 +122,18 @@ impl Service {
             files.sort_by(|a, b| a.0.cmp(&b.0));
             files.dedup();
             let held = self.held(step);
-            for (name, stamp, fate) in remove(&self.folder, &files, &held) {
+            for (name, stamp, fate) in remove(&self.settings.folder, &files, &held) {
                 match fate {
                     Ok(Fate::Removed) => {
                         self.sets.gone(step, &name);
-                        let named = self.naming.read(&name);
+                        let named = self.settings.rules.read(&name);
                         let end = named.map_or(usize::MAX, |named| named.step_folder);
-                        remove_folders(&self.folder, &name, end);
+                        remove_folders(&self.settings.folder, &name, end);
                     }
                     Ok(Fate::Changed) => self.look(&name),
                     Ok(Fate::NotHeld) => self.sets.mistaken(step, &name, stamp, self.now()),
                     Err(error) => {
-                        note(format!("{name} is not removed: {error}"));
+                        self.tell(WatchEvent::NotRemoved { file: &name, error: &error });
                         self.kept.insert((name, stamp));
                     }
                 }
@@ -154,9 +142,10 @@ impl Service {
     }
 
     /// Whether the files of a set are as they were when it was complete.
-    pub(super) fn is_still(&self, set: &Set) -> bool {
-        let same =
-            |(name, stamp): (&String, &Stamp)| Stamp::of(&self.folder.join(name)) == Some(*stamp);
+    pub(super) fn is_still(&self, set: &FileSet) -> bool {
+        let same = |(name, stamp): (&String, &FileStamp)| {
+            FileStamp::of(&self.settings.folder.join(name)) == Some(*stamp)
+        };
         set.files.iter().all(same)
     }
 }

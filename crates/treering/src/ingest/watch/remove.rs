@@ -4,18 +4,18 @@
 //! if the file is still the one (size, time, inode) that was read for this. Names, sizes and times
 //! alone never suffice.
 
-use super::sets::Stamp;
+use super::sets::FileStamp;
+use crate::error::{Error, Result};
+use crate::library::HeldSet;
 use rayon::prelude::*;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
-use treering::Result;
-use treering::library::HeldSet;
 
 /// What became of an original.
 #[derive(Debug)]
-pub enum Fate {
+pub(super) enum Fate {
     Removed,
     /// It was changed or is gone: it is not what was taken.
     Changed,
@@ -23,28 +23,28 @@ pub enum Fate {
     NotHeld,
 }
 
-impl Stamp {
+impl FileStamp {
     /// The stamp of a regular file, if there is one.
-    pub fn of(path: &Path) -> Option<Stamp> {
+    pub(super) fn of(path: &Path) -> Option<FileStamp> {
         let meta = std::fs::symlink_metadata(path).ok()?;
-        meta.is_file().then(|| Stamp::from(&meta))
+        meta.is_file().then(|| FileStamp::from(&meta))
     }
 }
 
-impl From<&Metadata> for Stamp {
-    fn from(meta: &Metadata) -> Stamp {
+impl From<&Metadata> for FileStamp {
+    fn from(meta: &Metadata) -> FileStamp {
         let modified = meta.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
         let modified = modified.map_or(0, |time| time.as_nanos() as u64);
-        Stamp { size: meta.len(), modified, inode: meta.ino() }
+        FileStamp { size: meta.len(), modified, inode: meta.ino() }
     }
 }
 
 /// Removes files below a folder that one of the sets holds.
-pub fn remove(
+pub(super) fn remove(
     folder: &Path,
-    files: &[(String, Stamp)],
+    files: &[(String, FileStamp)],
     held: &[HeldSet],
-) -> Vec<(String, Stamp, Result<Fate>)> {
+) -> Vec<(String, FileStamp, Result<Fate>)> {
     let fates = files.par_iter().map(|(name, stamp)| {
         let fate = remove_one(&folder.join(name), name, *stamp, held);
         (name.clone(), *stamp, fate)
@@ -52,8 +52,8 @@ pub fn remove(
     fates.collect()
 }
 
-fn remove_one(path: &Path, name: &str, stamp: Stamp, held: &[HeldSet]) -> Result<Fate> {
-    let still = || Stamp::of(path) == Some(stamp);
+fn remove_one(path: &Path, name: &str, stamp: FileStamp, held: &[HeldSet]) -> Result<Fate> {
+    let still = || FileStamp::of(path) == Some(stamp);
     if !still() {
         return Ok(Fate::Changed);
     }
@@ -61,9 +61,8 @@ fn remove_one(path: &Path, name: &str, stamp: Stamp, held: &[HeldSet]) -> Result
     for set in held {
         match set.gives(name, path) {
             Ok(true) if still() => {
-                std::fs::remove_file(path).map_err(|e| {
-                    treering::Error::io(format!("cannot remove {}", path.display()), e)
-                })?;
+                std::fs::remove_file(path)
+                    .map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
                 return Ok(Fate::Removed);
             }
             Ok(true) => return Ok(Fate::Changed),
@@ -79,7 +78,7 @@ fn remove_one(path: &Path, name: &str, stamp: Stamp, held: &[HeldSet]) -> Result
 
 /// Removes the folders of a file that are empty now, from the innermost up to the one that has the
 /// step in its name: those above are the program's own.
-pub fn remove_folders(folder: &Path, name: &str, step_folder: usize) {
+pub(super) fn remove_folders(folder: &Path, name: &str, step_folder: usize) {
     let mut inner = Path::new(name);
     while let Some(parent) = inner.parent() {
         inner = parent;
