@@ -23,8 +23,17 @@ pub struct Arguments {
     /// Files without a number are left out, and so are links and what is hidden or ends in .tmp,
     /// .temp, .part, .partial or ~.
     ///
-    /// A file is finished when it was closed and then did not change for the settle time. A set is
-    /// complete when all its files are finished and there are as many as --files says; without that,
+    /// A file is finished when it was closed and then did not change for the settle time. A file that any
+    /// process of this machine has open for writing is waited for, also if it was opened before the
+    /// service started, and so is a file that is shorter than its head promises (HDF5, netCDF-4, .npy,
+    /// .npz, safetensors; not with --merge files). A wait of several seconds is reported.
+    ///
+    /// Caution: a file that a program on another machine has open for writing (NFS, Lustre), or that is
+    /// closed and will be opened again to write more, is taken in as it is after the settle time, unless
+    /// its format shows that it is incomplete. Give a settle time longer than any pause of the program,
+    /// or let the program rename complete files into place.
+    ///
+    /// A set is complete when all its files are finished and there are as many as --files says; without that,
     /// as many as the set before had (the first one is a guess). A smaller one waits until the next
     /// step has just as many, and otherwise stays where it is. A set that is in the run already is not
     /// taken again; one that was rewritten with other content is, as soon as all of it is.

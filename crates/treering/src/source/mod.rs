@@ -29,6 +29,7 @@ mod rounded;
 mod safetensors;
 mod scaled;
 mod spread;
+mod unfinished;
 
 pub use crate::format::Skeleton;
 pub(crate) use anatomy::digest_of;
@@ -41,6 +42,7 @@ pub use raw::RawLayout;
 pub use rebuild::ReadField;
 pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
+pub(crate) use unfinished::unfinished;
 
 use self::found::Contents;
 use crate::array::{Description, Rounding};

@@ -40,6 +40,18 @@ pub enum WatchEvent<'a> {
         files: usize,
         /// Files that a set has, if that is known.
         expected: Option<usize>,
+        /// An unfinished file and why it is one; completes a sentence that begins with the file.
+        held: Option<(&'a str, &'a str)>,
+    },
+    /// A set waits for a file that is unfinished: open for writing, or incomplete in its structure.
+    /// Reported once, after a while.
+    Waiting {
+        /// Step of the set.
+        step: u64,
+        /// Path below the folder.
+        file: &'a str,
+        /// Cause; completes a sentence that begins with the file.
+        why: &'a str,
     },
     /// A set could not be ingested, and will be tried again.
     Retry {
@@ -87,11 +99,17 @@ impl fmt::Display for WatchEvent<'_> {
                  stays where it is until the rest comes",
                 count(*files)
             ),
-            WatchEvent::NotTaken { step, files, expected: Some(expected) } => {
+            WatchEvent::NotTaken { step, held: Some((file, why)), .. } => {
+                write!(f, "step {step} is not taken in: {file} {why}")
+            }
+            WatchEvent::NotTaken { step, files, expected: Some(expected), .. } => {
                 write!(f, "step {step} is not taken in: {} of {expected}", count(*files))
             }
-            WatchEvent::NotTaken { step, files, expected: None } => {
+            WatchEvent::NotTaken { step, files, expected: None, .. } => {
                 write!(f, "step {step} is not taken in: {}, not at rest yet", count(*files))
+            }
+            WatchEvent::Waiting { step, file, why } => {
+                write!(f, "step {step} waits to be taken in: {file} {why}")
             }
             WatchEvent::Retry { step, pause, error } => {
                 write!(f, "step {step} is tried again in {} s: {error}", pause.as_secs())

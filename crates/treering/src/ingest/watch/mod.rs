@@ -1,7 +1,8 @@
 //! Watching a folder for the checkpoint files of programs that know nothing of Treering.
 //!
-//! Changes in the folder (`notice`) are sorted by step (`names`, `sets`). A complete set becomes a
-//! checkpoint, and its originals may be removed (`remove`). The run itself records what was ingested,
+//! Changes in the folder (`notice`) are sorted by step (`names`, `sets`). A complete set whose files
+//! nobody has open for writing (`writers`) becomes a checkpoint, and its originals may be removed
+//! (`remove`). The run itself records what was ingested,
 //! so a watcher keeps no state of its own: it may be killed at any moment and started again.
 
 mod event;
@@ -9,6 +10,7 @@ mod notice;
 mod remove;
 mod service;
 mod sets;
+mod writers;
 
 pub use event::WatchEvent;
 pub use service::{WatchStop, Watcher};

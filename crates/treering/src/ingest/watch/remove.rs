@@ -1,11 +1,12 @@
 //! Removing originals, the one thing here that could lose data.
 //!
 //! The law: a file is removed only if the store, asked at that moment, gives back its very bytes, and
-//! if the file is still the one (size, time, inode) that was read for this. Names, sizes and times
-//! alone never suffice.
+//! if the file is still the one (size, time, inode) that was read for this, and if nobody has it open
+//! for writing: the rest of it would be lost. Names, sizes and times alone never suffice.
 
 use super::sets::FileStamp;
-use crate::error::{Error, Result};
+use super::writers::{Openness, Probe};
+use crate::error::{Error, ErrorKind, Result};
 use crate::library::HeldSet;
 use rayon::prelude::*;
 use std::fs::Metadata;
@@ -19,6 +20,8 @@ pub(super) enum Fate {
     Removed,
     /// It was changed or is gone: it is not what was taken.
     Changed,
+    /// Somebody has it open for writing.
+    Open,
     /// No checkpoint of its step holds these bytes.
     NotHeld,
 }
@@ -44,15 +47,25 @@ pub(super) fn remove(
     folder: &Path,
     files: &[(String, FileStamp)],
     held: &[HeldSet],
+    probe: &dyn Probe,
 ) -> Vec<(String, FileStamp, Result<Fate>)> {
     let fates = files.par_iter().map(|(name, stamp)| {
-        let fate = remove_one(&folder.join(name), name, *stamp, held);
+        let fate = remove_one(&folder.join(name), name, *stamp, held, probe);
         (name.clone(), *stamp, fate)
     });
     fates.collect()
 }
 
-fn remove_one(path: &Path, name: &str, stamp: FileStamp, held: &[HeldSet]) -> Result<Fate> {
+fn remove_one(
+    path: &Path,
+    name: &str,
+    stamp: FileStamp,
+    held: &[HeldSet],
+    probe: &dyn Probe,
+) -> Result<Fate> {
+    if is_open(path, probe)? {
+        return Ok(Fate::Open);
+    }
     let still = || FileStamp::of(path) == Some(stamp);
     if !still() {
         return Ok(Fate::Changed);
@@ -60,6 +73,8 @@ fn remove_one(path: &Path, name: &str, stamp: FileStamp, held: &[HeldSet]) -> Re
     let mut trouble = None;
     for set in held {
         match set.gives(name, path) {
+            // Reading took its time.
+            Ok(true) if is_open(path, probe)? => return Ok(Fate::Open),
             Ok(true) if still() => {
                 std::fs::remove_file(path)
                     .map_err(|e| Error::io(format!("cannot remove {}", path.display()), e))?;
@@ -73,6 +88,19 @@ fn remove_one(path: &Path, name: &str, stamp: FileStamp, held: &[HeldSet]) -> Re
     match trouble {
         Some(error) => Err(error),
         None => Ok(Fate::NotHeld),
+    }
+}
+
+/// Whether somebody has a file open for writing; an error if that cannot be seen.
+fn is_open(path: &Path, probe: &dyn Probe) -> Result<bool> {
+    match probe.look(&[path.to_path_buf()]).first() {
+        Some(Openness::Open(_)) => Ok(true),
+        Some(Openness::Hidden) => Err(Error::new(
+            ErrorKind::Io,
+            "it may be open for writing: processes of its owner cannot be looked at",
+        )
+        .hint("run the service as the user who runs the program")),
+        Some(Openness::Closed) | None => Ok(false),
     }
 }
 

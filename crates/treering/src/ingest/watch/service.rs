@@ -4,6 +4,7 @@ mod take;
 
 use super::notice::{self, Noticed};
 use super::sets::{FileSign, FileStamp, HeldVersion, Moment, SetRule, Sets};
+use super::writers::{Probe, ThisMachine};
 use super::{WatchEvent, WatchSettings};
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::Ingest;
@@ -36,6 +37,7 @@ pub struct Watcher {
     settings: WatchSettings,
     run: String,
     told: Told,
+    probe: Box<dyn Probe>,
     events: Sender<Noticed>,
     noticed: Receiver<Noticed>,
     sets: Sets,
@@ -47,6 +49,10 @@ pub struct Watcher {
     leftovers: BTreeMap<u64, Vec<(String, FileStamp)>>,
     /// Files that could not be removed.
     kept: HashSet<(String, FileStamp)>,
+    /// Unfinished files that sets wait for, by step: a file, and why it is one.
+    held: BTreeMap<u64, (String, String)>,
+    /// Files that may be open for writing without anybody seeing it have been reported.
+    told_hidden: bool,
     /// Nothing is ingested before this moment: the store is full.
     resume: Moment,
     /// A file that was left out for its name has been reported.
@@ -86,6 +92,7 @@ impl Watcher {
             settings,
             run,
             told: Box::new(told),
+            probe: Box::new(ThisMachine),
             events,
             noticed,
             sets: Sets::new(rule, holdings.newest_count()),
@@ -94,6 +101,8 @@ impl Watcher {
             began: Instant::now(),
             leftovers: BTreeMap::new(),
             kept: HashSet::new(),
+            held: BTreeMap::new(),
+            told_hidden: false,
             resume: Moment::ZERO,
             told_odd: false,
             listed: false,
@@ -161,7 +170,8 @@ impl Watcher {
         }
         self.remove_leftovers();
         for (step, files, expected) in self.sets.unfinished() {
-            self.tell(WatchEvent::NotTaken { step, files, expected });
+            let held = self.held.get(&step).map(|(file, why)| (file.as_str(), why.as_str()));
+            self.tell(WatchEvent::NotTaken { step, files, expected, held });
         }
         failed.map_or(Ok(()), Err)
     }
@@ -271,3 +281,6 @@ impl Watcher {
         trouble.iter().for_each(|error| self.tell(WatchEvent::Note(&error.to_string())));
     }
 }
+
+#[cfg(test)]
+mod tests;

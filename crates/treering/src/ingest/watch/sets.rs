@@ -1,7 +1,9 @@
 //! What is finished, and what is a set: pure logic over what was noticed and a clock that is given.
 //!
 //! A file is *finished* when nobody was seen to have it open for writing any more and its stamp (size,
-//! time, inode) stayed the same for the settle time. The set of a step is all files of it that are not
+//! time, inode) stayed the same for the settle time. A file that is found unfinished all the same, when
+//! its set is about to be ingested, is *held*: it is looked at again when it is closed or changes, and
+//! after pauses that grow. The set of a step is all files of it that are not
 //! in the run yet. It is *complete* when all of them are finished and there are enough: as many as the
 //! user says, else as many as the set before had. A smaller set is taken only when that of a later
 //! step came to rest with just as many files: then the program writes fewer now. Otherwise it stays.
@@ -19,6 +21,11 @@ use std::time::Duration;
 /// The pause after trouble, at first and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pause before a held file is looked at again, at first and at most.
+const HOLD: Duration = Duration::from_millis(100);
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// How long a set is held before that is reported.
+const REPORT_AFTER: Duration = Duration::from_secs(5);
 
 /// Time since the service began.
 pub(super) type Moment = Duration;
@@ -92,6 +99,8 @@ struct StepFiles {
     /// It could not be taken: how long the pause was, and when that is over.
     pause: Option<(Duration, Moment)>,
     told: bool,
+    /// Since when files are held, and whether that was reported.
+    held_since: Option<(Moment, bool)>,
 }
 
 struct Waiting {
@@ -107,6 +116,8 @@ enum Open {
     /// It was made, and no more is known.
     Perhaps,
     Yes,
+    /// It is unfinished although nothing was noticed: how long the pause is, and when that is over.
+    Held(Duration, Moment),
 }
 
 impl Sets {
@@ -160,7 +171,7 @@ impl Sets {
             FileSign::Finished => file.open = Open::No,
         }
         if changed {
-            (own.refused, own.told, own.pause) = (false, false, None);
+            (own.refused, own.told, own.pause, own.held_since) = (false, false, None, None);
         }
         false
     }
@@ -236,8 +247,18 @@ impl Sets {
     }
 
     fn settled(&self, own: &StepFiles, now: Moment) -> bool {
-        let rests = |file: &Waiting| file.open == Open::No && now >= file.since + self.rule.settle;
+        let rests = |file: &Waiting| self.rests_at(file).is_some_and(|moment| now >= moment);
         !own.waiting.is_empty() && own.waiting.values().all(rests)
+    }
+
+    /// When a file is finished if nothing is noticed until then.
+    fn rests_at(&self, file: &Waiting) -> Option<Moment> {
+        let settled = file.since + self.rule.settle;
+        match file.open {
+            Open::No => Some(settled),
+            Open::Held(_, until) => Some(until.max(settled)),
+            Open::Perhaps | Open::Yes => None,
+        }
     }
 
     fn enough(&self, step: u64, own: &StepFiles, now: Moment) -> bool {
@@ -259,8 +280,7 @@ impl Sets {
     /// When to look again, if nothing is noticed until then.
     pub(super) fn wake(&self, now: Moment) -> Option<Moment> {
         let waiting = self.steps.values().flat_map(|own| own.waiting.values());
-        let rest =
-            waiting.filter(|file| file.open == Open::No).map(|file| file.since + self.rule.settle);
+        let rest = waiting.filter_map(|file| self.rests_at(file));
         let pauses = self.steps.values().filter_map(|own| own.pause.map(|(_, until)| until));
         rest.chain(pauses).filter(|moment| *moment > now).min()
     }
@@ -269,7 +289,7 @@ impl Sets {
     pub(super) fn taken(&mut self, set: &FileSet, now: Moment) -> Vec<ShortSet> {
         self.usual = Some(set.files.len());
         let own = self.steps.entry(set.step).or_default();
-        own.pause = None;
+        (own.pause, own.held_since) = (None, None);
         own.taken.values_mut().for_each(|(_, newest)| *newest = false);
         own.held.values_mut().for_each(|newest| *newest = false);
         for (name, stamp) in &set.files {
@@ -301,6 +321,28 @@ impl Sets {
         let pause = own.pause.map_or(PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
         own.pause = Some((pause, now + pause));
         pause
+    }
+
+    /// Files of a complete set turned out to be unfinished. Whether this is to be reported now.
+    pub(super) fn hold(&mut self, step: u64, names: &[&str], now: Moment) -> bool {
+        let Some(own) = self.steps.get_mut(&step) else { return false };
+        let mut held = false;
+        for name in names {
+            let Some(file) = own.waiting.get_mut(*name) else { continue };
+            let pause = match file.open {
+                Open::Held(last, _) => (last * 2).min(LONGEST_HOLD),
+                _ => HOLD,
+            };
+            (file.open, held) = (Open::Held(pause, now + pause), true);
+        }
+        let (since, told) = own.held_since.unwrap_or((now, false));
+        let report = !told && now >= since + REPORT_AFTER;
+        own.held_since = Some((since, told || report));
+        if !held {
+            // Only files that late ones join are open.
+            self.later(step, now);
+        }
+        report
     }
 
     /// A set cannot be taken as it is: it waits until a file of it changes.

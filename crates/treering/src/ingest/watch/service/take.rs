@@ -3,17 +3,23 @@
 use super::Watcher;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Manifest;
-use crate::ingest::RankFile;
 use crate::ingest::watch::WatchEvent;
 use crate::ingest::watch::remove::{Fate, remove, remove_folders};
 use crate::ingest::watch::sets::{FileSet, FileStamp};
+use crate::ingest::watch::writers::Openness;
+use crate::ingest::{Merge, RankFile};
 use crate::library::Place;
+use crate::source::unfinished;
+use std::path::{Path, PathBuf};
 
 impl Watcher {
     /// Takes a set in, unless it is in the run or no longer what it was.
     pub(super) fn take(&mut self, set: &FileSet) -> Result<()> {
         set.files.keys().for_each(|name| self.look(name));
         if self.sets.complete_at(set.step, self.now()).as_ref() != Some(set) {
+            return Ok(());
+        }
+        if self.is_unfinished(set) {
             return Ok(());
         }
         if self.ingest.is_none() {
@@ -35,6 +41,53 @@ impl Watcher {
             self.remove_leftovers();
         }
         Ok(())
+    }
+
+    /// Whether a file of a complete set is open for writing, or incomplete as its structure shows. Such a
+    /// set is held.
+    fn is_unfinished(&mut self, set: &FileSet) -> bool {
+        let names: Vec<&str> = set.files.keys().map(String::as_str).collect();
+        let paths: Vec<PathBuf> = names.iter().map(|n| self.settings.folder.join(n)).collect();
+        let seen = self.probe.look(&paths);
+        let mut unfinished: Vec<(&str, String)> = Vec::new();
+        for ((name, path), openness) in names.into_iter().zip(&paths).zip(seen) {
+            match openness {
+                Openness::Open(_) => unfinished.push((name, openness.to_string())),
+                Openness::Hidden => self.tell_hidden(name, &openness),
+                Openness::Closed => {}
+            }
+            if let Some(why) = self.lacks_bytes(path) {
+                unfinished.push((name, format!("{why}: it was cut, or is still being written")));
+            }
+        }
+        let Some((file, why)) = unfinished.first().cloned() else {
+            self.held.remove(&set.step);
+            return false;
+        };
+        let names: Vec<&str> = unfinished.iter().map(|(name, _)| *name).collect();
+        if self.sets.hold(set.step, &names, self.now()) {
+            self.tell(WatchEvent::Waiting { step: set.step, file, why: &why });
+        }
+        self.held.insert(set.step, (file.to_string(), why));
+        true
+    }
+
+    /// Why a file is incomplete. Files that are ingested as bytes are not looked into, and an error is
+    /// reported when the file is ingested.
+    fn lacks_bytes(&self, path: &Path) -> Option<String> {
+        match self.settings.ingest.merge {
+            Merge::Files => None,
+            _ => unfinished(path).ok().flatten(),
+        }
+    }
+
+    fn tell_hidden(&mut self, name: &str, openness: &Openness) {
+        if !std::mem::replace(&mut self.told_hidden, true) {
+            self.tell(WatchEvent::Note(&format!(
+                "{name} {openness}; it is taken in when it stays the same for the settle time, as will be \
+                 others; run the service as the user who runs the program",
+            )));
+        }
     }
 
     /// Whether the newest checkpoint of the step gives back just these files, or was made of them.
@@ -122,7 +175,8 @@ impl Watcher {
             files.sort_by(|a, b| a.0.cmp(&b.0));
             files.dedup();
             let held = self.held(step);
-            for (name, stamp, fate) in remove(&self.settings.folder, &files, &held) {
+            let fates = remove(&self.settings.folder, &files, &held, self.probe.as_ref());
+            for (name, stamp, fate) in fates {
                 match fate {
                     Ok(Fate::Removed) => {
                         self.sets.gone(step, &name);
@@ -131,6 +185,8 @@ impl Watcher {
                         remove_folders(&self.settings.folder, &name, end);
                     }
                     Ok(Fate::Changed) => self.look(&name),
+                    // It is seen again when it is closed, and whenever everything is listed.
+                    Ok(Fate::Open) => {}
                     Ok(Fate::NotHeld) => self.sets.mistaken(step, &name, stamp, self.now()),
                     Err(error) => {
                         self.tell(WatchEvent::NotRemoved { file: &name, error: &error });

@@ -311,3 +311,46 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn held_files_are_looked_at_when_they_close_and_after_growing_pauses() {
+    let ms = Duration::from_millis;
+    let mut sets = sets(Some(2));
+    find(&mut sets, 1, "ab", 1, at(0));
+    assert!(sets.complete(at(2)).is_some());
+    assert!(!sets.hold(1, &["a"], at(2)), "it is too early to report");
+    assert_eq!((sets.complete(at(2)), sets.wake(at(2))), (None, Some(at(2) + ms(100))));
+    let again = at(2) + ms(100);
+    assert!(sets.complete(again).is_some());
+    assert!(!sets.hold(1, &["a"], again));
+    assert_eq!(sets.wake(again), Some(again + ms(200)));
+    // The pause grows, up to 30 seconds, and the wait is reported once.
+    let (mut now, mut reports) = (again, 0);
+    for _ in 0..20 {
+        now = sets.wake(now).unwrap();
+        assert!(sets.complete(now).is_some());
+        reports += u32::from(sets.hold(1, &["a"], now));
+    }
+    assert_eq!((reports, sets.wake(now)), (1, Some(now + at(30))));
+    // Closing ends the pause at once; the settle time begins anew.
+    sets.seen(1, "a", stamp(1), FileSign::Finished, now + at(1));
+    assert_eq!(sets.complete(now + at(2)), None);
+    assert_eq!(take(&mut sets, now + at(3)), Some((1, "ab".into())));
+}
+
+#[test]
+fn held_files_that_are_written_again_wait_for_their_closing() {
+    let mut sets = sets(Some(1));
+    find(&mut sets, 1, "a", 1, at(0));
+    sets.hold(1, &["a"], at(2));
+    sets.seen(1, "a", stamp(2), FileSign::Written, at(3));
+    assert_eq!((sets.complete(at(99)), sets.wake(at(99))), (None, None));
+    sets.seen(1, "a", stamp(3), FileSign::Finished, at(99));
+    assert_eq!(take(&mut sets, at(101)), Some((1, "a".into())));
+    // Others are not held up.
+    find(&mut sets, 2, "a", 1, at(200));
+    find(&mut sets, 3, "a", 1, at(200));
+    assert_eq!(sets.complete(at(202)).unwrap().step, 2);
+    sets.hold(2, &["a"], at(202));
+    assert_eq!(take(&mut sets, at(202)), Some((3, "a".into())));
+}
