@@ -28,9 +28,9 @@ pub struct Arguments {
     /// service started, and so is a file that is shorter than its head promises (HDF5, netCDF-4, .npy,
     /// .npz, safetensors; not with --merge files). A wait of several seconds is reported.
     ///
-    /// Caution: a file that a program on another machine has open for writing (NFS, Lustre), or that is
-    /// closed and will be opened again to write more, is taken in as it is after the settle time, unless
-    /// its format shows that it is incomplete. Give a settle time longer than any pause of the program,
+    /// Caution: a file that a program on another machine or of another user has open for writing, or that
+    /// is closed and will be opened again to write more, is taken in as it is after the settle time,
+    /// unless its format shows that it is incomplete. Give a settle time longer than any pause of the program,
     /// or let the program rename complete files into place.
     ///
     /// A set is complete when all its files are finished and there are as many as --files says; without that,

@@ -50,7 +50,7 @@ pub struct Watcher {
     /// Files that could not be removed.
     kept: HashSet<(String, FileStamp)>,
     /// Unfinished files that sets wait for, by step: a file, and why it is one.
-    held: BTreeMap<u64, (String, String)>,
+    unfinished: BTreeMap<u64, (String, String)>,
     /// Files that may be open for writing without anybody seeing it have been reported.
     told_hidden: bool,
     /// Nothing is ingested before this moment: the store is full.
@@ -101,7 +101,7 @@ impl Watcher {
             began: Instant::now(),
             leftovers: BTreeMap::new(),
             kept: HashSet::new(),
-            held: BTreeMap::new(),
+            unfinished: BTreeMap::new(),
             told_hidden: false,
             resume: Moment::ZERO,
             told_odd: false,
@@ -170,7 +170,7 @@ impl Watcher {
         }
         self.remove_leftovers();
         for (step, files, expected) in self.sets.unfinished() {
-            let held = self.held.get(&step).map(|(file, why)| (file.as_str(), why.as_str()));
+            let held = self.unfinished.get(&step).map(|(file, why)| (file.as_str(), why.as_str()));
             self.tell(WatchEvent::NotTaken { step, files, expected, held });
         }
         failed.map_or(Ok(()), Err)

@@ -10,6 +10,7 @@ use crate::ingest::watch::writers::Openness;
 use crate::ingest::{Merge, RankFile};
 use crate::library::Place;
 use crate::source::unfinished;
+use rayon::prelude::*;
 use std::path::{Path, PathBuf};
 
 impl Watcher {
@@ -49,36 +50,31 @@ impl Watcher {
         let names: Vec<&str> = set.files.keys().map(String::as_str).collect();
         let paths: Vec<PathBuf> = names.iter().map(|n| self.settings.folder.join(n)).collect();
         let seen = self.probe.look(&paths);
-        let mut unfinished: Vec<(&str, String)> = Vec::new();
-        for ((name, path), openness) in names.into_iter().zip(&paths).zip(seen) {
-            match openness {
-                Openness::Open(_) => unfinished.push((name, openness.to_string())),
-                Openness::Hidden => self.tell_hidden(name, &openness),
-                Openness::Closed => {}
+        let mut waits: Vec<(&str, String)> = Vec::new();
+        let merge = self.settings.ingest.merge;
+        let lacking: Vec<_> = paths.par_iter().map(|path| lacks_bytes(path, merge)).collect();
+        for ((name, openness), lacking) in names.into_iter().zip(seen).zip(lacking) {
+            if openness == Openness::Hidden {
+                self.tell_hidden(name, &openness);
             }
-            if let Some(why) = self.lacks_bytes(path) {
-                unfinished.push((name, format!("{why}: it was cut, or is still being written")));
+            match (&openness, lacking) {
+                (Openness::Open(_), _) => waits.push((name, openness.to_string())),
+                (_, Some(why)) => {
+                    waits.push((name, format!("{why}: it was cut, or is still being written")));
+                }
+                (_, None) => {}
             }
         }
-        let Some((file, why)) = unfinished.first().cloned() else {
-            self.held.remove(&set.step);
+        let Some((file, why)) = waits.first().cloned() else {
+            self.unfinished.remove(&set.step);
             return false;
         };
-        let names: Vec<&str> = unfinished.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = waits.iter().map(|(name, _)| *name).collect();
         if self.sets.hold(set.step, &names, self.now()) {
             self.tell(WatchEvent::Waiting { step: set.step, file, why: &why });
         }
-        self.held.insert(set.step, (file.to_string(), why));
+        self.unfinished.insert(set.step, (file.to_string(), why));
         true
-    }
-
-    /// Why a file is incomplete. Files that are ingested as bytes are not looked into, and an error is
-    /// reported when the file is ingested.
-    fn lacks_bytes(&self, path: &Path) -> Option<String> {
-        match self.settings.ingest.merge {
-            Merge::Files => None,
-            _ => unfinished(path).ok().flatten(),
-        }
     }
 
     fn tell_hidden(&mut self, name: &str, openness: &Openness) {
@@ -203,5 +199,14 @@ impl Watcher {
             FileStamp::of(&self.settings.folder.join(name)) == Some(*stamp)
         };
         set.files.iter().all(same)
+    }
+}
+
+/// Why a file is incomplete. Files that are ingested as bytes are not looked into, and an error is
+/// reported when the file is ingested.
+fn lacks_bytes(path: &Path, merge: Merge) -> Option<String> {
+    match merge {
+        Merge::Files => None,
+        _ => unfinished(path).ok().flatten(),
     }
 }
