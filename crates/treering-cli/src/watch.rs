@@ -25,7 +25,7 @@ pub struct Arguments {
     ///
     /// A file is finished when it was closed and then did not change for the settle time. A file that any
     /// process of this machine has open for writing is waited for, also if it was opened before the
-    /// service started, and so is a file that is shorter than its head promises (HDF5, netCDF-4, .npy,
+    /// service started, and so is a file whose size is not what its head promises (HDF5, netCDF-4, .npy,
     /// .npz, safetensors; not with --merge files). A wait of several seconds is reported.
     ///
     /// Caution: a file that a program on another machine or of another user has open for writing, or that

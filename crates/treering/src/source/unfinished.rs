@@ -1,7 +1,7 @@
 //! Files whose own structure shows that they are not whole.
 //!
 //! Only proofs count, because a file that looks unfinished is waited for: an end that lies behind the
-//! end of the file, an archive without its directory, HDF5's own mark of a writer. Classic netCDF gives
+//! end of the file, an HDF5 file that ends elsewhere than its superblock states, an archive without its directory, HDF5's own mark of a writer. Classic netCDF gives
 //! no proof: its libraries may leave the end of a finished file unwritten.
 
 use super::{Extent, OpenFile, hdf5, npy, npz, safetensors};
@@ -31,7 +31,10 @@ pub(crate) fn unfinished(path: &Path) -> Result<Option<String>> {
             true => {
                 Ok(Some("is marked by HDF5 as open for writing (h5clear removes the mark)".into()))
             }
-            false => Ok(too_short(whole, hdf5::end(whole, base)?)),
+            // Longer is unfinished, too: closing a file cuts it at its end and states the end last.
+            false => Ok(hdf5::end(whole, base)?
+                .filter(|end| *end != whole.size())
+                .map(|end| format!("has {} bytes, but its superblock states {end}", whole.size()))),
         };
     }
     // HDF5 writes its first bytes last: until then the file begins with a hole.
@@ -116,7 +119,11 @@ mod tests {
     fn hdf5_tells_its_end_and_its_writers() {
         check("x.h5", &superblock(0, 0, 120), 96);
         check("x.h5", &superblock(3, 0, 120), 48);
+        // Data that was written since the superblock was.
         let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.h5");
+        std::fs::write(&path, [superblock(0, 0, 120), vec![1; 80]].concat()).unwrap();
+        assert!(unfinished(&path).unwrap().is_some());
         let path = folder.path().join("x.nc");
         for (flags, open) in [(0, false), (1, true), (4, true), (5, true)] {
             std::fs::write(&path, superblock(3, flags, 120)).unwrap();

@@ -120,7 +120,7 @@ impl Watcher {
     fn open_ingest(&self) -> Result<Ingest> {
         let settings = &self.settings;
         let options = Options::directory(&settings.place.store, &self.run);
-        Ingest::open(options.encoding(settings.encoding.clone()), settings.ingest.clone())
+        Ingest::open(options.encoding(settings.encoding), settings.ingest.clone())
     }
 
     fn now(&self) -> Moment {
