@@ -1,15 +1,13 @@
 //! The commands that take in files that a program wrote itself, and give them back.
 
 use crate::compare::RawOptions;
-use crate::watch::is_inside;
 use crate::{output, watch};
 use regex::Regex;
 use std::collections::BTreeSet;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use treering::{
-    Aim, Bound, Encoding, Error, Ingest, IngestSettings, LeftOut, Library, Manifest, Merge,
-    Options, Place, Rank, RankFile, Result, export as export_files,
+    Aim, Bound, ChosenFiles, Encoding, Error, FileRules, Ingest, IngestSettings, Library, Manifest,
+    Merge, Options, Place, Rank, RankFile, Result, export as export_files, is_inside, rank_files,
 };
 
 #[derive(clap::Args)]
@@ -53,8 +51,8 @@ pub struct IngestArguments {
 }
 
 impl IngestArguments {
-    pub fn options(&self, place: &Place, run: &str) -> Options {
-        Options::directory(&place.store, run).encoding(Encoding::Best(self.aim.aim()))
+    pub fn encoding(&self) -> Encoding {
+        Encoding::Best(self.aim.aim())
     }
 
     pub fn settings(&self) -> Result<IngestSettings> {
@@ -150,7 +148,8 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         return watch::run(arguments, json);
     }
     let (place, run, step) = names_a_step(&arguments.place)?;
-    let Chosen { files, left_out } = rank_files(&arguments.files, arguments.rank.as_deref())?;
+    let rules = FileRules::new(None, arguments.rank.as_deref())?;
+    let ChosenFiles { files, left_out } = rank_files(&arguments.files, &rules)?;
     if let Some(own) = files.iter().find(|file| is_inside(&file.path, &place.store)) {
         return Err(Error::usage(format!("{} belongs to the store", own.path.display()))
             .hint("keep the store outside of the folder that is taken in"));
@@ -160,7 +159,8 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let mut ingest = Ingest::open(arguments.options(&place, &run), arguments.settings()?)?;
+    let options = Options::directory(&place.store, &run).encoding(arguments.encoding());
+    let mut ingest = Ingest::open(options, arguments.settings()?)?;
     let manifest = ingest.take(step, &files, &told)?;
     bar.finish_and_clear();
     let sizes = files.iter().filter_map(|file| std::fs::metadata(&file.path).ok());
@@ -245,102 +245,6 @@ impl Taken<'_> {
 /// How much of what is left out is told one by one.
 const MOST_LEFT_OUT: usize = 5;
 
-/// What is to be taken in, and what is not.
-pub struct Chosen {
-    pub files: Vec<RankFile>,
-    pub left_out: Vec<(PathBuf, LeftOut)>,
-}
-
-/// The files of all arguments, each with its rank and its name below the folder it was found in.
-pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Chosen> {
-    let pattern = pattern.map(|text| one_group(text, "rank")).transpose()?;
-    let (mut files, mut left_out) = (Vec::new(), Vec::new());
-    for argument in arguments {
-        let found = match argument.is_dir() {
-            true => {
-                let found = treering::files_in(argument)?;
-                left_out.extend(found.others);
-                found.files
-            }
-            false => vec![argument.clone()],
-        };
-        for path in found {
-            let inside = match argument.is_dir() {
-                true => path.strip_prefix(argument).unwrap_or(&path),
-                false => Path::new(path.file_name().unwrap_or_default()),
-            };
-            let Some(name) = inside.to_str() else {
-                return Err(Error::usage(format!("the name of {} is no text", path.display()))
-                    .hint("rename it"));
-            };
-            files.push(with_rank(name, &path, pattern.as_ref())?);
-        }
-    }
-    Ok(Chosen { files, left_out })
-}
-
-/// A pattern whose group is the number of what is asked for.
-pub fn one_group(text: &str, what: &str) -> Result<Regex> {
-    let bad = |why: String| {
-        Error::usage(format!("{text:?} tells no {what}: {why}"))
-            .hint(format!("write a regular expression with one group, such as '{what}(\\d+)'"))
-    };
-    let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
-    match pattern.captures_len() {
-        2 => Ok(pattern),
-        _ => Err(bad("it has not one group".into())),
-    }
-}
-
-fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFile> {
-    let place = match pattern {
-        Some(pattern) => {
-            let mut found = pattern.captures_iter(name);
-            let group = found.next().and_then(|captures| captures.get(1)).map(|g| g.range());
-            let Some(group) = group else {
-                return Err(Error::usage(format!("{pattern} does not match {name:?}"))
-                    .hint("every file needs a rank"));
-            };
-            if found.next().is_some() {
-                return Err(Error::usage(format!("{pattern} matches {name:?} twice"))
-                    .hint("write a pattern that matches the rank only"));
-            }
-            Some(group)
-        }
-        None => last_number(name),
-    };
-    let Some(place) = place else {
-        let (name, like) = (name.to_string(), name.to_string());
-        return Ok(RankFile { rank: Rank(0), path: path.into(), name, like });
-    };
-    let rank = name[place.clone()].parse().map_err(|_| {
-        Error::usage(format!("{:?} in {name:?} is no rank", &name[place.clone()]))
-            .hint("say with --rank how the rank stands in the name")
-    })?;
-    let like = format!("{}{{rank}}{}", &name[..place.start], &name[place.end..]);
-    Ok(RankFile { rank, path: path.into(), name: name.to_string(), like })
-}
-
-/// The last number in a name.
-fn last_number(name: &str) -> Option<Range<usize>> {
-    numbers(name).pop()
-}
-
-/// Where the numbers in a name are; those of an extension such as `.h5` do not count, unless it is
-/// nothing but a number.
-pub fn numbers(name: &str) -> Vec<Range<usize>> {
-    let end = match name.rfind('.') {
-        Some(dot) if dot + 1 < name.len() && !name[dot + 1..].contains('/') => {
-            let number = name[dot + 1..].bytes().all(|b| b.is_ascii_digit());
-            if number { name.len() } else { dot }
-        }
-        _ => name.len(),
-    };
-    let digit = |at: usize| name.as_bytes()[at].is_ascii_digit();
-    let starts = (0..end).filter(|at| digit(*at) && (*at == 0 || !digit(at - 1)));
-    starts.map(|start| start..(start..end).find(|at| !digit(*at)).unwrap_or(end)).collect()
-}
-
 #[derive(clap::Args)]
 pub struct ExportArguments {
     /// STORE#RUN (the newest) or STORE#RUN@STEP.
@@ -383,24 +287,4 @@ pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_are_the_last_number_of_a_name() {
-        let rank = |name: &str| {
-            let file = with_rank(name, Path::new(name), None).unwrap();
-            (file.rank, file.like)
-        };
-        assert_eq!(rank("state.0003.h5"), (Rank(3), "state.{rank}.h5".into()));
-        assert_eq!(rank("step10_rank7.nc"), (Rank(7), "step10_rank{rank}.nc".into()));
-        assert_eq!(rank("restart.0012"), (Rank(12), "restart.{rank}".into()));
-        assert_eq!(rank("state.h5"), (Rank(0), "state.h5".into()));
-        assert_eq!(rank("proc4/state.h5"), (Rank(4), "proc{rank}/state.h5".into()));
-        assert_eq!(rank("v1.2/state"), (Rank(2), "v1.{rank}/state".into()));
-        assert!(with_rank("x99999999999", Path::new("x"), None).is_err());
-    }
 }

@@ -64,7 +64,8 @@ pub use save::Save;
 
 // Files of other programs.
 pub use format::Manifest;
-pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
+pub use ingest::{ChosenFiles, FileRules, Ingest, IngestSettings, Merge, RankFile};
+pub use ingest::{WatchEvent, WatchSettings, WatchStop, Watcher, is_inside, rank_files};
 pub use source::{LeftOut, RawLayout, files as files_in, is_tree as is_tree_file};
 
 // Tools: what a store holds.

@@ -293,6 +293,7 @@ fn fill(mut components: Vec<Component>, holding: &Holding) -> Vec<PlannedBundle>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::{GroupId, Step};
     use crate::format::{BundledObject, Group, PackRange, Seal, Stats, WriterId};
     use crate::merkle::Digest;
 
@@ -300,7 +301,7 @@ mod tests {
     const RULE: Compaction = Compaction { files: 4, pack_bytes: 1000 };
 
     fn pack(number: u64) -> BundledName {
-        BundledName::Pack(PackName { writer: WRITER, attempt: number, group: 0 })
+        BundledName::Pack(PackName { writer: WRITER, attempt: number, group: GroupId(0) })
     }
 
     /// A checkpoint whose epoch began at `epoch`, and builds on every pack from there.
@@ -312,7 +313,7 @@ mod tests {
             run: "r".into(),
             sequence: Sequence(number),
             writer: WRITER,
-            step: number,
+            step: Step(number),
             time: 0,
             parent: None,
             epoch: Origin { run: None, sequence: Sequence(epoch) },

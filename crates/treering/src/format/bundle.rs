@@ -189,7 +189,10 @@ mod tests {
             objects: vec![
                 object(BundledName::Entry(Sequence(2)), 10),
                 object(BundledName::Entry(Sequence(4)), 0),
-                object(BundledName::Pack(PackName { writer, attempt: 2, group: 0 }), 1 << 40),
+                object(
+                    BundledName::Pack(PackName { writer, attempt: 2, group: GroupId(0) }),
+                    1 << 40,
+                ),
             ],
         }
     }

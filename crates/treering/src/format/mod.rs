@@ -20,7 +20,9 @@ mod tree;
 pub(crate) use bundle::BUNDLE_TRAILER;
 pub use bundle::{BundleIndex, BundledName, BundledObject};
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
-pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, PackRange, Stats};
+#[cfg(test)]
+pub(crate) use manifest::PackRange;
+pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, Stats};
 pub use names::{BundleName, Names, PackName, WriterId, check_run_name};
 pub use pack::{Footer, Frame, PackExtent, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};

@@ -9,10 +9,16 @@
 //! prints again; the record starts anew.
 
 mod feed;
+mod files;
 mod inputs;
 mod merge;
+mod names;
+mod watch;
 
+pub use files::{ChosenFiles, is_inside, rank_files};
 pub use merge::Merge;
+pub use names::FileRules;
+pub use watch::{WatchEvent, WatchSettings, WatchStop, Watcher};
 
 use self::feed::{Batch, Prints, read};
 use self::inputs::{FileVariable, Limit};

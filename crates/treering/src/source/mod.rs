@@ -29,6 +29,7 @@ mod rounded;
 mod safetensors;
 mod scaled;
 mod spread;
+mod unfinished;
 
 pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
@@ -39,6 +40,7 @@ pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
 pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
+pub(crate) use unfinished::unfinished;
 
 use self::found::Contents;
 use crate::array::{Description, Rounding};

@@ -33,6 +33,28 @@ pub(super) fn find(part: &Extent, start: u64, name: &str) -> Result<FoundArray> 
     Ok(found)
 }
 
+/// Where a file ends, as its head states, or at least where its head does. `None` if the head is not
+/// understood.
+pub(super) fn end(whole: &Extent) -> Result<Option<u64>> {
+    let mut bytes = vec![0; whole.size().min(12 + MAX_HEAD as u64) as usize];
+    whole.read_at(0, &mut bytes)?;
+    let (from, len) = match bytes[..] {
+        [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u64::from(u16::from_le_bytes([a, b]))),
+        [_, _, _, _, _, _, 2 | 3, _, a, b, c, d, ..] => {
+            (12, u64::from(u32::from_le_bytes([a, b, c, d])))
+        }
+        _ if bytes.len() < 12 && matches!(bytes.get(6), None | Some(1..=3)) => (12, 0),
+        _ => return Ok(None),
+    };
+    if whole.size() < from + len {
+        return Ok(Some(from + len).filter(|_| len <= MAX_HEAD as u64));
+    }
+    let found = parse(&bytes).and_then(|head| {
+        Ok((head.len, head.found("", Placement::Plain { at: head.len })?.bytes()))
+    });
+    Ok(found.ok().and_then(|(head, values)| head.checked_add(values)))
+}
+
 impl NpyHead {
     /// The array whose values lie at a place.
     pub(super) fn found(&self, name: &str, place: Placement) -> Result<FoundArray> {

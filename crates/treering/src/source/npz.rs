@@ -18,6 +18,9 @@ use zip::{CompressionMethod, ZipArchive};
 
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 pub(super) const EMPTY: &[u8] = b"PK\x05\x06";
+/// Length of the record that ends a directory, and of the longest one, with its comment.
+const END_RECORD: usize = 22;
+const LONGEST_END: u64 = END_RECORD as u64 + 0xffff;
 /// More members than any archive of arrays has.
 const MAX_MEMBERS: usize = 1 << 20;
 
@@ -51,6 +54,15 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<FoundArray>> {
         all.push(found.map_err(|e| e.at(format!("{} in {}", name, whole.store())))?);
     }
     Ok(all)
+}
+
+/// Whether an archive has the record that ends its directory. It is written last.
+pub(super) fn has_directory(whole: &Extent) -> Result<bool> {
+    let len = whole.size().min(LONGEST_END);
+    let mut bytes = vec![0; len as usize];
+    whole.read_at(whole.size() - len, &mut bytes)?;
+    let record = bytes.windows(EMPTY.len()).rposition(|at| at == EMPTY);
+    Ok(record.is_some_and(|at| bytes.len() - at >= END_RECORD))
 }
 
 /// Adds the members that are no arrays, and the comment of the archive.

@@ -39,6 +39,21 @@ pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<FoundAr
     Ok(Some(all.into_iter().map(|(_, found)| found).collect()))
 }
 
+/// Where a file ends, as its head states; none if this is no such file, or if its head is cut.
+pub(super) fn end(whole: &Extent, start: &[u8; 9]) -> Result<Option<u64>> {
+    let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
+    if !(2..=MOST_HEAD).contains(&len) || start[8] != b'{' || len + 8 > whole.size() {
+        return Ok(None);
+    }
+    let mut head = vec![0; len as usize];
+    whole.read_at(8, &mut head)?;
+    let Ok(Value::Object(entries)) = serde_json::from_slice(&head) else { return Ok(None) };
+    let tensors = entries.iter().filter(|(name, _)| *name != "__metadata__");
+    let ends: Option<Vec<u64>> = tensors.map(|(_, entry)| Some(tensor(entry)?.3)).collect();
+    let last = ends.and_then(|ends| ends.into_iter().max());
+    Ok(last.and_then(|last| last.checked_add(8 + len)))
+}
+
 /// Adds the metadata, and tensors whose types have no whole bytes.
 pub(super) fn inventory(whole: &Extent, start: &[u8; 9], all: &mut Inventory) -> Result<()> {
     let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));

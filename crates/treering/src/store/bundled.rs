@@ -217,7 +217,7 @@ mod tests {
     #[test]
     fn only_keys_as_they_are_written_name_bundled_objects() {
         let names = Names::new("r");
-        let entry = BundledName::Entry(crate::format::Sequence(7));
+        let entry = BundledName::Entry(crate::array::Sequence(7));
         assert_eq!(parse(&entry.key(&names)), Some(("r", entry)));
         for key in ["runs/r/log/0000000000007", "runs/r/openings/000000000007", "runs/r/tier"] {
             assert_eq!(parse(key), None);

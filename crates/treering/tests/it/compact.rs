@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use treering::library::{CompactPlan, Keep};
-use treering::store::{DirectoryStore, MemoryStore, SimDisk, SimFault, Store};
-use treering::testing::{Call, HookedStore};
+use treering::testing::{Call, HookedStore, SimDisk, SimFault};
 use treering::{
-    ChunkSize, Compaction, Encoding, Error, ErrorKind, Library, Options, Run, Variable, VariableMut,
+    ChunkSize, CompactPlan, Compaction, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library,
+    MemoryStore, Options, Run, Store, Variable, VariableMut,
 };
 
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };

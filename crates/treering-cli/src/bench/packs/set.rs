@@ -1,13 +1,12 @@
 //! A set of checkpoint files in memory: as they are, and taken apart into what has a meaning.
 
-use crate::files::rank_files;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use treering::testing::{FileRecord, take_apart};
-use treering::{DType, Error, Rank, RankFile, Result};
+use treering::{DType, Error, FileRules, Rank, RankFile, Result, rank_files};
 
 /// Bytes with a meaning.
 pub struct Part {
@@ -30,7 +29,7 @@ pub fn ranks(folder: &Path, pattern: Option<&str>) -> Result<Vec<Files>> {
             .hint("give a folder of the checkpoint files of one step"));
     }
     let mut ranks: BTreeMap<Rank, Files> = BTreeMap::new();
-    for file in rank_files(&[folder.to_path_buf()], pattern)?.files {
+    for file in rank_files(&[folder.to_path_buf()], &FileRules::new(None, pattern)?)?.files {
         ranks.entry(file.rank).or_default().push(file);
     }
     match ranks.is_empty() {
