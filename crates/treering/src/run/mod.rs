@@ -376,3 +376,35 @@ fn with_notes(error: Error, notes: &[String]) -> Error {
 fn may_fall_back(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    /// A capture that fails between its begin and its end costs that save, and is not taken for the next.
+    #[test]
+    fn a_capture_that_fails_is_a_failed_save_and_the_next_one_is_right() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+        let mut data = vec![1u8; 100_000];
+        run.checkpoint(0, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+        for _ in 0..3 {
+            data[7] += 1;
+            let declared = Declared::of(&[Variable::new("x", &data)]).unwrap();
+            let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
+                Err(Error::new(ErrorKind::Limit, "out of memory"))
+            };
+            assert!(run.save(1, Instant::now(), declared, scan).is_err());
+        }
+        data[8] += 1;
+        run.saver.drain();
+        run.checkpoint(2, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+        assert_eq!(run.failures().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 1, 1]);
+        run.finish().unwrap();
+        let mut back = vec![0u8; data.len()];
+        let mut run = Run::open(Options::in_store(store, "r")).unwrap();
+        let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+        assert!(restored.step == 2 && back == data);
+    }
+}

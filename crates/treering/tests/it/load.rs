@@ -537,3 +537,37 @@ fn an_error_prints_its_sentence_in_both_forms() {
     let error = Library::of(memory()).checkpoint("none", None).err().unwrap();
     assert!(format!("{error:?}").starts_with(&error.to_string()), "{error:?}");
 }
+
+/// A thread behind the program that panics is a save that fails: nobody waits for it in vain, and the next
+/// checkpoint is whole.
+#[test]
+fn a_panic_behind_the_program_fails_the_save_and_nothing_else() {
+    for on_node in [true, false] {
+        let (node, shared) = (memory(), memory());
+        let panics = Arc::new(AtomicBool::new(false));
+        let (when, inner) = (panics.clone(), if on_node { node.clone() } else { shared.clone() });
+        let bad: Arc<dyn Store> = Arc::new(HookedStore::new(inner, move |call| {
+            let pack = matches!(call, Call::Append(key, _) if key.ends_with(".pack"));
+            assert!(!pack || !when.load(Ordering::SeqCst), "a bug of the store");
+            Ok(())
+        }));
+        let (near, last) = if on_node { (bad, shared.clone()) } else { (node, bad) };
+        let mut run = Run::open(Options::in_store(last, "r").node(near)).unwrap();
+        let mut data = noise(1000);
+        let mut save = |run: &mut Run, step: u64| {
+            data[0] = step;
+            run.checkpoint(step, &[Variable::new("x", &data)]).unwrap()
+        };
+        save(&mut run, 0).durable().unwrap();
+        panics.store(true, Ordering::SeqCst);
+        let error = save(&mut run, 1).durable().unwrap_err();
+        assert!(error.to_string().contains("internal error"), "{error}");
+        panics.store(false, Ordering::SeqCst);
+        // On the node the save is lost; on its way to the shared store it is tried again.
+        let expected = if on_node { vec![0, 2] } else { vec![0, 1, 2] };
+        save(&mut run, 2).durable().unwrap();
+        run.finish().unwrap();
+        assert_eq!(steps(&shared), expected);
+        assert_sound(&shared);
+    }
+}
