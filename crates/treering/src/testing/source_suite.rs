@@ -24,7 +24,10 @@ pub fn source_suite(path: &Path, raw: Option<&RawLayout>) -> Anatomy {
             "two arrays are called {:?}",
             description.name
         );
-        let (from, to) = (bytes.len() / 3, bytes.len() - bytes.len() / 4);
+        // Whoever reads an array reads whole elements.
+        let size = description.dtype.size() as usize;
+        let elements = bytes.len() / size;
+        let (from, to) = (elements / 3 * size, (elements - elements / 4) * size);
         if from < to {
             let mut part = vec![0; to - from];
             field.bytes.read_at(from as u64, &mut part).expect("a part can be read");
