@@ -424,8 +424,8 @@ pub(crate) fn read_footer(copy: &dyn Blob, section: bool) -> Result<(Seal, Foote
     Ok((seal, Footer::parse(&header, &footer, &seal, section)?))
 }
 
-/// Reads the footer of one copy of a pack whose seal is known: its size is not asked for, and header and
-/// footer come in one call.
+/// Reads the footer of one copy of a pack whose seal is known: its size is not asked for, and header,
+/// footer and trailer come in one call.
 pub(crate) fn read_sealed(copy: &dyn Blob, seal: &Seal, section: bool) -> Result<Footer> {
     let wrong = || Error::damaged("another pack is in its place");
     let behind = seal.footer.checked_add(TRAILER_BYTES).ok_or_else(wrong)?;
@@ -434,10 +434,14 @@ pub(crate) fn read_sealed(copy: &dyn Blob, seal: &Seal, section: bool) -> Result
     if seal.footer > MUCH && copy.size() != seal.size {
         return Err(wrong());
     }
-    let mut header = [0; HEADER_BYTES as usize];
+    let (mut header, mut trailer) = ([0; HEADER_BYTES as usize], [0; TRAILER_BYTES as usize]);
     let mut footer: Vec<u8> = zeroed(seal.footer)?;
-    copy.read_many(&mut [(0, &mut header), (footer_at, &mut footer)])?;
-    Footer::parse(&header, &footer, seal, section)
+    let trailer_at = footer_at + seal.footer;
+    copy.read_many(&mut [(0, &mut header), (footer_at, &mut footer), (trailer_at, &mut trailer)])?;
+    match parse_trailer(&trailer, seal.size)? == *seal {
+        true => Footer::parse(&header, &footer, seal, section),
+        false => Err(wrong()),
+    }
 }
 
 /// Reads, checks and decodes every frame of one copy; the numbers of bad ones. `done` hears of bytes.
