@@ -102,7 +102,8 @@ fn compact_tells_its_plan_and_leaves_few_files() {
     assert_eq!(done["plans"][0]["files_after"], files());
     // Twelve openings, two files of the open epoch, and two of the bundle.
     assert_eq!(files(), 16);
-    assert_eq!(json(&["ls", &run, "--json"])["checkpoints"].as_array().unwrap().len(), 12);
+    let listed = json(&["ls", &run, "--all", "--json"]);
+    assert_eq!(listed["checkpoints"].as_array().unwrap().len(), 12);
     let shown = json(&["show", &format!("{run}@3"), "--json"]);
     assert_eq!(shown["variables"][0]["name"], "height");
     assert_eq!(json(&["verify", &store, "--deep", "--json"])["sound"], 12);

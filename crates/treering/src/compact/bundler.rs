@@ -18,10 +18,10 @@ const PIECE: usize = 1 << 20;
 
 /// The bundles of one run.
 pub(crate) struct Bundler {
-    store: Arc<dyn Store>,
-    view: BundledStore,
-    run: String,
-    names: Names,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) view: BundledStore,
+    pub(super) run: String,
+    pub(super) names: Names,
 }
 
 impl Bundler {
@@ -327,37 +327,6 @@ impl Bundler {
         Ok(spare.map(|bundle| bundle.name).collect())
     }
 
-    /// Reads the data of every bundle, and both its indexes; the places and errors of what is wrong.
-    pub(crate) fn verify(&self) -> Result<Vec<(String, Error)>> {
-        let mut wrong = Vec::new();
-        for bundle in self.view.shelf(&self.run)?.bundles.values() {
-            let key = self.names.bundle(bundle.name);
-            match &bundle.index {
-                Ok(index) => {
-                    let found = self.store.open(&key).map(|data| check_data(data.as_ref(), index));
-                    match found {
-                        Ok(found) => wrong.extend(found.into_iter().map(|e| (key.clone(), e))),
-                        // It was replaced meanwhile.
-                        Err(error) if error.kind() == ErrorKind::NotFound => {}
-                        Err(error) => wrong.push((key, error)),
-                    }
-                }
-                Err(error) => wrong.push((key, error.clone())),
-            }
-            if bundle.published {
-                let key = self.names.bundle_index(bundle.name);
-                let read = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()));
-                match read.and_then(|bytes| BundleIndex::parse(&bytes)) {
-                    Ok(index) if index.name == bundle.name && index.run == self.run => {}
-                    Err(error) if error.kind() == ErrorKind::NotFound => {}
-                    Ok(_) => wrong.push((key, Error::damaged("this index belongs elsewhere"))),
-                    Err(error) => wrong.push((key, error)),
-                }
-            }
-        }
-        Ok(wrong)
-    }
-
     /// An index is committed behind its data and removed before it.
     fn remove_lone_indexes<'a>(&self, files: impl Iterator<Item = &'a str> + Clone) -> Result<()> {
         let parsed = files.filter_map(Names::parse_bundle);
@@ -373,28 +342,6 @@ impl Bundler {
         }
         Ok(())
     }
-}
-
-/// Everything that is wrong with the data of a bundle.
-fn check_data(data: &dyn Blob, index: &BundleIndex) -> Vec<Error> {
-    let mut wrong = Vec::new();
-    for (offset, object) in index.places() {
-        match digest_at(data, offset, object.size) {
-            Ok(digest) if digest == object.digest => {}
-            Ok(_) => wrong.push(Error::damaged(format!("{:?} in it is damaged", object.name))),
-            Err(error) => wrong.push(error),
-        }
-    }
-    let tail = index.write_tail();
-    let mut there = vec![0; tail.len()];
-    let at = index.object_bytes();
-    let whole = data.size() == at + tail.len() as u64;
-    match data.read_at(at, &mut there) {
-        Ok(()) if whole && there == tail => {}
-        Ok(()) => wrong.push(Error::damaged("the end of a bundle is damaged")),
-        Err(error) => wrong.push(error),
-    }
-    wrong
 }
 
 /// Whether a bundle cannot be read at all, and its first and last entries are given up.
@@ -426,7 +373,7 @@ fn digest_of(blob: &dyn Blob) -> Result<Digest> {
 }
 
 /// The digest of some bytes.
-fn digest_at(blob: &dyn Blob, offset: u64, size: u64) -> Result<Digest> {
+pub(super) fn digest_at(blob: &dyn Blob, offset: u64, size: u64) -> Result<Digest> {
     pieces(blob, offset, size, |_| Ok(()))
 }
 

@@ -25,6 +25,7 @@
 
 mod auto;
 mod bundler;
+mod check;
 mod plan;
 
 pub(crate) use auto::{AutoCompact, CompactionNotes};
