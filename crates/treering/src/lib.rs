@@ -66,7 +66,7 @@ pub use save::Save;
 pub use format::Manifest;
 pub use ingest::{ChosenFiles, FileRules, Ingest, IngestSettings, Merge, RankFile};
 pub use ingest::{WatchEvent, WatchSettings, WatchStop, Watcher, is_inside, rank_files};
-pub use source::{LeftOut, RawLayout, files as files_in, is_tree as is_tree_file};
+pub use source::{LeftOut, RawLayout, files as files_in};
 
 // Tools: what a store holds.
 pub use library::export;

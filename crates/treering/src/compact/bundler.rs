@@ -1,6 +1,6 @@
 //! Writing, publishing and removing bundles.
 
-use super::plan::{CompactPlan, Compaction, Held, Holding, PlannedBundle, plan};
+use super::plan::{CompactPlan, Compaction, HeldBundle, PlannedBundle, RunObjects, plan};
 use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -42,10 +42,10 @@ impl Bundler {
         plan.bundles.iter().try_for_each(|bundle| self.make(bundle, told))
     }
 
-    fn holding(&self) -> Result<Holding> {
+    fn holding(&self) -> Result<RunObjects> {
         let log = Log::read(self.store.clone(), &self.run)?;
         let survey = log.survey();
-        let mut holding = Holding { manifests: survey.manifests, ..Holding::default() };
+        let mut holding = RunObjects { manifests: survey.manifests, ..RunObjects::default() };
         for sequence in log.sequences.iter().copied() {
             match log.entry(sequence) {
                 Ok(LogEntry::Mark(_)) => holding.marks.push(sequence),
@@ -73,7 +73,7 @@ impl Bundler {
         holding.files += self.store.list(&self.names.bundles())?.len() as u64;
         for bundle in self.view.shelf(&self.run)?.bundles.values() {
             match &bundle.index {
-                Ok(index) => holding.bundles.push(Held {
+                Ok(index) => holding.bundles.push(HeldBundle {
                     name: bundle.name,
                     published: bundle.published,
                     index: index.clone(),
@@ -118,12 +118,12 @@ impl Bundler {
     }
 
     /// These bundles, if all of them are published now.
-    pub(crate) fn published(&self, bundles: &BTreeSet<BundleName>) -> Result<Vec<Held>> {
+    pub(crate) fn published(&self, bundles: &BTreeSet<BundleName>) -> Result<Vec<HeldBundle>> {
         let shelf = self.view.shelf(&self.run)?;
         let find = |name: &BundleName| {
             let bundle = shelf.bundles.get(name).filter(|bundle| bundle.published);
             let index = bundle.ok_or_else(changed)?.index.clone()?;
-            Ok(Held { name: *name, published: true, index })
+            Ok(HeldBundle { name: *name, published: true, index })
         };
         bundles.iter().map(find).collect()
     }
@@ -253,12 +253,12 @@ impl Bundler {
     }
 
     /// All bundles; one that cannot be read is an error, unless its entries are given up.
-    pub(crate) fn held(&self, given_up: &[Sequence]) -> Result<Vec<Held>> {
+    pub(crate) fn held(&self, given_up: &[Sequence]) -> Result<Vec<HeldBundle>> {
         let shelf = self.view.shelf(&self.run)?;
         let known = shelf.bundles.values().filter(|bundle| !is_given_up(bundle, given_up));
         let held = known.map(|bundle| {
             let (name, published) = (bundle.name, bundle.published);
-            Ok(Held { name, published, index: bundle.index.clone()? })
+            Ok(HeldBundle { name, published, index: bundle.index.clone()? })
         });
         held.collect()
     }

@@ -30,5 +30,5 @@ mod plan;
 
 pub(crate) use auto::{AutoCompact, CompactionNotes};
 pub(crate) use bundler::Bundler;
-pub(crate) use plan::Held;
+pub(crate) use plan::HeldBundle;
 pub use plan::{CompactPlan, Compaction, PlannedBundle};

@@ -70,7 +70,7 @@ pub struct CompactPlan {
 
 /// A bundle as it is now.
 #[derive(Clone)]
-pub(crate) struct Held {
+pub(crate) struct HeldBundle {
     pub(crate) name: BundleName,
     pub(crate) published: bool,
     pub(crate) index: Arc<BundleIndex>,
@@ -78,7 +78,7 @@ pub(crate) struct Held {
 
 /// The files and bundles of a run as they are now.
 #[derive(Default)]
-pub(crate) struct Holding {
+pub(crate) struct RunObjects {
     /// The checkpoints whose manifests are files, ascending; strays left out.
     pub(crate) manifests: Vec<Manifest>,
     /// The marks that are files.
@@ -86,7 +86,7 @@ pub(crate) struct Holding {
     /// The sizes of log entries and packs that are files.
     pub(crate) sizes: HashMap<BundledName, u64>,
     /// All bundles that can be read.
-    pub(crate) bundles: Vec<Held>,
+    pub(crate) bundles: Vec<HeldBundle>,
     /// The number of files, those of bundles included.
     pub(crate) files: u64,
     pub(crate) notes: Vec<String>,
@@ -94,7 +94,7 @@ pub(crate) struct Holding {
 
 /// Things that go into the same bundle.
 #[derive(Default)]
-struct Component {
+struct BundleUnit {
     objects: BTreeSet<BundledName>,
     bundles: BTreeSet<usize>,
     files: u64,
@@ -102,7 +102,7 @@ struct Component {
 }
 
 /// Computes what to do by a rule.
-pub(crate) fn plan(run: &str, rule: Compaction, holding: &Holding) -> CompactPlan {
+pub(crate) fn plan(run: &str, rule: Compaction, holding: &RunObjects) -> CompactPlan {
     let mut plan = CompactPlan {
         run: run.to_string(),
         files_before: holding.files,
@@ -117,9 +117,9 @@ pub(crate) fn plan(run: &str, rule: Compaction, holding: &Holding) -> CompactPla
     let left: BTreeSet<&BundledName> = holding.sizes.keys().filter(|o| is_left(o)).collect();
     plan.leftovers = left.iter().map(|object| object.key(&names)).collect();
     let units = units(run, rule, holding, &places, &mut plan.notes);
-    let (mut loose, mut alone): (Vec<Component>, Vec<Component>) =
+    let (mut loose, mut alone): (Vec<BundleUnit>, Vec<BundleUnit>) =
         join(units, holding, &places, &left).into_iter().partition(|c| c.freed() > 0);
-    let freed = loose.iter().map(Component::freed).sum::<u64>() + left.len() as u64;
+    let freed = loose.iter().map(BundleUnit::freed).sum::<u64>() + left.len() as u64;
     if freed >= rule.files {
         alone.sort_by_key(|component| component.bytes);
         let mut total: u64 = loose.iter().map(|component| component.bytes).sum();
@@ -140,7 +140,7 @@ pub(crate) fn plan(run: &str, rule: Compaction, holding: &Holding) -> CompactPla
 }
 
 /// The bundles that hold each object; entries of bundles that nobody has published do not count.
-fn places(holding: &Holding) -> HashMap<BundledName, Vec<usize>> {
+fn places(holding: &RunObjects) -> HashMap<BundledName, Vec<usize>> {
     let mut places: HashMap<BundledName, Vec<usize>> = HashMap::new();
     for (at, bundle) in holding.bundles.iter().enumerate() {
         for object in &bundle.index.objects {
@@ -156,7 +156,7 @@ fn places(holding: &Holding) -> HashMap<BundledName, Vec<usize>> {
 fn units(
     run: &str,
     rule: Compaction,
-    holding: &Holding,
+    holding: &RunObjects,
     places: &HashMap<BundledName, Vec<usize>>,
     notes: &mut Vec<String>,
 ) -> Vec<BTreeSet<BundledName>> {
@@ -201,10 +201,10 @@ fn units(
 /// Joins units and published bundles that hold the same objects.
 fn join(
     units: Vec<BTreeSet<BundledName>>,
-    holding: &Holding,
+    holding: &RunObjects,
     places: &HashMap<BundledName, Vec<usize>>,
     left: &BTreeSet<&BundledName>,
-) -> Vec<Component> {
+) -> Vec<BundleUnit> {
     let count = holding.bundles.len();
     let mut above: Vec<usize> = (0..count + units.len()).collect();
     fn root(above: &mut [usize], mut at: usize) -> usize {
@@ -230,7 +230,7 @@ fn join(
             held.iter().copied().filter(published).for_each(|at| unite(at, count + number));
         }
     }
-    let mut components: BTreeMap<usize, Component> = BTreeMap::new();
+    let mut components: BTreeMap<usize, BundleUnit> = BTreeMap::new();
     for (number, unit) in units.into_iter().enumerate() {
         let component = components.entry(root(&mut above, count + number)).or_default();
         for object in unit.into_iter().filter(|object| !left.contains(object)) {
@@ -255,13 +255,13 @@ fn join(
     components.into_values().collect()
 }
 
-impl Component {
+impl BundleUnit {
     /// The files that would go, one bundle left out.
     fn freed(&self) -> u64 {
         self.files + BUNDLE_FILES * (self.bundles.len() as u64).saturating_sub(1)
     }
 
-    fn first(&self, holding: &Holding) -> Option<BundledName> {
+    fn first(&self, holding: &RunObjects) -> Option<BundledName> {
         let objects = self.objects.first().copied();
         let bundled =
             self.bundles.iter().filter_map(|at| holding.bundles[*at].index.objects.first());
@@ -270,7 +270,7 @@ impl Component {
 }
 
 /// Fills bundles with components in the order of their numbers.
-fn fill(mut components: Vec<Component>, holding: &Holding) -> Vec<PlannedBundle> {
+fn fill(mut components: Vec<BundleUnit>, holding: &RunObjects) -> Vec<PlannedBundle> {
     components.sort_by_key(|component| component.first(holding));
     let mut bundles: Vec<PlannedBundle> = Vec::new();
     for component in components {
@@ -329,8 +329,8 @@ mod tests {
     }
 
     /// Epochs of three checkpoints each, all as files with packs of this size; the last one is open.
-    fn holding(checkpoints: u64, size: u64) -> Holding {
-        let mut holding = Holding::default();
+    fn holding(checkpoints: u64, size: u64) -> RunObjects {
+        let mut holding = RunObjects::default();
         for number in 2..2 + checkpoints {
             holding.manifests.push(manifest(number, 2 + (number - 2) / 3 * 3, "r"));
             holding.sizes.insert(BundledName::Entry(Sequence(number)), 50);
@@ -340,7 +340,7 @@ mod tests {
         holding
     }
 
-    fn bundle(generation: u64, published: bool, objects: &[(BundledName, u64)]) -> Held {
+    fn bundle(generation: u64, published: bool, objects: &[(BundledName, u64)]) -> HeldBundle {
         let name = BundleName { generation, nonce: generation, ..BundleName::default() };
         let mut objects: Vec<_> = objects
             .iter()
@@ -352,7 +352,7 @@ mod tests {
             .collect();
         objects.sort_by_key(|object| object.name);
         let index = Arc::new(BundleIndex { run: "r".into(), name, objects });
-        Held { name, published, index }
+        HeldBundle { name, published, index }
     }
 
     #[test]
@@ -422,7 +422,7 @@ mod tests {
         let merged: Vec<u64> = made.bundles[0].bundles.iter().map(|b| b.generation).collect();
         assert_eq!(merged, [2, 3]);
         // Without anything else to do, bundles are left alone.
-        let alone = Holding { bundles: all.bundles, ..Holding::default() };
+        let alone = RunObjects { bundles: all.bundles, ..RunObjects::default() };
         assert!(plan("r", RULE, &alone).bundles.is_empty());
     }
 

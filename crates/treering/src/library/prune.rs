@@ -13,7 +13,7 @@
 
 use super::{LOCK, Library, Progress};
 use crate::array::{GroupId, Sequence};
-use crate::compact::{Bundler, Held};
+use crate::compact::{Bundler, HeldBundle};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BundleName, BundledName, Manifest, Names, PackName, WriterId};
 use crate::log::{Log, packs_of, settle_logs};
@@ -208,7 +208,7 @@ fn take_back(bundler: &Bundler, plan: &mut PrunePlan) -> Result<BTreeSet<BundleN
         BundledName::Entry(number) => gone.contains(number),
         BundledName::Pack(_) => packs.contains(&object.key(&names)),
     };
-    let mut changed: Vec<(Held, BTreeMap<BundledName, Option<Digest>>)> = Vec::new();
+    let mut changed: Vec<(HeldBundle, BTreeMap<BundledName, Option<Digest>>)> = Vec::new();
     for bundle in bundler.held(&plan.forgotten)? {
         let objects = &bundle.index.objects;
         let left: BTreeMap<_, _> = objects
@@ -242,7 +242,7 @@ fn take_back(bundler: &Bundler, plan: &mut PrunePlan) -> Result<BTreeSet<BundleN
 }
 
 /// A bundle cannot be written anew: its checkpoints stay.
-fn stays(plan: &mut PrunePlan, bundle: &Held, error: &Error) {
+fn stays(plan: &mut PrunePlan, bundle: &HeldBundle, error: &Error) {
     let held: HashSet<BundledName> = bundle.index.objects.iter().map(|o| o.name).collect();
     let is_held = |planned: &PlannedStep| held.contains(&BundledName::Entry(planned.sequence));
     let (stay, go) = plan.removed.iter().partition(|planned| is_held(planned));

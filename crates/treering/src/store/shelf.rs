@@ -27,7 +27,7 @@ pub(crate) struct Shelved {
 
 /// The place of an object.
 #[derive(Clone, Copy)]
-struct Place {
+struct ShelfPlace {
     bundle: BundleName,
     offset: u64,
     size: u64,
@@ -37,7 +37,7 @@ struct Place {
 #[derive(Default)]
 pub(crate) struct Shelf {
     pub(crate) bundles: BTreeMap<BundleName, Shelved>,
-    places: HashMap<BundledName, Vec<Place>>,
+    places: HashMap<BundledName, Vec<ShelfPlace>>,
 }
 
 impl Shelf {
@@ -88,11 +88,11 @@ impl Shelf {
     }
 
     fn of(bundles: BTreeMap<BundleName, Shelved>) -> Shelf {
-        let mut places: HashMap<BundledName, Vec<Place>> = HashMap::new();
+        let mut places: HashMap<BundledName, Vec<ShelfPlace>> = HashMap::new();
         for bundle in bundles.values() {
             let Ok(index) = &bundle.index else { continue };
             for (offset, object) in index.places() {
-                let place = Place { bundle: bundle.name, offset, size: object.size };
+                let place = ShelfPlace { bundle: bundle.name, offset, size: object.size };
                 if bundle.published || matches!(object.name, BundledName::Pack(_)) {
                     places.entry(object.name).or_default().push(place);
                 }
@@ -123,7 +123,7 @@ impl Shelf {
         let places = self.places.get(object).into_iter().flatten();
         let copies = places.filter_map(|place| match self.data(store, run, place.bundle) {
             Ok(data) => {
-                let Place { offset, size, .. } = *place;
+                let ShelfPlace { offset, size, .. } = *place;
                 Some(Ok(Box::new(Slice { data, offset, size }) as Box<dyn Blob>))
             }
             Err(error) if error.kind() == ErrorKind::NotFound => None,

@@ -32,14 +32,14 @@ pub(super) enum Openness {
     /// No process of this machine has it open for writing.
     Closed,
     /// A process has; it is known unless it belongs to another user or container.
-    Open(Option<Writer>),
+    Open(Option<OpenWriter>),
     /// A process of its owner may have, and cannot be looked at.
     Hidden,
 }
 
 /// A process that has a file open for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Writer {
+pub(super) struct OpenWriter {
     pid: u32,
     command: String,
 }
@@ -48,7 +48,7 @@ impl fmt::Display for Openness {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Openness::Closed => f.write_str("is closed"),
-            Openness::Open(Some(Writer { pid, command })) => {
+            Openness::Open(Some(OpenWriter { pid, command })) => {
                 write!(f, "is open for writing by process {pid} ({command})")
             }
             Openness::Open(None) => f.write_str(

@@ -1,6 +1,6 @@
 //! Processes that have files open for writing, as `/proc` shows them.
 
-use super::Writer;
+use super::OpenWriter;
 use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
 use std::collections::{HashMap, HashSet};
 use std::fs::read_to_string;
@@ -33,7 +33,7 @@ impl FileIdentity {
 /// Writers of some files, and users whose processes could not be looked at.
 #[derive(Default)]
 pub(super) struct Processes {
-    writers: HashMap<FileIdentity, Writer>,
+    writers: HashMap<FileIdentity, OpenWriter>,
     hidden: HashSet<u32>,
     /// Not even the users of all processes are known.
     blind: bool,
@@ -58,7 +58,7 @@ impl Processes {
         all
     }
 
-    pub(super) fn writer(&self, file: FileIdentity) -> Option<&Writer> {
+    pub(super) fn writer(&self, file: FileIdentity) -> Option<&OpenWriter> {
         self.writers.get(&file)
     }
 
@@ -85,7 +85,7 @@ impl Processes {
         for file in found {
             let command = read_to_string(process.join("comm")).unwrap_or_default();
             let command = command.trim_end().to_string();
-            self.writers.entry(file).or_insert(Writer { pid, command });
+            self.writers.entry(file).or_insert(OpenWriter { pid, command });
         }
     }
 

@@ -14,9 +14,9 @@ fn look(path: &Path) -> Openness {
     ThisMachine.look(&[path.to_path_buf()]).remove(0)
 }
 
-fn owned() -> Writer {
+fn owned() -> OpenWriter {
     let command = fs::read_to_string("/proc/self/comm").unwrap().trim_end().to_string();
-    Writer { pid: std::process::id(), command }
+    OpenWriter { pid: std::process::id(), command }
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn without_leases_processes_tell_as_far_as_they_can_be_seen() {
         Asked { lease, network, file: Some(identity) }.judge(&processes)
     };
     let proc = folder.path().join("proc");
-    let simulate = Some(Writer { pid: 7, command: "simulate".into() });
+    let simulate = Some(OpenWriter { pid: 7, command: "simulate".into() });
     process(&proc, 1, &path, "0100000");
     hidden(&proc, 5, owner + 1);
     assert_eq!(judged(&proc, Lease::NotAnswered, false), Openness::Closed);
