@@ -48,14 +48,14 @@ tests: files
 	TREERING_FILES=$(CURDIR)/target/files TREERING_FILE_PAIRS=$(CURDIR)/target/file-pairs \
 		$(CARGO) test --workspace -- --include-ignored
 
-# The orbit counter against an independent tool.
+# The orbit counter against an independent tool. All crates are built as for the tests, so nothing is built twice.
 orca: needs
-	$(CARGO) build -p orbits
+	$(CARGO) build --workspace
 	$(VENV)/bin/python apps/orbits/tests/with_orca.py target/debug/orbits
 
 # Comparison against numpy, on files that numpy wrote.
 numpy: needs
-	$(CARGO) build
+	$(CARGO) build --workspace
 	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
 
 files: needs

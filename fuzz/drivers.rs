@@ -5,15 +5,14 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::codec::{Chain, Codec};
-use treering::compare::{Answer, FileSide, MemorySide, Outcome, Settings, compare};
-use treering::format::{Footer, LogEntry, Seal, Skeleton, TreeEntry, TreeFile, TreeOrigin};
-use treering::library::Place;
-use treering::merkle::bounded::{Bound, Builder, Recipe};
-use treering::merkle::digest;
-use treering::source::{self, RawLayout};
-use treering::store::{MemoryStore, Store};
-use treering::{DType, Library, Options, Run, Variable};
+use treering::testing::{
+    Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide, Recipe,
+    Seal, Skeleton, TreeFile, TreeOrigin, digest, open_file, take_apart,
+};
+use treering::{
+    Answer, Bound, CompareSettings, DType, Library, MemoryStore, Options, Outcome, Place,
+    RawLayout, Run, Store, TreeEntry, Variable, compare,
+};
 
 /// Manifests and openings: what parses is written back as the same bytes.
 pub fn log_entry(data: &[u8]) {
@@ -26,7 +25,7 @@ pub fn log_entry(data: &[u8]) {
         Ok(LogEntry::Manifest(manifest)) => {
             for (number, group) in manifest.groups.iter().enumerate() {
                 assert_eq!(
-                    group.names(number as u32).take(1000).count() as u64,
+                    group.names(GroupId(number as u32)).take(1000).count() as u64,
                     group.count().min(1000)
                 );
             }
@@ -35,6 +34,23 @@ pub fn log_entry(data: &[u8]) {
         Err(_) => return,
     };
     again.expect("what was parsed must parse again");
+}
+
+/// Indexes of bundles: what parses is written back as the same bytes, and its places follow each other.
+pub fn bundle(data: &[u8]) {
+    let _ = BundleIndex::parse(data);
+    let _ = BundleIndex::tail_len(data, data.len() as u64);
+    let mut sealed = data.to_vec();
+    sealed.extend_from_slice(&digest(data).to_bytes());
+    let Ok(index) = BundleIndex::parse(&sealed) else { return };
+    let again = BundleIndex::parse(&index.write()).expect("what was parsed must parse again");
+    assert_eq!(again, index);
+    let end = index.places().last().map_or(0, |(at, object)| at + object.size);
+    assert_eq!(end, index.object_bytes());
+    let tail = index.write_tail();
+    let trailer = &tail[tail.len() - 16..];
+    let len = BundleIndex::tail_len(trailer, tail.len() as u64).expect("it was written");
+    assert_eq!(tail[..len as usize], index.write());
 }
 
 /// Footers, and the deltas in them. The first two bytes say how many bytes of frames lie before it.
@@ -159,7 +175,7 @@ pub fn tree_head(data: &[u8]) {
     }
     bytes.resize(bytes.len() + (1 << 16), 0);
     for nan_equal in [true, false] {
-        let settings = Settings { nan_equal, ..Settings::within(Bound::abs(1.0)) };
+        let settings = CompareSettings { nan_equal, ..CompareSettings::within(Bound::abs(1.0)) };
         let _ = between(&[], &bytes, &[], &bytes, &settings);
     }
 }
@@ -171,7 +187,7 @@ fn between(
     tree: &[u8],
     b: Arrays,
     other: &[u8],
-    settings: &Settings,
+    settings: &CompareSettings,
 ) -> treering::Result<Outcome> {
     let a = MemorySide::new(0, a, &[tree])?;
     let b = MemorySide::new(0, b, &[other])?;
@@ -213,7 +229,7 @@ pub fn tree(data: &[u8]) {
         tree[at] = edit[2];
     }
     let (x, y) = ([Variable::new("x", &a)], [Variable::new("x", &b)]);
-    let settings = Settings::within(bound);
+    let settings = CompareSettings::within(bound);
     if let Ok(outcome) = between(&x, &tree, &y, &other, &settings) {
         assert_eq!(outcome.differences, u64::from(differ));
     }
@@ -244,8 +260,8 @@ impl Drop for Scratch {
 pub fn foreign(data: &[u8]) {
     let file = Scratch::new(data);
     let raw = RawLayout::values(DType::F32, None);
-    let _ = source::open(&file.0, Some(&raw));
-    let Ok(fields) = source::open(&file.0, None) else { return };
+    let _ = open_file(&file.0, Some(&raw));
+    let Ok(fields) = open_file(&file.0, None) else { return };
     for field in &fields {
         assert_eq!(field.description.bytes(), Some(field.bytes.size()));
         let unit = field.description.dtype.size() as usize;
@@ -263,7 +279,7 @@ pub fn foreign(data: &[u8]) {
 /// Any file is taken apart and comes back byte for byte; so does its skeleton.
 pub fn anatomy(data: &[u8]) {
     let file = Scratch::new(data);
-    let anatomy = source::take_apart(&file.0, None).expect("every file can be taken apart");
+    let anatomy = take_apart(&file.0, None).expect("every file can be taken apart");
     let read = |field: usize, offset: u64, buffer: &mut [u8]| {
         anatomy.fields[field].bytes.read_at(offset, buffer)
     };
@@ -291,7 +307,7 @@ pub fn skeleton(data: &[u8]) {
 }
 
 fn with_itself(path: &Path) {
-    let settings = Settings::within(Bound::EQUAL);
+    let settings = CompareSettings::within(Bound::EQUAL);
     let sides =
         FileSide::open(path, None, false).and_then(|a| Ok((a, FileSide::open(path, None, false)?)));
     let Ok((a, b)) = sides else { return };

@@ -3,8 +3,10 @@
 use crate::output;
 use serde_json::json;
 use std::path::Path;
-use treering::library::{CheckpointInfo, Keep, Place, PlannedStep, PrunePlan, RunInfo};
-use treering::{Error, ErrorKind, Library, Result};
+use treering::{
+    CheckpointInfo, CompactPlan, Compaction, Error, ErrorKind, Keep, Library, Place, PlannedStep,
+    PrunePlan, Result, RunInfo,
+};
 
 /// The store of a place, and the place.
 fn open(place: &str) -> Result<(Library, Place)> {
@@ -147,7 +149,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         output::count(variables.len() as u64, "variable"),
         output::count(packs, "pack"),
     ));
-    let row = |v: &treering::library::VariableInfo| {
+    let row = |v: &treering::VariableInfo| {
         let part = v.part.as_ref().map(|p| format!("at {:?} of {}", p.offset, p.global));
         vec![
             v.name.clone(),
@@ -199,7 +201,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
 const MOST_LISTED: usize = 20;
 
 /// Lists datasets that are stored as the bytes of their files.
-pub fn print_not_taken_apart(all: &[treering::library::NotTakenApart]) {
+pub fn print_not_taken_apart(all: &[treering::NotTakenApart]) {
     for one in all.iter().take(MOST_LISTED) {
         let (name, why) = (&one.dataset.name, &one.dataset.why);
         output::line(format!("not taken apart: {name} of {}: {why}", one.file));
@@ -294,6 +296,53 @@ fn print_plan(plan: &PrunePlan, dry_run: bool) {
             output::bytes(plan.held_bytes),
             output::count(plan.held, "pack") + " stay",
         ));
+    }
+    plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
+}
+
+/// A bundle takes two files itself.
+const FEWEST_FILES: u64 = 3;
+
+pub fn compact(place: &str, dry_run: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    no_step(&place)?;
+    let runs = match &place.run {
+        Some(run) => vec![run.clone()],
+        None => library.run_names()?,
+    };
+    let rule = Compaction { files: FEWEST_FILES, ..Compaction::default() };
+    let bar = output::progress("compacting");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let mut plans: Vec<CompactPlan> = Vec::new();
+    for run in &runs {
+        plans.push(match dry_run {
+            true => library.plan_compact(run, rule)?,
+            false => library.compact(run, rule, &told)?,
+        });
+    }
+    bar.finish_and_clear();
+    match json {
+        true => output::json(&json!({ "dry_run": dry_run, "plans": plans })),
+        false => {
+            plans.iter().for_each(|plan| print_compaction(plan, dry_run));
+            Ok(())
+        }
+    }
+}
+
+fn print_compaction(plan: &CompactPlan, dry_run: bool) {
+    let CompactPlan { run, files_before, files_after, .. } = plan;
+    let verb = if dry_run { "would become" } else { "became" };
+    match files_before == files_after {
+        true => output::line(format!("{run}: {files_before} files, nothing to compact")),
+        false => output::line(format!(
+            "{run}: {files_before} files {verb} {files_after}; {} in {}",
+            output::bytes(plan.bytes),
+            output::count(plan.bundles.len() as u64, "new bundle"),
+        )),
     }
     plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
 }

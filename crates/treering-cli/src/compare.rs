@@ -1,18 +1,16 @@
 //! The commands that hold states against each other: `compare`, `tree`, `golden`.
 
+use crate::files::limit;
 use crate::output;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use treering::array::Shape;
-use treering::compare::{
-    Answer, ContentDifference, Golden, List, NotCompared, Outcome, Prepared, Settings, Timings,
-    TreeSettings, Unmatched, VariableOutcome, compare, make_beside, record, sidecar, write_whole,
+use treering::{
+    Answer, Bound, CompareSettings, ContentDifference, DType, DifferenceList, Error, Golden,
+    Library, NotCompared, Outcome, Place, Rank, RawLayout, Result, Shape, Timings, TreeSettings,
+    TreedSide, Unmatched, VariableOutcome, compare, make_trees_beside, open_side, record_golden,
+    sidecar, write_whole,
 };
-use treering::library::{Place, open_side};
-use treering::merkle::bounded::Bound;
-use treering::source::RawLayout;
-use treering::{DType, Error, Library, Result, report};
 
 /// What files are that do not say so themselves.
 #[derive(clap::Args)]
@@ -72,8 +70,9 @@ pub struct CompareOptions {
     /// Permit nothing: the same bits, so that −0 differs from +0.
     #[arg(long)]
     bits: bool,
-    /// The bound of variables that match, as in x=abs:1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4, n=bits.
-    #[arg(long, value_name = "VAR=BOUND")]
+    /// The bound of variables that match, as in x=1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4, n=bits; * and ?
+    /// stand for anything, and the first that matches counts.
+    #[arg(long, value_name = "GLOB=BOUND")]
     bound: Vec<String>,
     /// Only variables that match; * and ? stand for anything. Other content of files (attributes, links,
     /// texts) is then not compared.
@@ -108,7 +107,7 @@ enum Nan {
 }
 
 impl CompareOptions {
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self) -> Result<CompareSettings> {
         let bound = match (self.abs, self.rel, self.ulp, self.bits) {
             (None, None, None, false) => None,
             (_, _, _, true) => Some(Bound::Bits),
@@ -117,22 +116,16 @@ impl CompareOptions {
                 Some(Bound::Within { abs: abs.unwrap_or(0.0), rel: rel.unwrap_or(0.0) })
             }
         };
-        let named = |text: &String| {
-            let (pattern, bound) = text.split_once('=').ok_or_else(|| {
-                Error::usage(format!("{text:?} names no variable")).hint("write VAR=abs:1e-6")
-            })?;
-            Ok((pattern.to_string(), Bound::parse(bound)?))
-        };
-        let settings = Settings {
+        let settings = CompareSettings {
             bound,
-            bounds: self.bound.iter().map(named).collect::<Result<_>>()?,
+            bounds: self.bound.iter().map(|text| limit(text)).collect::<Result<_>>()?,
             variables: self.vars.clone(),
             nan_equal: matches!(self.nan, Nan::Equal),
             first: self.first,
             pictures: self.report.is_some(),
             trees: !self.no_trees,
             mapped: true,
-            ..Settings::default()
+            ..CompareSettings::default()
         };
         settings.check()?;
         Ok(settings)
@@ -146,7 +139,7 @@ pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     keep_inputs(&outputs, &[&options.a, &options.b])?;
     let a = open_side(&options.a, raw.as_ref(), settings.trees)?;
     let b = open_side(&options.b, raw.as_ref(), settings.trees)?;
-    let mut list = options.list.as_deref().map(List::create).transpose()?;
+    let mut list = options.list.as_deref().map(DifferenceList::create).transpose()?;
     let bar = output::progress("comparing");
     let told = |done, total| {
         bar.set_length(total);
@@ -154,7 +147,7 @@ pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     };
     let outcome = compare(a.as_ref(), b.as_ref(), &settings, list.as_mut(), &told)?;
     bar.finish_and_clear();
-    let listed = list.map(List::finish).transpose()?;
+    let listed = list.map(DifferenceList::finish).transpose()?;
     if let Some(path) = &options.report {
         write_report(path, &outcome)?;
     }
@@ -175,7 +168,7 @@ fn keep_inputs(outputs: &[Option<&Path>], inputs: &[&str]) -> Result<()> {
     let mut taken = Vec::new();
     for input in inputs.iter().map(Path::new) {
         let files = match input.is_dir() {
-            true => treering::source::files(input)?.files,
+            true => treering::files_in(input)?.files,
             false => vec![input.to_path_buf()],
         };
         taken.extend(files.iter().flat_map(|file| [identity(file), identity(&sidecar(file))]));
@@ -198,7 +191,7 @@ fn keep_inputs(outputs: &[Option<&Path>], inputs: &[&str]) -> Result<()> {
 pub fn write_report(path: &Path, outcome: &Outcome) -> Result<()> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let moment = output::moment(now.map_or(0, |n| n.as_millis() as u64));
-    write_whole(path, report::html(outcome, &moment)?.as_bytes())
+    write_whole(path, outcome.html(&moment)?.as_bytes())
 }
 
 /// 0 for equal, 1 for different; what could not be decided is trouble.
@@ -244,7 +237,7 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
     if outcome.differences > 0 {
         print_differences(outcome);
     }
-    output::line(report::sentence(outcome));
+    output::line(outcome.sentence());
     let share = 100.0 * outcome.bytes_read as f64 / (outcome.bytes_total as f64).max(1.0);
     output::line(format!(
         "read {} of data, sketches and trees; both sides have {} of data ({share:.2} %)",
@@ -258,11 +251,11 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
 }
 
 /// Variable, step and rank, as far as there are any.
-fn location(variable: Option<&String>, step: Option<u64>, rank: Option<u32>) -> String {
+fn location(variable: Option<&String>, step: Option<u64>, rank: Option<Rank>) -> String {
     let mut parts = Vec::new();
     parts.extend(variable.map(|name| format!("variable {name}")));
     parts.extend(step.map(|step| format!("step {step}")));
-    parts.extend(rank.filter(|rank| *rank > 0).map(|rank| format!("rank {rank}")));
+    parts.extend(rank.filter(|rank| rank.0 > 0).map(|rank| format!("rank {rank}")));
     parts.join(", ")
 }
 
@@ -295,7 +288,7 @@ pub fn show_trees(path: &Path, json: bool) -> Result<()> {
     let golden = Golden::open(path)?;
     let entries = || golden.views().iter().map(|view| &view.entry);
     if json {
-        let tree = |e: &treering::format::TreeEntry| {
+        let tree = |e: &treering::TreeEntry| {
             serde_json::json!({
                 "name": e.description.name, "step": e.step, "rank": e.rank,
                 "dtype": e.description.dtype, "shape": e.description.shape,
@@ -307,7 +300,7 @@ pub fn show_trees(path: &Path, json: bool) -> Result<()> {
             &serde_json::json!({ "trees": entries().map(tree).collect::<Vec<_>>() }),
         );
     }
-    let row = |e: &treering::format::TreeEntry| {
+    let row = |e: &treering::TreeEntry| {
         vec![
             e.description.name.clone(),
             e.step.map_or("–".into(), |step| step.to_string()),
@@ -336,10 +329,10 @@ fn print_differences(outcome: &Outcome) {
             v.bound.to_string(),
             v.values.to_string(),
             format!("{}{}", if v.at_least { "≥ " } else { "" }, v.differences),
-            report::number(v.max_difference.0),
-            report::number(v.rms.0),
+            v.max_difference.short(),
+            v.rms.short(),
             v.nan_differences.to_string(),
-            report::span(v),
+            v.span(),
         ]
     };
     let differing: Vec<_> = outcome.variables.iter().filter(|v| v.differences > 0).collect();
@@ -472,7 +465,7 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             continue;
         }
         let files = match path.is_dir() {
-            true => treering::source::files(path)?.files,
+            true => treering::files_in(path)?.files,
             false => vec![path.to_path_buf()],
         };
         if files.is_empty() {
@@ -482,7 +475,9 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             ));
         }
         for file in files {
-            made.push(make_beside(&file, raw.as_ref(), &settings, &told)?.display().to_string());
+            made.push(
+                make_trees_beside(&file, raw.as_ref(), &settings, &told)?.display().to_string(),
+            );
         }
     }
     if let Some(to) = arguments.to.as_ref().filter(|_| !kept.is_empty()) {
@@ -490,7 +485,7 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
         let (Some(run), Some(step)) = (&to.run, to.step) else {
             return Err(Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP"));
         };
-        let store = treering::store::DirectoryStore::new(&to.store);
+        let store = treering::DirectoryStore::new(&to.store);
         let library = Library::of(std::sync::Arc::new(store));
         library.keep_trees(run, step, &kept, &arguments.options.vars, &settings, &told)?;
         made.push(to.to_string());
@@ -549,7 +544,7 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             keep_inputs(&[Some(path)], &[a])?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let settings = options.settings(*planes)?;
-            let size = record(side.as_ref(), &options.vars, &settings, path, &told)?;
+            let size = record_golden(side.as_ref(), &options.vars, &settings, path, &told)?;
             bar.finish_and_clear();
             match json {
                 true => output::json(&serde_json::json!({ "file": path, "bytes": size }))?,
@@ -561,8 +556,8 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             keep_inputs(&[report.as_deref()], &[a, &file.to_string_lossy()])?;
             let golden = Golden::open(file)?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
-            let prepared = Prepared::new(side.as_ref(), &golden);
-            let settings = Settings { expected: true, ..Settings::default() };
+            let prepared = TreedSide::new(side.as_ref(), &golden);
+            let settings = CompareSettings { expected: true, ..CompareSettings::default() };
             let outcome = compare(&golden, &prepared, &settings, None, &told)?;
             bar.finish_and_clear();
             if let Some(path) = report {

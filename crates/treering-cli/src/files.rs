@@ -1,17 +1,13 @@
 //! The commands that take in files that a program wrote itself, and give them back.
 
 use crate::compare::RawOptions;
-use crate::watch::is_inside;
 use crate::{output, watch};
 use regex::Regex;
 use std::collections::BTreeSet;
-use std::ops::Range;
-use std::path::{Path, PathBuf};
-use treering::format::Manifest;
-use treering::library::{Place, export as export_files};
-use treering::source::LeftOut;
+use std::path::PathBuf;
 use treering::{
-    Aim, Bound, Encoding, Error, Ingest, IngestSettings, Library, Merge, Options, RankFile, Result,
+    Aim, Bound, ChosenFiles, Encoding, Error, FileRules, Ingest, IngestSettings, Library, Manifest,
+    Merge, Options, Place, Rank, RankFile, Result, export as export_files, is_inside, rank_files,
 };
 
 #[derive(clap::Args)]
@@ -32,12 +28,12 @@ pub struct IngestArguments {
     /// replacement, as in 'block\d+=block'; may be given several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
-    /// Store variables whose whole name matches rounded within a bound, absolute as in 'temp.*=1e-6' or
-    /// relative as in 'velocity_.=rel:1e-4'; may be given several times, the first that matches counts,
-    /// and 'n.*=bits' leaves variables as they are. What files mark as filled or missing stays.
+    /// Store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
+    /// 'velocity_?=rel:1e-4'; * and ? stand for anything. May be given several times, the first that
+    /// matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
     /// Files given back then hold values within the bound, not the original bytes. Only floating-point
     /// and complex variables that lie uncompressed in their files can have one.
-    #[arg(long, value_name = "REGEX=BOUND")]
+    #[arg(long, value_name = "GLOB=BOUND")]
     pub within: Vec<String>,
     /// How variables of many ranks are put together.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
@@ -55,8 +51,8 @@ pub struct IngestArguments {
 }
 
 impl IngestArguments {
-    pub fn options(&self, place: &Place, run: &str) -> Options {
-        Options::directory(&place.store, run).encoding(Encoding::Best(self.aim.aim()))
+    pub fn encoding(&self) -> Encoding {
+        Encoding::Best(self.aim.aim())
     }
 
     pub fn settings(&self) -> Result<IngestSettings> {
@@ -113,20 +109,19 @@ fn likeness(text: &str) -> Result<(Regex, String)> {
     Ok((pattern, by.to_string()))
 }
 
-/// A regular expression and the bound of variables whose names it matches.
-fn limit(text: &str) -> Result<(Regex, Bound)> {
+/// A pattern of names and the bound of variables that match it; names may hold '=', bounds do not.
+pub fn limit(text: &str) -> Result<(String, Bound)> {
     let bad = |why: &str| {
         Error::usage(format!("{text:?} gives no variable a bound: {why}")).hint(
-            "write a regular expression, '=', and a bound, as in 'temp.*=1e-6' or 'v_.=rel:1e-4'",
+            "write a name (* and ? stand for anything), '=', and a bound, as in 'temp*=1e-6' or 'v_?=rel:1e-4'",
         )
     };
     let (pattern, bound) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
-    let pattern = Regex::new(pattern).map_err(|e| bad(&e.to_string().replace('\n', " ")))?;
     let bound = match bound.parse() {
         Ok(number) => Bound::abs(number),
         Err(_) => Bound::parse(bound)?,
     };
-    Ok((pattern, bound))
+    Ok((pattern.to_string(), bound))
 }
 
 impl AimName {
@@ -153,7 +148,8 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         return watch::run(arguments, json);
     }
     let (place, run, step) = names_a_step(&arguments.place)?;
-    let Chosen { files, left_out } = rank_files(&arguments.files, arguments.rank.as_deref())?;
+    let rules = FileRules::new(None, arguments.rank.as_deref())?;
+    let ChosenFiles { files, left_out } = rank_files(&arguments.files, &rules)?;
     if let Some(own) = files.iter().find(|file| is_inside(&file.path, &place.store)) {
         return Err(Error::usage(format!("{} belongs to the store", own.path.display()))
             .hint("keep the store outside of the folder that is taken in"));
@@ -163,7 +159,8 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let mut ingest = Ingest::open(arguments.options(&place, &run), arguments.settings()?)?;
+    let options = Options::directory(&place.store, &run).encoding(arguments.encoding());
+    let mut ingest = Ingest::open(options, arguments.settings()?)?;
     let manifest = ingest.take(step, &files, &told)?;
     bar.finish_and_clear();
     let sizes = files.iter().filter_map(|file| std::fs::metadata(&file.path).ok());
@@ -209,7 +206,7 @@ impl Taken<'_> {
         packs.sum::<u64>() + self.manifest.write().len() as u64
     }
 
-    fn ranks(&self) -> BTreeSet<u32> {
+    fn ranks(&self) -> BTreeSet<Rank> {
         self.files.iter().map(|file| file.rank).collect()
     }
 
@@ -248,102 +245,6 @@ impl Taken<'_> {
 /// How much of what is left out is told one by one.
 const MOST_LEFT_OUT: usize = 5;
 
-/// What is to be taken in, and what is not.
-pub struct Chosen {
-    pub files: Vec<RankFile>,
-    pub left_out: Vec<(PathBuf, LeftOut)>,
-}
-
-/// The files of all arguments, each with its rank and its name below the folder it was found in.
-pub fn rank_files(arguments: &[PathBuf], pattern: Option<&str>) -> Result<Chosen> {
-    let pattern = pattern.map(|text| one_group(text, "rank")).transpose()?;
-    let (mut files, mut left_out) = (Vec::new(), Vec::new());
-    for argument in arguments {
-        let found = match argument.is_dir() {
-            true => {
-                let found = treering::source::files(argument)?;
-                left_out.extend(found.others);
-                found.files
-            }
-            false => vec![argument.clone()],
-        };
-        for path in found {
-            let inside = match argument.is_dir() {
-                true => path.strip_prefix(argument).unwrap_or(&path),
-                false => Path::new(path.file_name().unwrap_or_default()),
-            };
-            let Some(name) = inside.to_str() else {
-                return Err(Error::usage(format!("the name of {} is no text", path.display()))
-                    .hint("rename it"));
-            };
-            files.push(with_rank(name, &path, pattern.as_ref())?);
-        }
-    }
-    Ok(Chosen { files, left_out })
-}
-
-/// A pattern whose group is the number of what is asked for.
-pub fn one_group(text: &str, what: &str) -> Result<Regex> {
-    let bad = |why: String| {
-        Error::usage(format!("{text:?} tells no {what}: {why}"))
-            .hint(format!("write a regular expression with one group, such as '{what}(\\d+)'"))
-    };
-    let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
-    match pattern.captures_len() {
-        2 => Ok(pattern),
-        _ => Err(bad("it has not one group".into())),
-    }
-}
-
-fn with_rank(name: &str, path: &Path, pattern: Option<&Regex>) -> Result<RankFile> {
-    let place = match pattern {
-        Some(pattern) => {
-            let mut found = pattern.captures_iter(name);
-            let group = found.next().and_then(|captures| captures.get(1)).map(|g| g.range());
-            let Some(group) = group else {
-                return Err(Error::usage(format!("{pattern} does not match {name:?}"))
-                    .hint("every file needs a rank"));
-            };
-            if found.next().is_some() {
-                return Err(Error::usage(format!("{pattern} matches {name:?} twice"))
-                    .hint("write a pattern that matches the rank only"));
-            }
-            Some(group)
-        }
-        None => last_number(name),
-    };
-    let Some(place) = place else {
-        let (name, like) = (name.to_string(), name.to_string());
-        return Ok(RankFile { rank: 0, path: path.into(), name, like });
-    };
-    let rank = name[place.clone()].parse().map_err(|_| {
-        Error::usage(format!("{:?} in {name:?} is no rank", &name[place.clone()]))
-            .hint("say with --rank how the rank stands in the name")
-    })?;
-    let like = format!("{}{{rank}}{}", &name[..place.start], &name[place.end..]);
-    Ok(RankFile { rank, path: path.into(), name: name.to_string(), like })
-}
-
-/// The last number in a name.
-fn last_number(name: &str) -> Option<Range<usize>> {
-    numbers(name).pop()
-}
-
-/// Where the numbers in a name are; those of an extension such as `.h5` do not count, unless it is
-/// nothing but a number.
-pub fn numbers(name: &str) -> Vec<Range<usize>> {
-    let end = match name.rfind('.') {
-        Some(dot) if dot + 1 < name.len() && !name[dot + 1..].contains('/') => {
-            let number = name[dot + 1..].bytes().all(|b| b.is_ascii_digit());
-            if number { name.len() } else { dot }
-        }
-        _ => name.len(),
-    };
-    let digit = |at: usize| name.as_bytes()[at].is_ascii_digit();
-    let starts = (0..end).filter(|at| digit(*at) && (*at == 0 || !digit(at - 1)));
-    starts.map(|start| start..(start..end).find(|at| !digit(*at)).unwrap_or(end)).collect()
-}
-
 #[derive(clap::Args)]
 pub struct ExportArguments {
     /// STORE#RUN (the newest) or STORE#RUN@STEP.
@@ -353,7 +254,7 @@ pub struct ExportArguments {
     to: PathBuf,
     /// Only files of this rank; may be given several times.
     #[arg(long, value_name = "RANK")]
-    rank: Vec<u32>,
+    rank: Vec<Rank>,
 }
 
 /// Gives files back.
@@ -386,24 +287,4 @@ pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
         ));
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ranks_are_the_last_number_of_a_name() {
-        let rank = |name: &str| {
-            let file = with_rank(name, Path::new(name), None).unwrap();
-            (file.rank, file.like)
-        };
-        assert_eq!(rank("state.0003.h5"), (3, "state.{rank}.h5".into()));
-        assert_eq!(rank("step10_rank7.nc"), (7, "step10_rank{rank}.nc".into()));
-        assert_eq!(rank("restart.0012"), (12, "restart.{rank}".into()));
-        assert_eq!(rank("state.h5"), (0, "state.h5".into()));
-        assert_eq!(rank("proc4/state.h5"), (4, "proc{rank}/state.h5".into()));
-        assert_eq!(rank("v1.2/state"), (2, "v1.{rank}/state".into()));
-        assert!(with_rank("x99999999999", Path::new("x"), None).is_err());
-    }
 }

@@ -11,7 +11,7 @@ mod watch;
 use clap::{Parser, Subcommand};
 use std::path::PathBuf;
 use std::process::ExitCode;
-use treering::library::Keep;
+use treering::Keep;
 
 /// Keeps the states that a simulation passes through: stores what is new, gives any state back, and
 /// tells where two runs part.
@@ -71,6 +71,14 @@ enum Command {
         #[arg(long)]
         forget_damaged: bool,
         /// Only say what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Puts the many small files of closed epochs into a few bundles; beside a running program, too.
+    Compact {
+        /// STORE (every run) or STORE#RUN.
+        place: String,
+        /// Only say what would be done.
         #[arg(long)]
         dry_run: bool,
     },
@@ -135,6 +143,7 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
             let keep = Keep { last: keep_last, every: keep_every, forget_damaged };
             commands::prune(&place, keep, dry_run, json)
         }
+        Command::Compact { place, dry_run } => commands::compact(&place, dry_run, json),
         Command::Branch { place, new } => commands::branch(&place, &new, json),
         Command::Bench { name, options } => bench::run(name, &options, json),
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),

@@ -24,37 +24,70 @@
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-pub mod array;
+mod array;
 mod capture;
-pub mod codec;
-pub mod comm;
-pub mod compare;
-pub mod error;
-pub mod format;
+mod codec;
+mod comm;
+mod compact;
+mod compare;
+mod error;
+mod format;
 mod ingest;
-pub mod io;
-pub mod library;
-pub mod lineage;
+mod io;
+mod library;
+mod lineage;
 mod log;
 mod memory;
-pub mod merkle;
+mod merkle;
 mod pack;
-pub mod report;
-pub mod restore;
-pub mod run;
+mod report;
+mod restore;
+mod run;
 mod save;
-pub mod source;
-pub mod store;
+mod source;
+mod store;
 #[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
 pub mod testing;
 
+// The public interface, and all of it. Modules are private; what tests, fuzzers and benchmarks need beyond
+// this list is in `testing`.
+
+// Programs.
 pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
+pub use array::{Rank, Sequence, Step, VariableKey};
 pub use codec::{Aim, Encoding};
-pub use comm::{Alone, Comm, Message, Reduction};
+pub use comm::{Alone, Comm, End, Message, Reduction, ThreadRanks};
+pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use error::{Error, ErrorKind, Result};
-pub use ingest::{Ingest, IngestSettings, Merge, RankFile};
-pub use library::Library;
 pub use lineage::{ChunkSize, Method};
-pub use restore::{Backwards, Checkpoint, State};
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};
 pub use save::Save;
+
+// Files of other programs.
+pub use format::Manifest;
+pub use ingest::{ChosenFiles, FileRules, Ingest, IngestSettings, Merge, RankFile};
+pub use ingest::{WatchEvent, WatchSettings, WatchStop, Watcher, is_inside, rank_files};
+pub use source::{LeftOut, RawLayout, files as files_in};
+
+// Tools: what a store holds.
+pub use library::export;
+pub use library::{
+    CheckpointInfo, HeldSet, Holdings, Library, NotTakenApart, RunInfo, VariableInfo,
+};
+pub use library::{Exported, Finding, Keep, Place, PlannedStep, PrunePlan, TreeInfo, VerifyReport};
+pub use restore::{Backwards, Checkpoint, State};
+
+// Stores.
+pub use store::{Blob, DirectoryStore, Lock, MemoryStore, Put, Store, StoreItem};
+
+// Comparison.
+pub use compare::{
+    Answer, ContentDifference, First, NotCompared, Outcome, Timings, Unmatched, Value,
+};
+pub use compare::{CompareSettings, DifferenceList, VariableOutcome, compare};
+pub use compare::{FileView, Golden, Side, SideEntry, StoredSide, TreeSettings, TreedSide};
+pub use compare::{make_beside as make_trees_beside, record as record_golden, sidecar};
+pub use format::TreeEntry;
+pub use io::write_whole;
+pub use library::open_side;

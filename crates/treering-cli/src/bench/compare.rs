@@ -17,8 +17,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
-use treering::merkle::bounded::{Bound, Builder, Recipe};
-use treering::{DType, Error, Result};
+use treering::testing::{Builder, Recipe};
+use treering::{Bound, DType, Error, Result};
 
 const BOUND: f64 = 1e-5;
 const ROUNDS: usize = 5;
@@ -170,7 +170,7 @@ impl Files {
     /// Drops files' pages, and their trees', from the cache.
     fn chill_if(&self, cold: bool, paths: &[&Path]) -> Result<()> {
         for path in paths.iter().filter(|_| cold) {
-            for path in [path.to_path_buf(), treering::compare::sidecar(path)] {
+            for path in [path.to_path_buf(), treering::sidecar(path)] {
                 if let Ok(file) = File::open(&path) {
                     file.sync_all().map_err(failed("sync"))?;
                     fadvise(&file, 0, None, Advice::DontNeed)
@@ -516,8 +516,7 @@ fn sweep(files: &Files, a: &Path, json: bool) -> Result<Value> {
             let beyond = differing_chunks(&files.values, &b, bound, chunk)? as f64;
             let false_positives =
                 |count: f64| (count - beyond).max(0.0) / (chunks - beyond).max(1.0);
-            let meta =
-                std::fs::metadata(treering::compare::sidecar(a)).map_err(failed("look at"))?;
+            let meta = std::fs::metadata(treering::sidecar(a)).map_err(failed("look at"))?;
             let throughput = files.data_bytes() / time / 1e9;
             rows.push(vec![
                 output::bytes(chunk),

@@ -7,8 +7,7 @@ use crate::output;
 use serde::Serialize;
 use serde_json::json;
 use std::path::Path;
-use treering::library::CheckpointInfo;
-use treering::{ChunkSize, Encoding, Library, Result, Run, Variable, VariableMut};
+use treering::{CheckpointInfo, ChunkSize, Encoding, Library, Result, Run, Variable, VariableMut};
 
 const LATE: u64 = 200;
 const ROUNDS: usize = 5;

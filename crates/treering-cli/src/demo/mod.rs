@@ -9,8 +9,7 @@ use serde_json::json;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use treering::library::CheckpointInfo;
-use treering::{Error, Library, Result};
+use treering::{CheckpointInfo, Error, Library, Result};
 
 const STEPS: u64 = 1500;
 const EVERY: u64 = 100;

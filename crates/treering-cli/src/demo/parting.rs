@@ -6,10 +6,7 @@ use particles::{Progress, Schedule, Settings as Size, Simulation};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
-use treering::compare::{Outcome, Settings, StoredSide};
-use treering::merkle::bounded::Bound;
-use treering::store::DirectoryStore;
-use treering::{Options, Result, report};
+use treering::{Bound, CompareSettings, DirectoryStore, Options, Outcome, Result, StoredSide};
 
 /// What each variable is held to: places in parts of the cube, velocities, the potential.
 const BOUNDS: [(&str, f64); 5] =
@@ -28,9 +25,9 @@ pub fn run(store: &Path, say: impl Fn(String)) -> Result<Outcome> {
     }
     let side = |run| StoredSide::open(Arc::new(DirectoryStore::new(store)), run, None);
     let (a, b) = (side("first")?, side("second")?);
-    let settings = Settings { pictures: true, ..Settings::default() };
-    let outcome = treering::compare::compare(&a, &b, &settings, None, &|_, _| {})?;
-    say(format!("6. Compared within {}: {}.", bounds(), report::sentence(&outcome)));
+    let settings = CompareSettings { pictures: true, ..CompareSettings::default() };
+    let outcome = treering::compare(&a, &b, &settings, None, &|_, _| {})?;
+    say(format!("6. Compared within {}: {}.", bounds(), outcome.sentence()));
     say(format!(
         "   {} of {} were read, trees and sketches included ({}).",
         output::bytes(outcome.bytes_read),

@@ -74,6 +74,45 @@ fn stores_are_listed_shown_verified_pruned_and_branched() {
 }
 
 #[test]
+fn compact_tells_its_plan_and_leaves_few_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut data: Vec<f64> = (0..500).map(f64::from).collect();
+    for step in 0..12 {
+        // Each opening begins an epoch.
+        let mut run = Run::open(Options::directory(&store, "waves")).unwrap();
+        data[step as usize] += 0.5;
+        run.checkpoint(step, &[Variable::new("height", &data)]).unwrap();
+        run.finish().unwrap();
+    }
+    let files = || {
+        let count = |name: &str| {
+            std::fs::read_dir(store.join("runs/waves").join(name)).map_or(0, |d| d.count())
+        };
+        ["log", "packs", "bundles"].map(count).iter().sum::<usize>() as u64
+    };
+    let store = store.display().to_string();
+    let run = format!("{store}#waves");
+    let before = files();
+    let plan = json(&["compact", &run, "--dry-run", "--json"]);
+    assert_eq!((plan["dry_run"].as_bool(), files()), (Some(true), before));
+    let done = json(&["compact", &store, "--json"]);
+    assert_eq!(plan["plans"][0]["files_after"], done["plans"][0]["files_after"]);
+    assert_eq!(plan["plans"][0]["files_before"], before);
+    assert_eq!(done["plans"][0]["files_after"], files());
+    // Twelve openings, two files of the open epoch, and two of the bundle.
+    assert_eq!(files(), 16);
+    let listed = json(&["ls", &run, "--all", "--json"]);
+    assert_eq!(listed["checkpoints"].as_array().unwrap().len(), 12);
+    let shown = json(&["show", &format!("{run}@3"), "--json"]);
+    assert_eq!(shown["variables"][0]["name"], "height");
+    assert_eq!(json(&["verify", &store, "--deep", "--json"])["sound"], 12);
+    let again = treering(&["compact", &run]);
+    assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to compact"));
+    assert_eq!(treering(&["compact", &format!("{run}@3")]).status.code(), Some(2));
+}
+
+#[test]
 fn bad_input_gets_one_sentence_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());

@@ -3,8 +3,7 @@
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use treering::merkle::bounded::Bound;
-use treering::{Options, Run, Variable};
+use treering::{Bound, Options, Run, Variable};
 
 fn treering(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_treering")).args(arguments).output().unwrap()

@@ -7,9 +7,11 @@
 
 mod bound;
 pub(crate) mod float_env;
+mod ids;
 mod rounding;
 
 pub use bound::Bound;
+pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
 pub(crate) use rounding::whole;
 pub use rounding::{Rounding, Spacing};
 

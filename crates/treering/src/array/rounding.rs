@@ -76,14 +76,14 @@ pub struct Rounding {
     bound: Bound,
     /// The size of a number; complex ones have two.
     size: usize,
-    way: Way,
+    way: RoundingKind,
 }
 
 /// Bounds are never NaN.
 impl Eq for Rounding {}
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
+enum RoundingKind {
     /// The bound asks for more than the type has.
     Exact,
     /// To multiples, each part within this bound.
@@ -122,7 +122,8 @@ impl Rounding {
             (true, _) if rel == 0.0 => {
                 let part = if complex { abs * PART } else { abs };
                 let bits = if size == 4 { 5 } else { 12 };
-                Spacing::of(part, bits).map_or(Way::Exact, |spacing| Way::Spaced(spacing, part))
+                Spacing::of(part, bits)
+                    .map_or(RoundingKind::Exact, |spacing| RoundingKind::Spaced(spacing, part))
             }
             (_, true) if abs == 0.0 && rel < 1.0 => cut(rel, size),
             (_, true) if abs == 0.0 => return Err(wrong("a relative bound is less than 1")),
@@ -140,7 +141,7 @@ impl Rounding {
     /// What rounded values are multiples of, but for those that stay as they are.
     pub fn spacing(&self) -> Option<Spacing> {
         match self.way {
-            Way::Spaced(spacing, _) => Some(spacing),
+            RoundingKind::Spaced(spacing, _) => Some(spacing),
             _ => None,
         }
     }
@@ -172,19 +173,19 @@ impl Rounding {
 
     fn round_plainly(&self, bytes: &mut [u8]) {
         match (self.way, self.size) {
-            (Way::Exact, _) => {}
-            (Way::Spaced(spacing, bound), 4) => {
+            (RoundingKind::Exact, _) => {}
+            (RoundingKind::Spaced(spacing, bound), 4) => {
                 let grid = Multiples { spacing: spacing.get(), scale: 1.0 / spacing.get(), bound };
                 each(bytes, |four| grid.narrow(f32::from_le_bytes(four)).to_le_bytes());
             }
-            (Way::Spaced(spacing, bound), _) => {
+            (RoundingKind::Spaced(spacing, bound), _) => {
                 let grid = Multiples { spacing: spacing.get(), scale: 1.0 / spacing.get(), bound };
                 each(bytes, |eight| grid.wide(f64::from_le_bytes(eight)).to_le_bytes());
             }
-            (Way::Cut(drop), 4) => {
+            (RoundingKind::Cut(drop), 4) => {
                 each(bytes, |four| cut_f32(u32::from_le_bytes(four), drop).to_le_bytes());
             }
-            (Way::Cut(drop), _) => {
+            (RoundingKind::Cut(drop), _) => {
                 each(bytes, |eight| cut_f64(u64::from_le_bytes(eight), drop).to_le_bytes());
             }
         }
@@ -192,13 +193,13 @@ impl Rounding {
 }
 
 /// How many bits a relative bound leaves out.
-fn cut(rel: f64, size: usize) -> Way {
+fn cut(rel: f64, size: usize) -> RoundingKind {
     let fraction = if size == 4 { 23 } else { 52 };
     // The exponent of a denormal bound is less than any type's fraction is long.
     let exponent = (rel.to_bits() >> 52) as i32 - 1023;
     match u32::try_from(fraction + 1 + exponent) {
-        Ok(drop) if drop > 0 => Way::Cut(drop),
-        _ => Way::Exact,
+        Ok(drop) if drop > 0 => RoundingKind::Cut(drop),
+        _ => RoundingKind::Exact,
     }
 }
 

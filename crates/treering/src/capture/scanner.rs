@@ -7,14 +7,14 @@
 //! rounded into a buffer of its thread first, and nothing behind it sees the program's own values.
 
 use super::staging::{Staged, Staging};
-use super::trees::{Dirty, Trees};
+use super::trees::{CaptureTrees, Dirty};
 use super::{CaptureSettings, Declared};
 use crate::array::{Rounding, Variable};
 use crate::error::Result;
 use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
 use crate::merkle::{BOUGH, Hasher, Print};
 use crate::pack::Strip;
-use crate::restore::Restored;
+use crate::restore::RestoredVariable;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -86,7 +86,7 @@ impl Tracker {
 }
 
 /// One strip of one variable, to be scanned.
-struct Job<'a> {
+struct ScanJob<'a> {
     variable: usize,
     first: u64,
     data: &'a [u8],
@@ -96,7 +96,7 @@ struct Job<'a> {
     rounding: Option<Rounding>,
 }
 
-impl Job<'_> {
+impl ScanJob<'_> {
     /// `rounded` is memory for values that are to be rounded.
     fn run(
         &mut self,
@@ -142,7 +142,7 @@ pub(crate) struct Capture {
     staging: Staging,
     trackers: HashMap<String, Tracker>,
     last_changed: u64,
-    pub(crate) trees: Trees,
+    pub(crate) trees: CaptureTrees,
 }
 
 impl Capture {
@@ -152,7 +152,7 @@ impl Capture {
             staging,
             trackers: HashMap::new(),
             last_changed: 0,
-            trees: Trees::new(&settings.bounds, &settings.trees),
+            trees: CaptureTrees::new(&settings.bounds, &settings.trees),
             settings,
         }
     }
@@ -167,7 +167,7 @@ impl Capture {
     }
 
     /// Goes on from a restored state.
-    pub(crate) fn resume(&mut self, seed: u64, restored: Vec<Restored>) {
+    pub(crate) fn resume(&mut self, seed: u64, restored: Vec<RestoredVariable>) {
         self.hasher = Arc::new(Hasher::new(seed));
         self.trees.forget();
         let tracked = restored.into_iter().map(|r| {
@@ -208,7 +208,8 @@ impl Capture {
             dirty.resize(variables.len(), None);
             self.trees.renew(variables, &dirty)?;
             // The trees are lent to the scan, which needs the rest of this.
-            let trees = std::mem::replace(&mut self.trees, Trees::new(&[], &Default::default()));
+            let trees =
+                std::mem::replace(&mut self.trees, CaptureTrees::new(&[], &Default::default()));
             changed += self.scan_all(&trees.variables(variables), &mut scan, hand);
             self.trees = trees;
         }
@@ -280,9 +281,9 @@ impl Capture {
         changed.iter().sum()
     }
 
-    fn scan_batch(&self, mut batch: Vec<Job>) -> (Vec<Strip>, Staged) {
+    fn scan_batch(&self, mut batch: Vec<ScanJob>) -> (Vec<Strip>, Staged) {
         // Slots begin at cache lines, so that they can be written past the cache.
-        let slot_len = |job: &Job| job.data.len().next_multiple_of(64);
+        let slot_len = |job: &ScanJob| job.data.len().next_multiple_of(64);
         let len: usize = batch.iter().map(slot_len).sum();
         self.staging.reserve(len as u64);
         let mut buffer = self.staging.buffer(len);
@@ -294,7 +295,7 @@ impl Capture {
             rest = tail;
         }
         let chunk = self.settings.chunk.bytes();
-        let one = |rounded: &mut Vec<u8>, (job, slot): (&mut Job, &mut [u8])| {
+        let one = |rounded: &mut Vec<u8>, (job, slot): (&mut ScanJob, &mut [u8])| {
             job.run(chunk, &self.hasher, slot, rounded)
         };
         let found: Vec<Changed> = match len > STRIP {
@@ -376,7 +377,7 @@ fn jobs<'a>(
     roundings: &[Option<Rounding>],
     trackers: &'a mut [Tracker],
     chunk: ChunkSize,
-) -> Vec<Job<'a>> {
+) -> Vec<ScanJob<'a>> {
     let bytes = chunk.bytes();
     let chunks = (STRIP / bytes).next_multiple_of(BOUGH);
     let mut jobs = Vec::new();
@@ -385,7 +386,7 @@ fn jobs<'a>(
         let known = tracker.known as usize;
         let mut prints = tracker.prints.chunks_mut(chunks);
         for (number, data) in variable.bytes.chunks(chunks * bytes).enumerate() {
-            jobs.push(Job {
+            jobs.push(ScanJob {
                 variable: at,
                 first: (number * chunks) as u64,
                 data,

@@ -118,7 +118,7 @@ impl Staging {
 
     /// Hands a whole buffer over; its reservation stays until it is dropped.
     pub(crate) fn keep(&self, buffer: MmapMut, reserved: u64) -> Staged {
-        Staged { content: Content::Buffer(Some(buffer)), reserved, staging: self.clone() }
+        Staged { content: StagedContent::Buffer(Some(buffer)), reserved, staging: self.clone() }
     }
 
     /// Copies the parts of a buffer that are needed, and gives buffer and reservation back.
@@ -135,7 +135,7 @@ impl Staging {
         }
         self.give_back(buffer);
         self.release(reserved - len as u64);
-        Staged { content: Content::Tight(bytes), reserved: len as u64, staging: self.clone() }
+        Staged { content: StagedContent::Tight(bytes), reserved: len as u64, staging: self.clone() }
     }
 }
 
@@ -149,14 +149,14 @@ impl Drop for Turn {
     }
 }
 
-enum Content {
+enum StagedContent {
     Buffer(Option<MmapMut>),
     Tight(Vec<u8>),
 }
 
 /// Copied bytes; their memory is free again when this is dropped.
 pub(crate) struct Staged {
-    content: Content,
+    content: StagedContent,
     reserved: u64,
     staging: Staging,
 }
@@ -164,15 +164,15 @@ pub(crate) struct Staged {
 impl Staged {
     pub(crate) fn bytes(&self) -> &[u8] {
         match &self.content {
-            Content::Buffer(buffer) => buffer.as_deref().unwrap_or_default(),
-            Content::Tight(bytes) => bytes,
+            StagedContent::Buffer(buffer) => buffer.as_deref().unwrap_or_default(),
+            StagedContent::Tight(bytes) => bytes,
         }
     }
 }
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let Content::Buffer(buffer) = &mut self.content
+        if let StagedContent::Buffer(buffer) = &mut self.content
             && let Some(buffer) = buffer.take()
         {
             self.staging.give_back(buffer);

@@ -4,7 +4,7 @@
 //! pruned like everything else. Chunks in which the scan found no change keep their leaves: a tree
 //! costs the program time only for what changed.
 
-use crate::array::{DType, Description, Rounding, Shape, Variable};
+use crate::array::{DType, Description, Rank, Rounding, Shape, Variable};
 use crate::compare::{TreeSettings, matches, put_head};
 use crate::error::Result;
 use crate::format::{TREE_FRONT, tree_name};
@@ -16,15 +16,15 @@ use std::ops::Range;
 pub(crate) type Dirty = Option<Vec<Range<u64>>>;
 
 /// The trees of all variables that have bounds.
-pub(crate) struct Trees {
+pub(crate) struct CaptureTrees {
     /// Patterns of names, and the bounds for what matches.
     bounds: Vec<(String, Bound)>,
     settings: TreeSettings,
-    kept: HashMap<String, Kept>,
+    kept: HashMap<String, VariableTrees>,
 }
 
 /// The trees of one variable.
-struct Kept {
+struct VariableTrees {
     description: Description,
     rounding: Option<Rounding>,
     builder: Builder,
@@ -32,9 +32,9 @@ struct Kept {
     names: Vec<String>,
 }
 
-impl Trees {
+impl CaptureTrees {
     pub(crate) fn new(bounds: &[(String, Bound)], settings: &TreeSettings) -> Self {
-        Trees { bounds: bounds.to_vec(), settings: settings.clone(), kept: HashMap::new() }
+        CaptureTrees { bounds: bounds.to_vec(), settings: settings.clone(), kept: HashMap::new() }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -58,10 +58,13 @@ impl Trees {
                 continue;
             }
             let rounding = variable.rounding()?;
-            let same = |k: &Kept| k.description == variable.description && k.rounding == rounding;
+            let same =
+                |k: &VariableTrees| k.description == variable.description && k.rounding == rounding;
             let keep = match self.kept.remove(name).filter(same) {
                 Some(old) => old,
-                None => Kept::new(&variable.description, rounding, &bounds, &self.settings)?,
+                None => {
+                    VariableTrees::new(&variable.description, rounding, &bounds, &self.settings)?
+                }
             };
             descriptions.extend(keep.descriptions()?);
             kept.insert(name.clone(), keep);
@@ -83,7 +86,7 @@ impl Trees {
     /// The trees as variables.
     pub(crate) fn variables<'t>(&'t self, variables: &[Variable]) -> Vec<Variable<'t>> {
         let kept = variables.iter().filter_map(|v| self.kept.get(&v.description.name));
-        let of_one = |kept: &'t Kept| {
+        let of_one = |kept: &'t VariableTrees| {
             let named = kept.names.iter().zip(&kept.images);
             named.map(|(name, image)| {
                 let shape = [image.bytes.len() as u64];
@@ -94,18 +97,18 @@ impl Trees {
     }
 }
 
-impl Kept {
+impl VariableTrees {
     fn new(
         description: &Description,
         rounding: Option<Rounding>,
         bounds: &[Bound],
         settings: &TreeSettings,
-    ) -> Result<Kept> {
+    ) -> Result<VariableTrees> {
         let settings = TreeSettings { bounds: bounds.to_vec(), ..settings.clone() };
         let recipes = settings.recipes(description.dtype)?;
         let name =
-            |recipe: &crate::merkle::bounded::Recipe| tree_name(0, &description.name, recipe);
-        Ok(Kept {
+            |recipe: &crate::merkle::bounded::Recipe| tree_name(Rank(0), &description.name, recipe);
+        Ok(VariableTrees {
             description: description.clone(),
             rounding,
             builder: Builder::new(description.dtype, &recipes).front(TREE_FRONT).rounded(rounding),

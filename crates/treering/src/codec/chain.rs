@@ -1,7 +1,7 @@
 //! Steps one behind another, and how they are written down.
 
-use super::difference::{Difference, Way};
-use super::lorenzo::{self, Grid, Reckoning};
+use super::difference::{Difference, DifferenceKind};
+use super::lorenzo::{self, LorenzoGrid, Reckoning};
 use super::numbers::{self, Numbers};
 use super::{Codec, fpc, general, multiples, repeats, shuffle};
 use crate::array::Spacing;
@@ -16,7 +16,7 @@ const MAX_STEPS: usize = 4;
 
 /// One step of encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum CodecStep {
     /// The difference to the step before; only the first of a chain.
     Difference(Difference),
     /// The bytes of values of this size, plane by plane.
@@ -26,13 +26,13 @@ pub enum Step {
     /// The parts of records: bytes of a part, and parts of a record.
     Split(u8, u8),
     /// What a prediction from neighbours leaves.
-    Lorenzo(Grid),
+    Lorenzo(LorenzoGrid),
     /// What a prediction from what came before leaves, for values of this size.
     Fpc(u8),
     /// Values that were not there before, and where the others were, for values of this size.
     Repeats(u8),
     /// The same, of the values that were not there what a prediction leaves.
-    News(u8, Grid),
+    News(u8, LorenzoGrid),
     /// Multiples of a spacing as whole numbers, for floating-point values of this size.
     Multiples(u8, Spacing),
     /// Bins of numbers, at a level.
@@ -47,140 +47,143 @@ pub enum Step {
 
 /// Steps, the first of which takes the bytes as they are. No steps leave them so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Chain(Vec<Step>);
+pub struct Chain(Vec<CodecStep>);
 
-impl Step {
+impl CodecStep {
     /// Whether the output is as long as the input.
     pub(super) fn keeps_length(self) -> bool {
         matches!(
             self,
-            Step::Difference(_)
-                | Step::Shuffle(_)
-                | Step::BitShuffle(_)
-                | Step::Split(..)
-                | Step::Lorenzo(_)
+            CodecStep::Difference(_)
+                | CodecStep::Shuffle(_)
+                | CodecStep::BitShuffle(_)
+                | CodecStep::Split(..)
+                | CodecStep::Lorenzo(_)
         )
     }
 
     /// Fills `out`, which is as long as the bytes given, if the output is.
     pub(super) fn transform(self, raw: &[u8], out: &mut [u8]) -> Result<()> {
         match self {
-            Step::Shuffle(size) => shuffle::bytes(raw, out, size as usize),
-            Step::BitShuffle(size) => shuffle::bits(raw, out, size as usize),
-            Step::Split(element, count) => {
+            CodecStep::Shuffle(size) => shuffle::bytes(raw, out, size as usize),
+            CodecStep::BitShuffle(size) => shuffle::bits(raw, out, size as usize),
+            CodecStep::Split(element, count) => {
                 shuffle::split(raw, out, element as usize, count as usize);
             }
-            Step::Lorenzo(grid) => lorenzo::encode(raw, out, grid),
+            CodecStep::Lorenzo(grid) => lorenzo::encode(raw, out, grid),
             _ => return Err(needs_before()),
         }
         Ok(())
     }
 
     /// Whether they are the same but for the grid.
-    pub(super) fn is_like(self, other: Step) -> bool {
+    pub(super) fn is_like(self, other: CodecStep) -> bool {
         match (self, other) {
-            (Step::Lorenzo(_), Step::Lorenzo(_)) => true,
-            (Step::News(a, _), Step::News(b, _)) => a == b,
+            (CodecStep::Lorenzo(_), CodecStep::Lorenzo(_)) => true,
+            (CodecStep::News(a, _), CodecStep::News(b, _)) => a == b,
             _ => self == other,
         }
     }
 
     fn is_valid(self) -> bool {
         match self {
-            Step::Difference(difference) => matches!(difference.size, 1 | 2 | 4 | 8),
-            Step::Shuffle(size) => (2..=32).contains(&size),
-            Step::BitShuffle(size) => (1..=16).contains(&size),
-            Step::Split(element, count) => (1..=16).contains(&element) && (2..=64).contains(&count),
-            Step::Lorenzo(grid) => grid.is_valid(),
-            Step::Fpc(size) | Step::Multiples(size, _) => matches!(size, 4 | 8),
-            Step::Repeats(size) => matches!(size & !repeats::THOROUGH, 2 | 4 | 8),
-            Step::News(size, grid) => {
-                Step::Repeats(size).is_valid()
+            CodecStep::Difference(difference) => matches!(difference.size, 1 | 2 | 4 | 8),
+            CodecStep::Shuffle(size) => (2..=32).contains(&size),
+            CodecStep::BitShuffle(size) => (1..=16).contains(&size),
+            CodecStep::Split(element, count) => {
+                (1..=16).contains(&element) && (2..=64).contains(&count)
+            }
+            CodecStep::Lorenzo(grid) => grid.is_valid(),
+            CodecStep::Fpc(size) | CodecStep::Multiples(size, _) => matches!(size, 4 | 8),
+            CodecStep::Repeats(size) => matches!(size & !repeats::THOROUGH, 2 | 4 | 8),
+            CodecStep::News(size, grid) => {
+                CodecStep::Repeats(size).is_valid()
                     && grid.is_valid()
                     && grid.size == size & !repeats::THOROUGH
             }
-            Step::Pco(_, level) => level & !numbers::PREDICTED <= 12,
-            Step::Lz4 => true,
-            Step::Zstd(level) => (1..=19).contains(&level),
-            Step::Deflate(level) => level <= 9,
+            CodecStep::Pco(_, level) => level & !numbers::PREDICTED <= 12,
+            CodecStep::Lz4 => true,
+            CodecStep::Zstd(level) => (1..=19).contains(&level),
+            CodecStep::Deflate(level) => level <= 9,
         }
     }
 
     fn write(self, out: &mut Vec<u8>) {
         match self {
-            Step::Shuffle(size) => out.extend([1, size]),
-            Step::BitShuffle(size) => out.extend([2, size]),
-            Step::Split(element, count) => out.extend([3, element, count]),
-            Step::Lorenzo(grid) => {
+            CodecStep::Shuffle(size) => out.extend([1, size]),
+            CodecStep::BitShuffle(size) => out.extend([2, size]),
+            CodecStep::Split(element, count) => out.extend([3, element, count]),
+            CodecStep::Lorenzo(grid) => {
                 out.extend([4, grid.size]);
                 write_grid(grid, out);
             }
-            Step::Fpc(size) => out.extend([5, size]),
-            Step::Pco(numbers, level) => out.extend([6, numbers as u8, level]),
-            Step::Lz4 => out.push(7),
-            Step::Zstd(level) => out.extend([8, level]),
-            Step::Deflate(level) => out.extend([9, level]),
-            Step::Repeats(size) => out.extend([11, size]),
-            Step::Multiples(size, spacing) => {
+            CodecStep::Fpc(size) => out.extend([5, size]),
+            CodecStep::Pco(numbers, level) => out.extend([6, numbers as u8, level]),
+            CodecStep::Lz4 => out.push(7),
+            CodecStep::Zstd(level) => out.extend([8, level]),
+            CodecStep::Deflate(level) => out.extend([9, level]),
+            CodecStep::Repeats(size) => out.extend([11, size]),
+            CodecStep::Multiples(size, spacing) => {
                 out.extend([12, size]);
                 out.extend(spacing.bits().to_le_bytes());
             }
-            Step::News(size, grid) => {
+            CodecStep::News(size, grid) => {
                 out.extend([13, size]);
                 write_grid(grid, out);
             }
-            Step::Difference(Difference { way, size, float }) => {
+            CodecStep::Difference(Difference { way, size, float }) => {
                 out.extend([10, way as u8, size, u8::from(float)]);
             }
         }
     }
 
-    fn parse(bytes: &mut &[u8]) -> Option<Step> {
+    fn parse(bytes: &mut &[u8]) -> Option<CodecStep> {
         fn take<const N: usize>(bytes: &mut &[u8]) -> Option<[u8; N]> {
             let (head, rest) = bytes.split_first_chunk::<N>()?;
             *bytes = rest;
             Some(*head)
         }
-        fn grid(size: u8, bytes: &mut &[u8]) -> Option<Grid> {
+        fn grid(size: u8, bytes: &mut &[u8]) -> Option<LorenzoGrid> {
             let [reckoning] = take(bytes)?;
             let reckoning = *Reckoning::ALL.get(reckoning as usize)?;
             let row = u32::from_le_bytes(take(bytes)?);
             let plane = u32::from_le_bytes(take(bytes)?);
-            Some(Grid { size, reckoning, row, plane })
+            Some(LorenzoGrid { size, reckoning, row, plane })
         }
         let [id] = take(bytes)?;
         let step = match id {
-            1 => Step::Shuffle(take::<1>(bytes)?[0]),
-            2 => Step::BitShuffle(take::<1>(bytes)?[0]),
+            1 => CodecStep::Shuffle(take::<1>(bytes)?[0]),
+            2 => CodecStep::BitShuffle(take::<1>(bytes)?[0]),
             3 => {
                 let [element, count] = take(bytes)?;
-                Step::Split(element, count)
+                CodecStep::Split(element, count)
             }
             4 => {
                 let [size] = take(bytes)?;
-                Step::Lorenzo(grid(size, bytes)?)
+                CodecStep::Lorenzo(grid(size, bytes)?)
             }
-            5 => Step::Fpc(take::<1>(bytes)?[0]),
+            5 => CodecStep::Fpc(take::<1>(bytes)?[0]),
             6 => {
                 let [numbers, level] = take(bytes)?;
-                Step::Pco(*Numbers::ALL.get(numbers as usize)?, level)
+                CodecStep::Pco(*Numbers::ALL.get(numbers as usize)?, level)
             }
-            7 => Step::Lz4,
-            8 => Step::Zstd(take::<1>(bytes)?[0]),
-            9 => Step::Deflate(take::<1>(bytes)?[0]),
+            7 => CodecStep::Lz4,
+            8 => CodecStep::Zstd(take::<1>(bytes)?[0]),
+            9 => CodecStep::Deflate(take::<1>(bytes)?[0]),
             10 => {
                 let [way, size, float] = take(bytes)?;
-                let way = *[Way::Subtract, Way::Fold, Way::Xor].get(way as usize)?;
-                Step::Difference(Difference { way, size, float: float == 1 })
+                let way = *[DifferenceKind::Subtract, DifferenceKind::Fold, DifferenceKind::Xor]
+                    .get(way as usize)?;
+                CodecStep::Difference(Difference { way, size, float: float == 1 })
             }
-            11 => Step::Repeats(take::<1>(bytes)?[0]),
+            11 => CodecStep::Repeats(take::<1>(bytes)?[0]),
             12 => {
                 let [size] = take(bytes)?;
-                Step::Multiples(size, Spacing::from_bits(u64::from_le_bytes(take(bytes)?))?)
+                CodecStep::Multiples(size, Spacing::from_bits(u64::from_le_bytes(take(bytes)?))?)
             }
             13 => {
                 let [size] = take(bytes)?;
-                Step::News(size, grid(size & !repeats::THOROUGH, bytes)?)
+                CodecStep::News(size, grid(size & !repeats::THOROUGH, bytes)?)
             }
             _ => return None,
         };
@@ -188,7 +191,7 @@ impl Step {
     }
 }
 
-impl Codec for Step {
+impl Codec for CodecStep {
     fn encode(&self, raw: &[u8]) -> Result<Vec<u8>> {
         if self.keeps_length() {
             let mut out = vec![0; raw.len()];
@@ -196,14 +199,14 @@ impl Codec for Step {
             return Ok(out);
         }
         match *self {
-            Step::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
-            Step::Repeats(size) => repeats::encode(raw, size, None),
-            Step::News(size, grid) => repeats::encode(raw, size, Some(grid)),
-            Step::Multiples(size, spacing) => Ok(multiples::encode(raw, size, spacing)),
-            Step::Pco(numbers, level) => numbers::encode(raw, numbers, level),
-            Step::Lz4 => Ok(lz4_flex::block::compress(raw)),
-            Step::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
-            Step::Deflate(level) => general::deflate_encode(raw, level),
+            CodecStep::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
+            CodecStep::Repeats(size) => repeats::encode(raw, size, None),
+            CodecStep::News(size, grid) => repeats::encode(raw, size, Some(grid)),
+            CodecStep::Multiples(size, spacing) => Ok(multiples::encode(raw, size, spacing)),
+            CodecStep::Pco(numbers, level) => numbers::encode(raw, numbers, level),
+            CodecStep::Lz4 => Ok(lz4_flex::block::compress(raw)),
+            CodecStep::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
+            CodecStep::Deflate(level) => general::deflate_encode(raw, level),
             _ => Err(needs_before()),
         }
     }
@@ -213,21 +216,21 @@ impl Codec for Step {
             return Err(Error::damaged("a frame has the wrong length"));
         }
         match *self {
-            Step::Difference(_) => return Err(needs_before()),
-            Step::Shuffle(size) => shuffle::unbytes(encoded, raw, size as usize),
-            Step::BitShuffle(size) => shuffle::unbits(encoded, raw, size as usize),
-            Step::Split(element, count) => {
+            CodecStep::Difference(_) => return Err(needs_before()),
+            CodecStep::Shuffle(size) => shuffle::unbytes(encoded, raw, size as usize),
+            CodecStep::BitShuffle(size) => shuffle::unbits(encoded, raw, size as usize),
+            CodecStep::Split(element, count) => {
                 shuffle::unsplit(encoded, raw, element as usize, count as usize);
             }
-            Step::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
-            Step::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
-            Step::Repeats(size) => repeats::decode(encoded, raw, size, None)?,
-            Step::News(size, grid) => repeats::decode(encoded, raw, size, Some(grid))?,
-            Step::Multiples(size, spacing) => multiples::decode(encoded, raw, size, spacing)?,
-            Step::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
-            Step::Lz4 => general::lz4_decode(encoded, raw)?,
-            Step::Zstd(_) => general::zstd_decode(encoded, raw)?,
-            Step::Deflate(_) => general::deflate_decode(encoded, raw)?,
+            CodecStep::Lorenzo(grid) => lorenzo::decode(encoded, raw, grid),
+            CodecStep::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
+            CodecStep::Repeats(size) => repeats::decode(encoded, raw, size, None)?,
+            CodecStep::News(size, grid) => repeats::decode(encoded, raw, size, Some(grid))?,
+            CodecStep::Multiples(size, spacing) => multiples::decode(encoded, raw, size, spacing)?,
+            CodecStep::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
+            CodecStep::Lz4 => general::lz4_decode(encoded, raw)?,
+            CodecStep::Zstd(_) => general::zstd_decode(encoded, raw)?,
+            CodecStep::Deflate(_) => general::deflate_decode(encoded, raw)?,
         }
         Ok(())
     }
@@ -250,7 +253,7 @@ impl Deref for Between {
     }
 }
 
-fn write_grid(grid: Grid, out: &mut Vec<u8>) {
+fn write_grid(grid: LorenzoGrid, out: &mut Vec<u8>) {
     out.push(grid.reckoning as u8);
     out.extend(grid.row.to_le_bytes());
     out.extend(grid.plane.to_le_bytes());
@@ -261,14 +264,14 @@ fn needs_before() -> Error {
 }
 
 /// Whether these make a chain.
-fn is_chain(steps: &[Step]) -> bool {
-    let differences = steps.iter().skip(1).filter(|step| matches!(step, Step::Difference(_)));
+fn is_chain(steps: &[CodecStep]) -> bool {
+    let differences = steps.iter().skip(1).filter(|step| matches!(step, CodecStep::Difference(_)));
     steps.len() <= MAX_STEPS && steps.iter().all(|step| step.is_valid()) && differences.count() == 0
 }
 
 impl Chain {
     /// Up to four steps.
-    pub fn new(steps: &[Step]) -> Result<Chain> {
+    pub fn new(steps: &[CodecStep]) -> Result<Chain> {
         match is_chain(steps) {
             true => Ok(Chain(steps.to_vec())),
             false => Err(Error::usage("this is no chain of encoders")
@@ -276,18 +279,20 @@ impl Chain {
         }
     }
 
-    pub(crate) fn steps(&self) -> &[Step] {
+    pub(crate) fn steps(&self) -> &[CodecStep] {
         &self.0
     }
 
     /// Whether it needs the bytes before.
     pub fn is_difference(&self) -> bool {
-        matches!(self.0.first(), Some(Step::Difference(_)))
+        matches!(self.0.first(), Some(CodecStep::Difference(_)))
     }
 
     /// Encodes what is left of `raw` without `before`, which has the same length.
     pub fn encode_beside(&self, raw: &[u8], before: &[u8]) -> Result<Vec<u8>> {
-        let Some(Step::Difference(difference)) = self.0.first() else { return self.encode(raw) };
+        let Some(CodecStep::Difference(difference)) = self.0.first() else {
+            return self.encode(raw);
+        };
         if raw.len() != before.len() {
             return Err(needs_before());
         }
@@ -298,7 +303,7 @@ impl Chain {
 
     /// Decodes what was encoded beside `before`.
     pub fn decode_beside(&self, encoded: &[u8], before: &[u8], raw: &mut [u8]) -> Result<()> {
-        let Some(Step::Difference(difference)) = self.0.first() else {
+        let Some(CodecStep::Difference(difference)) = self.0.first() else {
             return self.decode(encoded, raw);
         };
         if raw.len() != before.len() {
@@ -330,7 +335,8 @@ impl Chain {
         };
         let (count, rest) = bytes.split_first().ok_or_else(unknown)?;
         bytes = rest;
-        let steps: Option<Vec<Step>> = (0..*count).map(|_| Step::parse(&mut bytes)).collect();
+        let steps: Option<Vec<CodecStep>> =
+            (0..*count).map(|_| CodecStep::parse(&mut bytes)).collect();
         match steps.filter(|steps| bytes.is_empty() && is_chain(steps)) {
             Some(steps) => Ok(Chain(steps)),
             None => Err(unknown()),
@@ -402,23 +408,25 @@ impl Codec for Chain {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for CodecStep {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
-            Step::Difference(Difference { way: Way::Xor, .. }) => f.write_str("xor step before"),
-            Step::Difference(_) => f.write_str("minus step before"),
-            Step::Shuffle(size) => write!(f, "shuffle {size}"),
-            Step::BitShuffle(size) => write!(f, "bit shuffle {size}"),
-            Step::Split(_, count) => write!(f, "split {count}"),
-            Step::Lorenzo(grid) => write!(f, "predict {}-D", grid.axes()),
-            Step::Fpc(_) => f.write_str("fpc"),
-            Step::Repeats(_) => f.write_str("repeats"),
-            Step::News(_, grid) => write!(f, "repeats and predict {}-D", grid.axes()),
-            Step::Multiples(..) => f.write_str("multiples"),
-            Step::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
-            Step::Lz4 => f.write_str("lz4"),
-            Step::Zstd(level) => write!(f, "zstd {level}"),
-            Step::Deflate(level) => write!(f, "deflate {level}"),
+            CodecStep::Difference(Difference { way: DifferenceKind::Xor, .. }) => {
+                f.write_str("xor step before")
+            }
+            CodecStep::Difference(_) => f.write_str("minus step before"),
+            CodecStep::Shuffle(size) => write!(f, "shuffle {size}"),
+            CodecStep::BitShuffle(size) => write!(f, "bit shuffle {size}"),
+            CodecStep::Split(_, count) => write!(f, "split {count}"),
+            CodecStep::Lorenzo(grid) => write!(f, "predict {}-D", grid.axes()),
+            CodecStep::Fpc(_) => f.write_str("fpc"),
+            CodecStep::Repeats(_) => f.write_str("repeats"),
+            CodecStep::News(_, grid) => write!(f, "repeats and predict {}-D", grid.axes()),
+            CodecStep::Multiples(..) => f.write_str("multiples"),
+            CodecStep::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
+            CodecStep::Lz4 => f.write_str("lz4"),
+            CodecStep::Zstd(level) => write!(f, "zstd {level}"),
+            CodecStep::Deflate(level) => write!(f, "deflate {level}"),
         }
     }
 }

@@ -5,9 +5,9 @@
 //! smaller.
 
 use super::Encoding;
-use super::chain::{Chain, Step};
-use super::difference::{Difference, Way};
-use super::lorenzo::{self, Grid, Reckoning};
+use super::chain::{Chain, CodecStep};
+use super::difference::{Difference, DifferenceKind};
+use super::lorenzo::{self, LorenzoGrid, Reckoning};
 use super::nature::Nature;
 use super::numbers::{Numbers, PREDICTED};
 use super::repeats::{self, THOROUGH};
@@ -29,35 +29,36 @@ pub enum Aim {
 
 /// Chains to be tried, each with what it has to be smaller by than those without; the grid predicts
 /// best of those that were found by looking.
-fn candidates(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, f64)> {
+fn candidates(nature: Nature, aim: Aim, found: Option<LorenzoGrid>) -> Vec<(Vec<CodecStep>, f64)> {
     let size = nature.number();
     let level = |balanced: u8, smallest: u8| if aim == Aim::Smallest { smallest } else { balanced };
-    let shuffled = |behind: Step| match size {
+    let shuffled = |behind: CodecStep| match size {
         1 => vec![behind],
-        _ => vec![Step::Shuffle(size), behind],
+        _ => vec![CodecStep::Shuffle(size), behind],
     };
     if aim == Aim::Fastest {
         return vec![
-            (shuffled(Step::Lz4), 0.0),
-            (vec![Step::Lz4], 0.0),
-            (shuffled(Step::Zstd(1)), 0.02),
-            (vec![Step::Zstd(1)], 0.02),
+            (shuffled(CodecStep::Lz4), 0.0),
+            (vec![CodecStep::Lz4], 0.0),
+            (shuffled(CodecStep::Zstd(1)), 0.02),
+            (vec![CodecStep::Zstd(1)], 0.02),
         ]
         .into_iter()
         .chain(multiples(nature, aim))
         .chain(with_repeats(nature, aim, found))
         .collect();
     }
-    let zstd = Step::Zstd(level(3, 19));
+    let zstd = CodecStep::Zstd(level(3, 19));
     let mut all = vec![(vec![zstd], 0.0)];
     if size > 1 {
         all.push((shuffled(zstd), 0.0));
-        all.push((vec![Step::BitShuffle(size), zstd], 0.01));
+        all.push((vec![CodecStep::BitShuffle(size), zstd], 0.01));
     }
-    let pco = |numbers: Numbers, more: u8| Step::Pco(numbers, level(BALANCED_PCO, 12) | more);
+    let pco = |numbers: Numbers, more: u8| CodecStep::Pco(numbers, level(BALANCED_PCO, 12) | more);
     let numbers = pco(Numbers::of(nature.dtype), 0);
     all.push((vec![numbers], 0.005));
-    let left = |grid: Grid| vec![Step::Lorenzo(grid), pco(Numbers::unsigned(size), PREDICTED)];
+    let left =
+        |grid: LorenzoGrid| vec![CodecStep::Lorenzo(grid), pco(Numbers::unsigned(size), PREDICTED)];
     let records = nature.split();
     for grid in nature.grids().into_iter().chain(found.filter(|grid| grid.row > 0)) {
         match records.filter(|_| grid.row > 0) {
@@ -65,14 +66,14 @@ fn candidates(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, 
             None => all.push((left(grid), 0.01)),
         }
     }
-    let line = Step::Lorenzo(nature.grids()[0]);
-    all.push((vec![line, Step::Shuffle(size.max(2)), zstd], 0.01));
+    let line = CodecStep::Lorenzo(nature.grids()[0]);
+    all.push((vec![line, CodecStep::Shuffle(size.max(2)), zstd], 0.01));
     if let Some(split) = records {
         all.push((vec![split, numbers], 0.005));
         all.push(([vec![split], shuffled(zstd)].concat(), 0.005));
     }
     if nature.is_float() && size >= 4 {
-        all.push((vec![Step::Fpc(size), zstd], 0.01));
+        all.push((vec![CodecStep::Fpc(size), zstd], 0.01));
     }
     all.extend(multiples(nature, aim));
     all.extend(with_repeats(nature, aim, found));
@@ -80,35 +81,41 @@ fn candidates(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, 
 }
 
 /// Chains that take rounded values as whole numbers.
-fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<CodecStep>, f64)> {
     let size = nature.number();
     let Some(spacing) = nature.spacing.filter(|_| matches!(size, 4 | 8)) else {
         return Vec::new();
     };
-    let first: Vec<Step> =
-        nature.split().into_iter().chain([Step::Multiples(size, spacing)]).collect();
-    let grids =
-        nature.grids().into_iter().map(|grid| Grid { reckoning: Reckoning::Integers, ..grid });
-    let planes = Step::Shuffle(size);
+    let first: Vec<CodecStep> =
+        nature.split().into_iter().chain([CodecStep::Multiples(size, spacing)]).collect();
+    let grids = nature
+        .grids()
+        .into_iter()
+        .map(|grid| LorenzoGrid { reckoning: Reckoning::Integers, ..grid });
+    let planes = CodecStep::Shuffle(size);
     let (zstd, pco) = match aim {
-        Aim::Smallest => (Step::Zstd(19), 12),
-        Aim::Balanced => (Step::Zstd(3), BALANCED_PCO),
+        Aim::Smallest => (CodecStep::Zstd(19), 12),
+        Aim::Balanced => (CodecStep::Zstd(3), BALANCED_PCO),
         Aim::Fastest => {
-            let line = Step::Lorenzo(Grid { reckoning: Reckoning::Integers, ..nature.grids()[0] });
+            let line = CodecStep::Lorenzo(LorenzoGrid {
+                reckoning: Reckoning::Integers,
+                ..nature.grids()[0]
+            });
             return vec![
-                ([&first[..], &[planes, Step::Lz4]].concat(), 0.01),
-                ([&first[..], &[line, Step::Zstd(1)]].concat(), 0.03),
+                ([&first[..], &[planes, CodecStep::Lz4]].concat(), 0.01),
+                ([&first[..], &[line, CodecStep::Zstd(1)]].concat(), 0.03),
             ];
         }
     };
-    let mut all = vec![([&first[..], &[Step::Pco(Numbers::signed(size), pco)]].concat(), 0.005)];
+    let mut all =
+        vec![([&first[..], &[CodecStep::Pco(Numbers::signed(size), pco)]].concat(), 0.005)];
     for grid in grids {
-        let numbers = Step::Pco(Numbers::unsigned(size), pco | PREDICTED);
-        all.push(([&first[..], &[Step::Lorenzo(grid), numbers]].concat(), 0.01));
+        let numbers = CodecStep::Pco(Numbers::unsigned(size), pco | PREDICTED);
+        all.push(([&first[..], &[CodecStep::Lorenzo(grid), numbers]].concat(), 0.01));
         // Parts of records are split first, and then there is room for two more steps only.
         let ends = match first.len() {
-            1 => [Step::Lorenzo(grid), planes, zstd].to_vec(),
-            _ => [Step::Lorenzo(grid), zstd].to_vec(),
+            1 => [CodecStep::Lorenzo(grid), planes, zstd].to_vec(),
+            _ => [CodecStep::Lorenzo(grid), zstd].to_vec(),
         };
         all.push(([&first[..], &ends].concat(), 0.01));
     }
@@ -117,34 +124,46 @@ fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
 }
 
 /// Chains that take out values that were there before.
-fn with_repeats(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>, f64)> {
+fn with_repeats(
+    nature: Nature,
+    aim: Aim,
+    found: Option<LorenzoGrid>,
+) -> Vec<(Vec<CodecStep>, f64)> {
     let size = nature.number();
     if !matches!(size, 2 | 4 | 8) {
         return Vec::new();
     }
     let effort = if aim == Aim::Smallest { size | THOROUGH } else { size };
-    let first = Step::Repeats(effort);
+    let first = CodecStep::Repeats(effort);
     let numbers = Numbers::of(nature.dtype);
     let line = nature.grids()[0];
-    let left = |level: u8| Step::Pco(Numbers::unsigned(size), level | PREDICTED);
+    let left = |level: u8| CodecStep::Pco(Numbers::unsigned(size), level | PREDICTED);
     let grids = found.map_or_else(|| nature.grids_of_records(), |grid| vec![grid]);
     let news = |level: u8, penalty: f64| {
-        grids.iter().map(move |grid| (vec![Step::News(effort, *grid), left(level)], penalty))
+        grids.iter().map(move |grid| (vec![CodecStep::News(effort, *grid), left(level)], penalty))
     };
     let mut all = match aim {
         Aim::Smallest => vec![
-            (vec![first, Step::Pco(numbers, 12)], 0.0),
-            (vec![first, Step::Shuffle(size), Step::Zstd(19)], 0.0),
-            (vec![first, Step::Lorenzo(line), Step::Shuffle(size), Step::Zstd(19)], 0.0),
+            (vec![first, CodecStep::Pco(numbers, 12)], 0.0),
+            (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(19)], 0.0),
+            (
+                vec![
+                    first,
+                    CodecStep::Lorenzo(line),
+                    CodecStep::Shuffle(size),
+                    CodecStep::Zstd(19),
+                ],
+                0.0,
+            ),
         ],
         Aim::Fastest => vec![
-            (vec![first, Step::Shuffle(size), Step::Lz4], 0.05),
-            (vec![first, Step::Shuffle(size), Step::Zstd(1)], 0.07),
+            (vec![first, CodecStep::Shuffle(size), CodecStep::Lz4], 0.05),
+            (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(1)], 0.07),
         ],
         Aim::Balanced => vec![
             // What is left is half or less, so there is time for a higher level.
-            (vec![first, Step::Pco(numbers, 8)], 0.01),
-            (vec![first, Step::Shuffle(size), Step::Zstd(3)], 0.005),
+            (vec![first, CodecStep::Pco(numbers, 8)], 0.01),
+            (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(3)], 0.005),
         ],
     };
     let (level, penalty) = match aim {
@@ -154,48 +173,51 @@ fn with_repeats(nature: Nature, aim: Aim, found: Option<Grid>) -> Vec<(Vec<Step>
     };
     all.extend(news(level, penalty));
     if let Some(spacing) = nature.spacing.filter(|_| size > 2) {
-        let whole = Step::Multiples(size, spacing);
-        all.push((vec![whole, first, Step::Pco(Numbers::signed(size), level)], penalty));
+        let whole = CodecStep::Multiples(size, spacing);
+        all.push((vec![whole, first, CodecStep::Pco(Numbers::signed(size), level)], penalty));
         all.extend(grids.iter().map(|grid| {
-            let grid = Grid { reckoning: Reckoning::Integers, ..*grid };
-            (vec![whole, Step::News(effort, grid), left(level)], penalty)
+            let grid = LorenzoGrid { reckoning: Reckoning::Integers, ..*grid };
+            (vec![whole, CodecStep::News(effort, grid), left(level)], penalty)
         }));
     }
     all
 }
 
 /// Chains that begin with the difference to the step before.
-fn differences(nature: Nature, aim: Aim) -> Vec<(Vec<Step>, f64)> {
+fn differences(nature: Nature, aim: Aim) -> Vec<(Vec<CodecStep>, f64)> {
     let size = nature.number();
     if !matches!(size, 1 | 2 | 4 | 8) {
         return Vec::new();
     }
-    let by = |way| Step::Difference(Difference { way, size, float: nature.is_float() });
-    let planes = Step::Shuffle(size.max(2));
+    let by = |way| CodecStep::Difference(Difference { way, size, float: nature.is_float() });
+    let planes = CodecStep::Shuffle(size.max(2));
     if aim == Aim::Fastest {
         return vec![
-            (vec![by(Way::Xor), planes, Step::Lz4], 0.05),
-            (vec![by(Way::Fold), planes, Step::Zstd(1)], 0.07),
+            (vec![by(DifferenceKind::Xor), planes, CodecStep::Lz4], 0.05),
+            (vec![by(DifferenceKind::Fold), planes, CodecStep::Zstd(1)], 0.07),
         ];
     }
     let (zstd, pco) = match aim {
-        Aim::Smallest => (Step::Zstd(19), 12),
-        _ => (Step::Zstd(3), BALANCED_PCO),
+        Aim::Smallest => (CodecStep::Zstd(19), 12),
+        _ => (CodecStep::Zstd(3), BALANCED_PCO),
     };
-    let numbers = Step::Pco(Numbers::unsigned(size), pco | PREDICTED);
+    let numbers = CodecStep::Pco(Numbers::unsigned(size), pco | PREDICTED);
     let mut all = vec![
-        (vec![by(Way::Fold), numbers], DIFFERENCE),
-        (vec![by(Way::Fold), planes, zstd], DIFFERENCE),
-        (vec![by(Way::Xor), planes, zstd], DIFFERENCE),
-        (vec![by(Way::Xor), zstd], DIFFERENCE),
+        (vec![by(DifferenceKind::Fold), numbers], DIFFERENCE),
+        (vec![by(DifferenceKind::Fold), planes, zstd], DIFFERENCE),
+        (vec![by(DifferenceKind::Xor), planes, zstd], DIFFERENCE),
+        (vec![by(DifferenceKind::Xor), zstd], DIFFERENCE),
     ];
     // Where a field moves as a whole, its change is smooth as well.
     for grid in nature.grids() {
-        let grid = Grid { reckoning: Reckoning::Integers, ..grid };
-        all.push((vec![by(Way::Subtract), Step::Lorenzo(grid), numbers], DIFFERENCE + 0.01));
+        let grid = LorenzoGrid { reckoning: Reckoning::Integers, ..grid };
+        all.push((
+            vec![by(DifferenceKind::Subtract), CodecStep::Lorenzo(grid), numbers],
+            DIFFERENCE + 0.01,
+        ));
     }
     if let Some(split) = nature.split() {
-        all.push((vec![by(Way::Fold), split, numbers], DIFFERENCE));
+        all.push((vec![by(DifferenceKind::Fold), split, numbers], DIFFERENCE));
     }
     all
 }
@@ -232,7 +254,7 @@ const REST: u32 = 8;
 /// Chooses, and remembers what was chosen for which kind of frame.
 pub(crate) struct Chooser {
     encoding: Encoding,
-    chosen: HashMap<Key, Choice>,
+    chosen: HashMap<ChoiceKey, Choice>,
     /// Whether the values of a kind repeat far apart, as far as it was looked at.
     far: HashMap<(String, Nature), bool>,
     /// What strips of a kind come to.
@@ -249,7 +271,7 @@ struct Shares {
 
 /// The name of variables that are like each other, what they are, and whether the bytes before are at
 /// hand.
-type Key = (String, Nature, bool);
+type ChoiceKey = (String, Nature, bool);
 
 struct Choice {
     chain: Chain,
@@ -348,7 +370,7 @@ impl Chooser {
     pub(crate) fn chain(&mut self, like: &str, nature: Nature, frames: &[Beside]) -> Result<Chain> {
         let aim = match self.encoding {
             Encoding::Raw => return Ok(Chain::default()),
-            Encoding::Zstd(level) => return Chain::new(&[Step::Zstd(level as u8)]),
+            Encoding::Zstd(level) => return Chain::new(&[CodecStep::Zstd(level as u8)]),
             Encoding::Best(aim) => aim,
         };
         let beside = frames.first().is_some_and(|frame| frame.1.is_some());
@@ -418,8 +440,8 @@ impl Chooser {
     ) {
         let Encoding::Best(aim) = self.encoding else { return };
         let (plain, beside) = (candidates(nature, aim, None), differences(nature, aim));
-        let known = |steps: &[Step]| {
-            let same = |one: &(Vec<Step>, f64)| {
+        let known = |steps: &[CodecStep]| {
+            let same = |one: &(Vec<CodecStep>, f64)| {
                 one.0.len() == steps.len() && one.0.iter().zip(steps).all(|(a, b)| a.is_like(*b))
             };
             plain.iter().chain(&beside).any(same)
@@ -452,7 +474,7 @@ impl Chooser {
 }
 
 /// The grid that predicts values of which no shape is known.
-fn found(nature: Nature, aim: Aim, frames: &[Beside]) -> Option<Grid> {
+fn found(nature: Nature, aim: Aim, frames: &[Beside]) -> Option<LorenzoGrid> {
     let flat = nature.is_float() && matches!(nature.number(), 4 | 8) && nature.row == 0;
     if !flat || nature.stride() > 1 || aim == Aim::Fastest {
         return None;
@@ -466,12 +488,12 @@ fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
     let size = nature.number();
     let mut tried = vec![Vec::new()];
     if let (4 | 8, Some(grid)) = (size, nature.grids_of_records().first()) {
-        tried.push(vec![Step::News(size, *grid)]);
+        tried.push(vec![CodecStep::News(size, *grid)]);
     }
     let sample = sample(nature, &[(bytes, None)], SAMPLE);
     let mut least = f64::MAX;
     for steps in tried {
-        let behind = vec![Step::Shuffle(size.max(2)), Step::Zstd(1)];
+        let behind = vec![CodecStep::Shuffle(size.max(2)), CodecStep::Zstd(1)];
         least = least.min(share(&Chain::new(&[steps, behind].concat())?, &sample)?);
     }
     Ok(least)
@@ -480,10 +502,10 @@ fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
 /// The candidate that does best on a small sample: repeats that are far apart show in a whole frame
 /// only, so few chains are tried on it.
 fn foremost(
-    candidates: Vec<(Vec<Step>, f64)>,
+    candidates: Vec<(Vec<CodecStep>, f64)>,
     nature: Nature,
     frames: &[Beside],
-) -> Result<Option<(Vec<Step>, f64)>> {
+) -> Result<Option<(Vec<CodecStep>, f64)>> {
     let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
     Ok(ranked.first().and_then(|(_, at)| candidates.into_iter().nth(*at)))
 }
@@ -513,8 +535,8 @@ fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
 }
 
 /// What candidates cost, penalties included, and their places; the least first.
-fn ranked(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
-    let cost = |(at, (steps, penalty)): (usize, &(Vec<Step>, f64))| {
+fn ranked(candidates: &[(Vec<CodecStep>, f64)], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
+    let cost = |(at, (steps, penalty)): (usize, &(Vec<CodecStep>, f64))| {
         Ok((share(&Chain::new(steps)?, samples)? * (1.0 + penalty), at))
     };
     let mut costs = candidates.par_iter().enumerate().map(cost).collect::<Result<Vec<_>>>()?;
@@ -523,8 +545,8 @@ fn ranked(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<Vec<(f6
 }
 
 /// The chain with the least bytes, penalties included, and its share of the bytes.
-fn best(candidates: &[(Vec<Step>, f64)], samples: &[Beside]) -> Result<(Chain, f64)> {
-    let tried = |(steps, penalty): &(Vec<Step>, f64)| {
+fn best(candidates: &[(Vec<CodecStep>, f64)], samples: &[Beside]) -> Result<(Chain, f64)> {
+    let tried = |(steps, penalty): &(Vec<CodecStep>, f64)| {
         let chain = Chain::new(steps)?;
         let share = share(&chain, samples)?;
         Ok((chain, share, share * (1.0 + penalty)))

@@ -8,7 +8,7 @@ use super::word::Word;
 
 /// How values are set against those before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Way {
+pub enum DifferenceKind {
     /// Less by the value before.
     Subtract,
     /// The same, with the sign in the lowest bit: 0, −1, 1, −2 become 0, 1, 2, 3.
@@ -21,7 +21,7 @@ pub enum Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Difference {
     /// The way.
-    pub way: Way,
+    pub way: DifferenceKind,
     /// Bytes of a value: 1, 2, 4 or 8.
     pub size: u8,
     /// Whether they are floating-point numbers.
@@ -55,7 +55,7 @@ impl Difference {
         from: &[u8],
         before: &[u8],
         out: &mut [u8],
-        one: impl Fn(W, W, Way, bool) -> W,
+        one: impl Fn(W, W, DifferenceKind, bool) -> W,
     ) {
         let whole = from.len() / W::BYTES * W::BYTES;
         let values = from[..whole].chunks_exact(W::BYTES).zip(before.chunks_exact(W::BYTES));
@@ -68,23 +68,23 @@ impl Difference {
 }
 
 #[inline(always)]
-fn taken<W: Word>(value: W, old: W, way: Way, float: bool) -> W {
-    if way == Way::Xor {
+fn taken<W: Word>(value: W, old: W, way: DifferenceKind, float: bool) -> W {
+    if way == DifferenceKind::Xor {
         return value.xor(old);
     }
     let left = match float {
         true => value.ordered().sub(old.ordered()),
         false => value.sub(old),
     };
-    if way == Way::Fold { left.fold() } else { left }
+    if way == DifferenceKind::Fold { left.fold() } else { left }
 }
 
 #[inline(always)]
-fn put_back<W: Word>(left: W, old: W, way: Way, float: bool) -> W {
-    if way == Way::Xor {
+fn put_back<W: Word>(left: W, old: W, way: DifferenceKind, float: bool) -> W {
+    if way == DifferenceKind::Xor {
         return left.xor(old);
     }
-    let left = if way == Way::Fold { left.unfold() } else { left };
+    let left = if way == DifferenceKind::Fold { left.unfold() } else { left };
     match float {
         true => left.add(old.ordered()).unordered(),
         false => left.add(old),

@@ -28,7 +28,7 @@ impl Reckoning {
 
 /// How values lie, and what they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Grid {
+pub struct LorenzoGrid {
     /// Bytes of a value: 1, 2, 4 or 8.
     pub size: u8,
     /// How they are reckoned with.
@@ -39,7 +39,7 @@ pub struct Grid {
     pub plane: u32,
 }
 
-impl Grid {
+impl LorenzoGrid {
     pub(super) fn is_valid(self) -> bool {
         match self.reckoning {
             Reckoning::Floats => matches!(self.size, 4 | 8),
@@ -61,14 +61,14 @@ const GAIN: f64 = 0.25;
 
 /// The grid that predicts floating-point numbers best of which no shape is known: those before, the
 /// line as it went on, or a row that is found by trying.
-pub(super) fn found(raw: &[u8], size: u8) -> Grid {
+pub(super) fn found(raw: &[u8], size: u8) -> LorenzoGrid {
     match size {
         4 => found_among::<u32>(raw, size),
         _ => found_among::<u64>(raw, size),
     }
 }
 
-fn found_among<W: Word>(raw: &[u8], size: u8) -> Grid {
+fn found_among<W: Word>(raw: &[u8], size: u8) -> LorenzoGrid {
     let words: Vec<W> = raw.chunks_exact(W::BYTES).map(W::read).collect();
     let longest = LONGEST.min(words.len() / 4);
     let first = longest + 1;
@@ -90,10 +90,10 @@ fn found_among<W: Word>(raw: &[u8], size: u8) -> Grid {
             best = (bits, row);
         }
     }
-    Grid { size, reckoning: Reckoning::Floats, row: best.1 as u32, plane: 0 }
+    LorenzoGrid { size, reckoning: Reckoning::Floats, row: best.1 as u32, plane: 0 }
 }
 
-pub(super) fn encode(raw: &[u8], out: &mut [u8], grid: Grid) {
+pub(super) fn encode(raw: &[u8], out: &mut [u8], grid: LorenzoGrid) {
     match grid.size {
         1 => residuals::<u8>(raw, out, grid),
         2 => residuals::<u16>(raw, out, grid),
@@ -102,7 +102,7 @@ pub(super) fn encode(raw: &[u8], out: &mut [u8], grid: Grid) {
     }
 }
 
-pub(super) fn decode(encoded: &[u8], out: &mut [u8], grid: Grid) {
+pub(super) fn decode(encoded: &[u8], out: &mut [u8], grid: LorenzoGrid) {
     match grid.size {
         1 => values::<u8>(encoded, out, grid),
         2 => values::<u16>(encoded, out, grid),
@@ -111,7 +111,7 @@ pub(super) fn decode(encoded: &[u8], out: &mut [u8], grid: Grid) {
     }
 }
 
-fn residuals<W: Word>(raw: &[u8], out: &mut [u8], grid: Grid) {
+fn residuals<W: Word>(raw: &[u8], out: &mut [u8], grid: LorenzoGrid) {
     let whole = raw.len() / W::BYTES * W::BYTES;
     out[whole..].copy_from_slice(&raw[whole..]);
     let (raw, out) = (&raw[..whole], &mut out[..whole]);
@@ -122,7 +122,7 @@ fn residuals<W: Word>(raw: &[u8], out: &mut [u8], grid: Grid) {
     }
 }
 
-fn values<W: Word>(encoded: &[u8], out: &mut [u8], grid: Grid) {
+fn values<W: Word>(encoded: &[u8], out: &mut [u8], grid: LorenzoGrid) {
     let whole = encoded.len() / W::BYTES * W::BYTES;
     out[whole..].copy_from_slice(&encoded[whole..]);
     let (encoded, out) = (&encoded[..whole], &mut out[..whole]);
@@ -133,7 +133,7 @@ fn values<W: Word>(encoded: &[u8], out: &mut [u8], grid: Grid) {
     }
 }
 
-fn taken_off<W: Word, A: Arithmetic>(raw: &[u8], out: &mut [u8], grid: Grid) {
+fn taken_off<W: Word, A: Arithmetic>(raw: &[u8], out: &mut [u8], grid: LorenzoGrid) {
     let words: Vec<W> = raw.chunks_exact(W::BYTES).map(|raw| A::held(W::read(raw))).collect();
     let mut from = 0;
     // Behind the first row and plane every neighbour is there, and no step asks for it.
@@ -148,7 +148,7 @@ fn taken_off<W: Word, A: Arithmetic>(raw: &[u8], out: &mut [u8], grid: Grid) {
     }
 }
 
-fn put_back<W: Word, A: Arithmetic>(encoded: &[u8], out: &mut [u8], grid: Grid) {
+fn put_back<W: Word, A: Arithmetic>(encoded: &[u8], out: &mut [u8], grid: LorenzoGrid) {
     let mut words = vec![W::default(); encoded.len() / W::BYTES];
     let mut from = 0;
     for (border, corners) in borders(grid, words.len()) {
@@ -173,7 +173,7 @@ pub(super) enum Corners {
 }
 
 /// Up to where which neighbours are there.
-pub(super) fn borders(grid: Grid, count: usize) -> [(usize, Corners); 4] {
+pub(super) fn borders(grid: LorenzoGrid, count: usize) -> [(usize, Corners); 4] {
     let (row, plane) = (grid.row as usize, grid.plane as usize);
     let first_row = if grid.axes() > 1 { row + 1 } else { count };
     let first_plane = if grid.axes() > 2 { plane + row + 1 } else { count };

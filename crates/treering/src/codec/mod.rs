@@ -22,12 +22,13 @@ mod repeats;
 mod shuffle;
 mod word;
 
-pub use chain::{Chain, Step};
+pub use chain::{Chain, CodecStep};
 pub use choice::Aim;
 pub(crate) use choice::Chooser;
-pub use difference::{Difference, Way};
-pub use lorenzo::{Grid, Reckoning};
+#[cfg(any(test, feature = "testing"))]
+pub use lorenzo::{LorenzoGrid, Reckoning};
 pub use nature::Nature;
+#[cfg(any(test, feature = "testing"))]
 pub use numbers::Numbers;
 pub(crate) use repeats::between as values_between;
 
@@ -72,38 +73,44 @@ impl Encoding {
 
 #[cfg(test)]
 mod tests {
+    use super::difference::{Difference, DifferenceKind};
     use super::*;
     use crate::array::{Bound, DType, Description, Rounding, Shape, Spacing};
     use proptest::prelude::*;
 
-    fn steps() -> Vec<Step> {
-        let mut all = vec![Step::Lz4, Step::Zstd(1), Step::Zstd(19), Step::Deflate(6)];
+    fn steps() -> Vec<CodecStep> {
+        let mut all =
+            vec![CodecStep::Lz4, CodecStep::Zstd(1), CodecStep::Zstd(19), CodecStep::Deflate(6)];
         for size in [2, 3, 4, 8, 16] {
-            all.push(Step::Shuffle(size));
-            all.push(Step::BitShuffle(size));
-            all.push(Step::Split(size, 3));
+            all.push(CodecStep::Shuffle(size));
+            all.push(CodecStep::BitShuffle(size));
+            all.push(CodecStep::Split(size, 3));
         }
-        all.extend([Step::BitShuffle(1), Step::Fpc(4), Step::Fpc(8)]);
-        all.extend([Step::Repeats(2), Step::Repeats(4), Step::Repeats(8 | repeats::THOROUGH)]);
+        all.extend([CodecStep::BitShuffle(1), CodecStep::Fpc(4), CodecStep::Fpc(8)]);
+        all.extend([
+            CodecStep::Repeats(2),
+            CodecStep::Repeats(4),
+            CodecStep::Repeats(8 | repeats::THOROUGH),
+        ]);
         for size in [4, 8] {
             for spacing in [0.01f64, 1e-300, 1e300, 3.0] {
                 let spacing = Spacing::from_bits(spacing.to_bits()).unwrap();
-                all.push(Step::Multiples(size, spacing));
+                all.push(CodecStep::Multiples(size, spacing));
             }
         }
         for size in [1, 2, 4, 8] {
             for (row, plane) in [(0, 0), (1, 0), (7, 0), (7, 35), (5, 5)] {
                 for reckoning in Reckoning::ALL {
-                    let grid = Grid { size, reckoning, row, plane };
-                    all.push(Step::Lorenzo(grid));
-                    all.push(Step::News(size, grid));
-                    all.push(Step::News(size | repeats::THOROUGH, grid));
+                    let grid = LorenzoGrid { size, reckoning, row, plane };
+                    all.push(CodecStep::Lorenzo(grid));
+                    all.push(CodecStep::News(size, grid));
+                    all.push(CodecStep::News(size | repeats::THOROUGH, grid));
                 }
             }
         }
         for numbers in Numbers::ALL {
-            all.push(Step::Pco(numbers, 4));
-            all.push(Step::Pco(numbers, 8 | numbers::PREDICTED));
+            all.push(CodecStep::Pco(numbers, 4));
+            all.push(CodecStep::Pco(numbers, 8 | numbers::PREDICTED));
         }
         // Not every combination is a step.
         all.retain(|step| Chain::new(&[*step]).is_ok());
@@ -113,18 +120,28 @@ mod tests {
     fn codecs() -> Vec<Chain> {
         let mut all: Vec<Chain> = steps().iter().map(|s| Chain::new(&[*s]).unwrap()).collect();
         all.push(Chain::default());
-        let grid = Grid { size: 4, reckoning: Reckoning::Ordered, row: 16, plane: 64 };
-        let whole = Grid { reckoning: Reckoning::Integers, ..grid };
+        let grid = LorenzoGrid { size: 4, reckoning: Reckoning::Ordered, row: 16, plane: 64 };
+        let whole = LorenzoGrid { reckoning: Reckoning::Integers, ..grid };
         let hundredths = Spacing::from_bits(0.01f64.to_bits()).unwrap();
-        let multiples = |size| Step::Multiples(size, hundredths);
+        let multiples = |size| CodecStep::Multiples(size, hundredths);
         for chain in [
-            &[Step::Fpc(8), Step::Zstd(3)][..],
-            &[Step::Fpc(4), Step::Shuffle(4), Step::Lz4, Step::Zstd(3)],
-            &[Step::Pco(Numbers::F32, 8), Step::Zstd(3)],
-            &[Step::Split(4, 3), Step::Lorenzo(grid), Step::Pco(Numbers::U32, 0x88)],
-            &[Step::Zstd(1), Step::Fpc(4), Step::BitShuffle(2), Step::Deflate(9)],
-            &[Step::Split(4, 2), multiples(4), Step::Lorenzo(whole), Step::Pco(Numbers::U32, 0x88)],
-            &[multiples(8), Step::Pco(Numbers::I64, 8)],
+            &[CodecStep::Fpc(8), CodecStep::Zstd(3)][..],
+            &[CodecStep::Fpc(4), CodecStep::Shuffle(4), CodecStep::Lz4, CodecStep::Zstd(3)],
+            &[CodecStep::Pco(Numbers::F32, 8), CodecStep::Zstd(3)],
+            &[CodecStep::Split(4, 3), CodecStep::Lorenzo(grid), CodecStep::Pco(Numbers::U32, 0x88)],
+            &[
+                CodecStep::Zstd(1),
+                CodecStep::Fpc(4),
+                CodecStep::BitShuffle(2),
+                CodecStep::Deflate(9),
+            ],
+            &[
+                CodecStep::Split(4, 2),
+                multiples(4),
+                CodecStep::Lorenzo(whole),
+                CodecStep::Pco(Numbers::U32, 0x88),
+            ],
+            &[multiples(8), CodecStep::Pco(Numbers::I64, 8)],
         ] {
             all.push(Chain::new(chain).unwrap());
         }
@@ -205,10 +222,10 @@ mod tests {
         ) {
             let mut before = before;
             before.resize(raw.len(), 7);
-            for way in [Way::Subtract, Way::Fold, Way::Xor] {
+            for way in [DifferenceKind::Subtract, DifferenceKind::Fold, DifferenceKind::Xor] {
                 for (size, float) in [(1, false), (2, true), (4, false), (4, true), (8, true)] {
-                    let first = Step::Difference(Difference { way, size, float });
-                    for rest in [&[][..], &[Step::Zstd(1)], &[Step::Shuffle(4), Step::Lz4]] {
+                    let first = CodecStep::Difference(Difference { way, size, float });
+                    for rest in [&[][..], &[CodecStep::Zstd(1)], &[CodecStep::Shuffle(4), CodecStep::Lz4]] {
                         let chain = Chain::new(&[&[first], rest].concat()).unwrap();
                         prop_assert_eq!(&Chain::parse(&chain.write()).unwrap(), &chain);
                         let encoded = chain.encode_beside(&raw, &before).unwrap();

@@ -15,7 +15,7 @@ use crate::array::{Spacing, whole};
 use crate::error::{Error, Result};
 
 /// A value, or the number it is a multiple by.
-trait Value: Word {
+trait Quantized: Word {
     /// The number, if the value is just that multiple.
     fn number(self, spacing: f64, scale: f64) -> Option<Self>;
     /// The multiple by a number.
@@ -26,7 +26,7 @@ trait Value: Word {
 
 macro_rules! value {
     ($word:ty, $signed:ty, $float:ty, $most:literal) => {
-        impl Value for $word {
+        impl Quantized for $word {
             #[inline(always)]
             fn number(self, spacing: f64, scale: f64) -> Option<Self> {
                 let count = whole(f64::from(<$float>::from_bits(self)) * scale);
@@ -63,7 +63,7 @@ pub(super) fn encode(raw: &[u8], size: u8, spacing: Spacing) -> Vec<u8> {
 }
 
 /// Nothing if there are too many exceptions.
-fn numbers<V: Value>(raw: &[u8], spacing: f64) -> Option<Vec<u8>> {
+fn numbers<V: Quantized>(raw: &[u8], spacing: f64) -> Option<Vec<u8>> {
     let values = raw.chunks_exact(V::BYTES);
     let (left, most) = (values.remainder(), values.len() / 4);
     let scale = 1.0 / spacing;
@@ -107,7 +107,7 @@ pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8, spacing: Spacing)
     decoded.ok_or_else(bad)
 }
 
-fn values<V: Value>(encoded: &[u8], raw: &mut [u8], spacing: f64) -> Option<()> {
+fn values<V: Quantized>(encoded: &[u8], raw: &mut [u8], spacing: f64) -> Option<()> {
     let (all, left) = raw.split_at_mut(raw.len() / V::BYTES * V::BYTES);
     let (numbers, rest) = encoded.split_at_checked(all.len())?;
     let (exceptions, rest) = rest.split_at_checked(rest.len().checked_sub(left.len())?)?;

@@ -1,7 +1,7 @@
 //! What is known of values: their type, and how they lie.
 
-use super::chain::Step;
-use super::lorenzo::{Grid, Reckoning};
+use super::chain::CodecStep;
+use super::lorenzo::{LorenzoGrid, Reckoning};
 use crate::array::{DType, Description, Rounding, Spacing};
 
 /// What is known of the bytes of a frame.
@@ -78,36 +78,36 @@ impl Nature {
     }
 
     /// What takes the parts of records apart, if there are records.
-    pub(super) fn split(self) -> Option<Step> {
+    pub(super) fn split(self) -> Option<CodecStep> {
         match self.stride() {
             1 => None,
-            stride => Some(Step::Split(self.number(), stride)),
+            stride => Some(CodecStep::Split(self.number(), stride)),
         }
     }
 
     /// The neighbours that a value may be predicted from: along one axis and along all.
-    pub(super) fn grids(self) -> Vec<Grid> {
+    pub(super) fn grids(self) -> Vec<LorenzoGrid> {
         let reckoning = match (self.is_float(), self.number()) {
             (true, 4 | 8) => Reckoning::Floats,
             (true, _) => Reckoning::Ordered,
             (false, _) => Reckoning::Integers,
         };
-        let line = Grid { size: self.number(), reckoning, row: 0, plane: 0 };
+        let line = LorenzoGrid { size: self.number(), reckoning, row: 0, plane: 0 };
         let mut all = vec![line];
         if self.row > 1 {
             let plane = if self.plane > self.row { self.plane } else { 0 };
-            all.push(Grid { row: self.row, plane, ..line });
+            all.push(LorenzoGrid { row: self.row, plane, ..line });
         }
         all
     }
 
     /// The same where the parts of records are not taken apart, for records on all axes: from the part
     /// before and the record before, or from the same parts of neighbours.
-    pub(super) fn grids_of_records(self) -> Vec<Grid> {
+    pub(super) fn grids_of_records(self) -> Vec<LorenzoGrid> {
         let (record, line) = (u32::from(self.stride()), self.grids()[0]);
         let of = |row: u32, plane: u32| {
             let plane = plane.checked_mul(record).filter(|plane| *plane > row).unwrap_or(0);
-            Grid { row, plane, ..line }
+            LorenzoGrid { row, plane, ..line }
         };
         match (record, self.row) {
             (1, 0) => vec![line],

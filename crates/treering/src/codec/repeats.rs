@@ -16,7 +16,7 @@
 
 use super::general;
 use super::lorenzo::{
-    Arithmetic, AsFloats, AsIntegers, AsOrdered, Corners, Grid, Reckoning, borders,
+    Arithmetic, AsFloats, AsIntegers, AsOrdered, Corners, LorenzoGrid, Reckoning, borders,
 };
 use super::word::Word;
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ struct Predicted<W, A> {
 }
 
 impl<W, A> Predicted<W, A> {
-    fn new(grid: Grid, count: usize) -> Self {
+    fn new(grid: LorenzoGrid, count: usize) -> Self {
         Predicted { borders: borders(grid, count), kind: std::marker::PhantomData }
     }
 
@@ -110,7 +110,7 @@ impl<const N: usize, W: Word, A: Arithmetic> Others<N> for Predicted<W, A> {
 /// Runs something with the way in which a grid predicts, for values of N bytes.
 macro_rules! with_prediction {
     ($grid:expr, $word:ty, $count:expr, |$others:ident| $work:expr) => {
-        match $grid.map(|grid: Grid| (grid, grid.reckoning)) {
+        match $grid.map(|grid: LorenzoGrid| (grid, grid.reckoning)) {
             None => {
                 let $others = &AsTheyAre;
                 $work
@@ -132,7 +132,7 @@ macro_rules! with_prediction {
 }
 
 /// A grid, if there is one, has values of the same size.
-pub(super) fn encode(raw: &[u8], size: u8, grid: Option<Grid>) -> Result<Vec<u8>> {
+pub(super) fn encode(raw: &[u8], size: u8, grid: Option<LorenzoGrid>) -> Result<Vec<u8>> {
     let level = LEVELS[usize::from(size & THOROUGH != 0)];
     let size = usize::from(size & !THOROUGH);
     let count = raw.len() / size;
@@ -286,7 +286,12 @@ fn take_number(bytes: &[u8], at: &mut usize) -> Option<usize> {
     None
 }
 
-pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8, grid: Option<Grid>) -> Result<()> {
+pub(super) fn decode(
+    encoded: &[u8],
+    raw: &mut [u8],
+    size: u8,
+    grid: Option<LorenzoGrid>,
+) -> Result<()> {
     let size = usize::from(size & !THOROUGH);
     let bad = || Error::damaged("a frame of repeats does not decode");
     let word = |at: usize| {

@@ -4,7 +4,7 @@
 //! filling the cache would cost more than judging them. What was asked for and is not used costs
 //! nothing but its reading; what could not be read so is read in the ordinary way.
 
-use super::pair::Trees;
+use super::pair::TreePair;
 use super::side::Meter;
 use crate::io::{ALIGN, Engine, Read, Reading, engine, is_warm};
 use memmap2::MmapMut;
@@ -15,13 +15,13 @@ pub(super) const STRIPS: usize = 6;
 
 /// Reads planes ahead, for one worker.
 pub(super) struct Ahead {
-    slots: Vec<Slot>,
+    slots: Vec<PlaneSlot>,
     engine: Option<Box<dyn Engine>>,
     reading: Reading,
 }
 
 /// The planes of one strip, of both sides.
-struct Slot {
+struct PlaneSlot {
     /// Of which strip of which trees.
     of: Option<(usize, u64)>,
     sides: [Half; 2],
@@ -45,7 +45,7 @@ impl Ahead {
     /// Begins to read the lowest planes of strips.
     pub(super) fn ask(
         &mut self,
-        trees: &Trees,
+        trees: &TreePair,
         strips: impl Iterator<Item = u64>,
         planes: u8,
         meter: &Meter,
@@ -56,7 +56,7 @@ impl Ahead {
                 continue;
             }
             if self.slots.len() < STRIPS {
-                self.slots.push(Slot { of: None, sides: Default::default(), waiting: 0 });
+                self.slots.push(PlaneSlot { of: None, sides: Default::default(), waiting: 0 });
             }
             let Some(at) = self.slots.iter().position(|slot| slot.of.is_none()) else { return };
             if self.begin(at, trees, strip, planes, meter) {
@@ -66,7 +66,14 @@ impl Ahead {
     }
 
     /// Begins to read into a slot that is free; whether it did.
-    fn begin(&mut self, at: usize, trees: &Trees, strip: u64, planes: u8, meter: &Meter) -> bool {
+    fn begin(
+        &mut self,
+        at: usize,
+        trees: &TreePair,
+        strip: u64,
+        planes: u8,
+        meter: &Meter,
+    ) -> bool {
         let mut reads = Vec::new();
         for (side, view) in trees.views.iter().enumerate() {
             let range = view.layout.planes_of(strip, 0..planes);
@@ -109,10 +116,10 @@ impl Ahead {
     }
 
     /// Waits for the planes of a strip, if they were asked for, and forgets those of earlier ones.
-    pub(super) fn settle(&mut self, trees: &Trees, strip: u64) {
+    pub(super) fn settle(&mut self, trees: &TreePair, strip: u64) {
         let here = identity(trees);
         let wanted = |of: (usize, u64)| of.0 == here && of.1 > strip;
-        let due = |slot: &Slot| slot.waiting > 0 && slot.of.is_some_and(|of| !wanted(of));
+        let due = |slot: &PlaneSlot| slot.waiting > 0 && slot.of.is_some_and(|of| !wanted(of));
         while self.slots.iter().any(due) && self.wait() {}
         let past = |of: &(usize, u64)| of.0 != here || of.1 < strip;
         for slot in self.slots.iter_mut().filter(|slot| slot.waiting == 0) {
@@ -121,7 +128,7 @@ impl Ahead {
     }
 
     /// The planes of a strip of both sides, if they are there.
-    pub(super) fn planes(&self, trees: &Trees, strip: u64) -> Option<[&[u8]; 2]> {
+    pub(super) fn planes(&self, trees: &TreePair, strip: u64) -> Option<[&[u8]; 2]> {
         let of = Some((identity(trees), strip));
         let slot = self.slots.iter().find(|slot| slot.of == of && slot.waiting == 0)?;
         let [a, b] = slot.sides.each_ref().map(Half::bytes);
@@ -160,6 +167,6 @@ impl Drop for Ahead {
     }
 }
 
-fn identity(trees: &Trees) -> usize {
+fn identity(trees: &TreePair) -> usize {
     std::ptr::from_ref(trees) as usize
 }

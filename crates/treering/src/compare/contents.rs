@@ -6,11 +6,12 @@
 
 use super::outcome::{ContentDifference, NotCompared};
 use super::side::FileView;
+use crate::array::Step;
 use crate::error::Result;
 
 /// Differences, and what could not be compared.
 #[derive(Default)]
-pub(super) struct Contents {
+pub(super) struct ContentReport {
     pub(super) differences: Vec<ContentDifference>,
     pub(super) not_compared: Vec<NotCompared>,
     /// The number of pairs that were compared.
@@ -21,13 +22,13 @@ pub(super) struct Contents {
 const MOST_NAMES: usize = 5;
 
 /// Compares the files of a step.
-pub(super) fn compare(step: Option<u64>, a: &[FileView], b: &[FileView]) -> Contents {
-    let mut contents = Contents::default();
+pub(super) fn compare(step: Option<Step>, a: &[FileView], b: &[FileView]) -> ContentReport {
+    let mut contents = ContentReport::default();
     if a.is_empty() || b.is_empty() {
         return contents;
     }
     let leave_out = |file: &FileView, why: String| NotCompared {
-        step,
+        step: step.map(u64::from),
         rank: Some(file.rank),
         variable: Some(file.name.clone()),
         why,
@@ -45,7 +46,7 @@ pub(super) fn compare(step: Option<u64>, a: &[FileView], b: &[FileView]) -> Cont
                 contents.pairs += 1;
                 contents.differences.extend(differences.into_iter().map(|(item, detail)| {
                     let (rank, file) = (x.rank, x.name.clone());
-                    ContentDifference { step, rank, file, item, detail }
+                    ContentDifference { step: step.map(u64::from), rank, file, item, detail }
                 }));
             }
             Ok((_, Some(why))) => contents.not_compared.push(leave_out(x, why)),
@@ -60,9 +61,9 @@ pub(super) fn compare(step: Option<u64>, a: &[FileView], b: &[FileView]) -> Cont
 }
 
 /// The items in which two files differ, or the reason why that cannot be told.
-type Verdict = (Vec<(String, String)>, Option<String>);
+type FileVerdict = (Vec<(String, String)>, Option<String>);
 
-fn pair(x: &FileView, y: &FileView) -> Result<Verdict> {
+fn pair(x: &FileView, y: &FileView) -> Result<FileVerdict> {
     let (x, y) = ((x.open)()?, (y.open)()?);
     if x.is_known_same(&y) {
         return Ok((Vec::new(), None));

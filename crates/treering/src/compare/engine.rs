@@ -8,15 +8,16 @@ use super::contents;
 use super::fetch::Fetcher;
 use super::in_order::{Crew, Ended, in_order};
 use super::judge::Number;
-use super::list::{Line, List};
+use super::list::{DifferenceList, Line};
 use super::outcome::{
     Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
 };
 use super::pair::Pair;
-use super::settings::{Settings, matches};
-use super::side::{Entry, FileView, Meter, Side};
-use super::strip::{Clock, Found, Stage, Worker};
+use super::settings::{CompareSettings, matches};
+use super::side::{FileView, Meter, Side, SideEntry};
+use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
+use crate::array::Step;
 use crate::array::float_env::StandardFloats;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
@@ -33,12 +34,12 @@ pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 pub fn compare(
     a: &dyn Side,
     b: &dyn Side,
-    settings: &Settings,
-    list: Option<&mut List>,
+    settings: &CompareSettings,
+    list: Option<&mut DifferenceList>,
     progress: Progress,
 ) -> Result<Outcome> {
     settings.check()?;
-    let mut state = State::new(a, b, settings, list, progress);
+    let mut state = Comparison::new(a, b, settings, list, progress);
     let (steps, only) = steps(a, b)?;
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
@@ -68,7 +69,7 @@ pub fn compare(
 const ONLY_IN_THE_FIRST: &str = "step only in the first";
 
 /// A step of the first side and one of the second.
-type Steps = Vec<(Option<u64>, Option<u64>)>;
+type Steps = Vec<(Option<Step>, Option<Step>)>;
 
 /// The steps to be compared, and those that one side only has.
 fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
@@ -78,12 +79,12 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
     let common: Steps = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
-    let alone = |steps: &[Option<u64>], others: &[Option<u64>], what: &str| -> Vec<Unmatched> {
+    let alone = |steps: &[Option<Step>], others: &[Option<Step>], what: &str| -> Vec<Unmatched> {
         let missing = steps.iter().filter(|step| !others.contains(step));
         missing
             .map(|step| Unmatched {
                 what: what.to_string(),
-                step: *step,
+                step: step.map(u64::from),
                 rank: None,
                 variable: None,
                 detail: String::new(),
@@ -93,7 +94,7 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
     let mut only = alone(&of_a, &of_b, ONLY_IN_THE_FIRST);
     only.extend(alone(&of_b, &of_a, "step only in the second"));
     if common.is_empty() {
-        let shown = |steps: &[Option<u64>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
+        let shown = |steps: &[Option<Step>]| match steps.iter().flatten().collect::<Vec<_>>()[..] {
             [] => "none".to_string(),
             [first] => first.to_string(),
             [first, .., last] => format!("{first} to {last}"),
@@ -104,9 +105,9 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
     Ok((common, only))
 }
 
-struct State<'s> {
-    settings: &'s Settings,
-    list: Option<&'s mut List>,
+struct Comparison<'s> {
+    settings: &'s CompareSettings,
+    list: Option<&'s mut DifferenceList>,
     progress: Progress<'s>,
     outcome: Outcome,
     meter: Meter,
@@ -141,12 +142,12 @@ struct Sum {
     pictures: Vec<Picture>,
 }
 
-impl<'s> State<'s> {
+impl<'s> Comparison<'s> {
     fn new(
         a: &dyn Side,
         b: &dyn Side,
-        settings: &'s Settings,
-        list: Option<&'s mut List>,
+        settings: &'s CompareSettings,
+        list: Option<&'s mut DifferenceList>,
         progress: Progress<'s>,
     ) -> Self {
         let outcome = Outcome {
@@ -167,7 +168,7 @@ impl<'s> State<'s> {
             notes: Vec::new(),
             timings: Timings::default(),
         };
-        State {
+        Comparison {
             settings,
             list,
             progress,
@@ -182,7 +183,13 @@ impl<'s> State<'s> {
         }
     }
 
-    fn step(&mut self, step: Option<u64>, named: bool, a: &[Entry], b: &[Entry]) -> Result<()> {
+    fn step(
+        &mut self,
+        step: Option<Step>,
+        named: bool,
+        a: &[SideEntry],
+        b: &[SideEntry],
+    ) -> Result<()> {
         let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
         let mut pairs = Vec::new();
@@ -224,17 +231,17 @@ impl<'s> State<'s> {
     }
 
     /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
-    fn leave_out(&mut self, step: Option<u64>, entry: Option<&Entry>, error: Error) {
+    fn leave_out(&mut self, step: Option<Step>, entry: Option<&SideEntry>, error: Error) {
         self.left_out.get_or_insert_with(|| error.clone());
         let of_same = |n: &NotCompared| {
-            n.step == step
+            n.step == step.map(u64::from)
                 && n.rank == entry.map(|e| e.rank)
                 && n.variable.as_ref() == entry.map(|e| &e.description.name)
         };
         // A variable that is compared within several bounds fails once.
         if !self.outcome.not_compared.iter().any(of_same) {
             self.outcome.not_compared.push(NotCompared {
-                step,
+                step: step.map(u64::from),
                 rank: entry.map(|entry| entry.rank),
                 variable: entry.map(|entry| entry.description.name.clone()),
                 why: error.to_string(),
@@ -244,7 +251,7 @@ impl<'s> State<'s> {
 
     /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
     /// files has arrays only.
-    fn contents(&mut self, step: Option<u64>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
+    fn contents(&mut self, step: Option<Step>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
         let enough = self.settings.first && self.outcome.first.is_some();
         if enough || !self.settings.variables.is_empty() {
             return;
@@ -263,24 +270,24 @@ impl<'s> State<'s> {
     /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
     fn matched<'e>(
         &mut self,
-        step: Option<u64>,
+        step: Option<Step>,
         named: bool,
-        a: &'e [Entry<'e>],
-        b: &'e [Entry<'e>],
-    ) -> Result<Vec<(&'e Entry<'e>, &'e Entry<'e>, Bound)>> {
+        a: &'e [SideEntry<'e>],
+        b: &'e [SideEntry<'e>],
+    ) -> Result<Vec<(&'e SideEntry<'e>, &'e SideEntry<'e>, Bound)>> {
         let mut matched = Vec::new();
         let mut trouble = Vec::new();
         let lone = a.len() == 1 && b.len() == 1 && !named;
-        let mut unmatched = |what: &str, entry: &Entry, detail: String| {
+        let mut unmatched = |what: &str, entry: &SideEntry, detail: String| {
             self.outcome.unmatched.push(Unmatched {
                 what: what.to_string(),
-                step,
+                step: step.map(u64::from),
                 rank: Some(entry.rank),
                 variable: Some(entry.description.name.clone()),
                 detail,
             });
         };
-        let same = |x: &Entry, y: &Entry| {
+        let same = |x: &SideEntry, y: &SideEntry| {
             lone || x.rank == y.rank && x.description.name == y.description.name
         };
         for x in a.iter().filter(|x| self.settings.wants(&x.description.name)) {
@@ -332,7 +339,7 @@ impl<'s> State<'s> {
     /// Compares all strips of all pairs of a step.
     fn carry_out(
         &mut self,
-        step: Option<u64>,
+        step: Option<Step>,
         pairs: &[Pair],
         strips: &[Vec<u64>],
     ) -> Result<Vec<Sum>> {
@@ -346,7 +353,7 @@ impl<'s> State<'s> {
         // Lists can be long; without them, a few more results may wait for their turn.
         let lead = if list { 0 } else { LEAD * threads };
         let (settings, meter, clock) = (self.settings, &self.meter, &self.clock);
-        let begin = || Worker {
+        let begin = || StripWorker {
             _standard: StandardFloats::set(),
             fetcher: Fetcher::new(settings.reading, settings.mapped),
             ahead: Ahead::new(settings.reading),
@@ -357,13 +364,13 @@ impl<'s> State<'s> {
             room: Default::default(),
             doubt: Default::default(),
         };
-        let work = |worker: &mut Worker, at: usize, ended: &Ended| {
+        let work = |worker: &mut StripWorker, at: usize, ended: &Ended| {
             let task = &tasks[at];
             let later = tasks[at..].iter().step_by(threads).skip(1);
             let next = later
                 .take_while(|later| later.pair == task.pair)
                 .map(|later| strips[later.pair][later.strips.start]);
-            let mut found = Found::default();
+            let mut found = StripFinding::default();
             for strip in &strips[task.pair][task.strips.clone()] {
                 if ended.is_set() {
                     break;
@@ -381,7 +388,7 @@ impl<'s> State<'s> {
             failed: None,
         };
         let mut done = self.done;
-        let take = |at: usize, found: Result<Found>| {
+        let take = |at: usize, found: Result<StripFinding>| {
             let task = &tasks[at];
             let pair = &pairs[task.pair];
             let differs = found.as_ref().is_ok_and(|found| found.tally.differences > 0);
@@ -404,7 +411,7 @@ impl<'s> State<'s> {
     }
 
     /// Adds what was found in a pair to the outcome.
-    fn add(&mut self, step: Option<u64>, pair: &Pair, sum: Sum) {
+    fn add(&mut self, step: Option<Step>, pair: &Pair, sum: Sum) {
         let description = &pair.a.description;
         let index = |place: u64| index_of(description, place);
         let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
@@ -417,7 +424,7 @@ impl<'s> State<'s> {
         };
         let mut outcome = VariableOutcome {
             name: description.name.clone(),
-            step,
+            step: step.map(u64::from),
             rank: pair.a.rank,
             dtype: description.dtype,
             shape: description.shape.clone(),
@@ -444,7 +451,7 @@ impl<'s> State<'s> {
         if let (None, Some(place)) = (&self.outcome.first, &place) {
             let values = sum.tally.first;
             self.outcome.first = Some(First {
-                step,
+                step: step.map(u64::from),
                 rank: pair.a.rank,
                 variable: description.name.clone(),
                 index: index(place.start),
@@ -519,7 +526,7 @@ impl<'s> State<'s> {
 }
 
 /// The bounds that both sides' trees were made for, or that nothing may differ.
-fn own_bounds(a: &Entry, b: &Entry) -> Vec<Bound> {
+fn own_bounds(a: &SideEntry, b: &SideEntry) -> Vec<Bound> {
     let mut common: Vec<Bound> = Vec::new();
     for bound in a.trees.iter().map(|tree| tree.entry.recipe.bound) {
         let there = b.trees.iter().any(|tree| tree.entry.recipe.bound == bound);
@@ -555,7 +562,7 @@ fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
 /// Results of a step, added up task by task.
 struct Sums<'t> {
     of_pairs: Vec<Sum>,
-    list: Option<&'t mut List>,
+    list: Option<&'t mut DifferenceList>,
     notes: Vec<String>,
     failed: Option<Error>,
 }
@@ -564,9 +571,9 @@ impl Sums<'_> {
     fn take(
         &mut self,
         task: &Task,
-        found: Result<Found>,
+        found: Result<StripFinding>,
         pair: &Pair,
-        step: Option<u64>,
+        step: Option<Step>,
         base: usize,
     ) {
         let found = match found {
@@ -581,7 +588,7 @@ impl Sums<'_> {
             for (place, a, b) in &found.listed {
                 let index = index_of(&pair.a.description, *place);
                 let line = Line {
-                    step,
+                    step: step.map(u64::from),
                     rank: pair.a.rank,
                     variable: &pair.a.description.name,
                     index: &index,
@@ -616,9 +623,9 @@ impl Sums<'_> {
     }
 }
 
-impl Found {
+impl StripFinding {
     /// Adds what was found in the next strip.
-    fn join(mut self, later: Found) -> Found {
+    fn join(mut self, later: StripFinding) -> StripFinding {
         self.tally.append(later.tally);
         self.undecided += later.undecided;
         self.mismatched += later.mismatched;

@@ -25,7 +25,7 @@ const SLOTS: usize = 64;
 const DENSE: u64 = 8;
 
 /// The bytes of one side.
-pub(super) struct Input<'a> {
+pub(super) struct SideBytes<'a> {
     blob: &'a (dyn Blob + 'a),
     /// The file that holds them, and where in it they begin.
     file: Option<(&'a File, u64)>,
@@ -35,11 +35,11 @@ pub(super) struct Input<'a> {
     map: OnceLock<Option<Mapped>>,
 }
 
-impl<'a> Input<'a> {
+impl<'a> SideBytes<'a> {
     pub(super) fn new(blob: &'a (dyn Blob + 'a)) -> Self {
         let file = blob.file().map(|(file, _, offset)| (file, offset));
         let direct = file.and_then(|(file, _)| past_the_cache(file));
-        Input { blob, file, direct, map: OnceLock::new() }
+        SideBytes { blob, file, direct, map: OnceLock::new() }
     }
 
     /// Whether the bytes of a range need not come from below the page cache.
@@ -57,7 +57,7 @@ impl<'a> Input<'a> {
 }
 
 /// One pair of reads.
-struct Slot {
+struct ReadSlot {
     buffers: [MmapMut; 2],
     /// Where in the buffers the range begins.
     skews: [usize; 2],
@@ -67,7 +67,7 @@ struct Slot {
 
 /// Reads pairs of ranges.
 pub(super) struct Fetcher {
-    slots: Vec<Slot>,
+    slots: Vec<ReadSlot>,
     free: Vec<usize>,
     engine: Option<Box<dyn Engine>>,
     reading: Reading,
@@ -87,26 +87,26 @@ struct Paces {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum ReadMode {
     Map,
     Copy,
 }
 
 impl Paces {
     /// The faster way; now and then the other one, to see.
-    fn way(&mut self) -> Way {
-        let faster = if self.recent[0] <= self.recent[1] { Way::Map } else { Way::Copy };
-        let other = if faster == Way::Map { Way::Copy } else { Way::Map };
+    fn way(&mut self) -> ReadMode {
+        let faster = if self.recent[0] <= self.recent[1] { ReadMode::Map } else { ReadMode::Copy };
+        let other = if faster == ReadMode::Map { ReadMode::Copy } else { ReadMode::Map };
         self.turns += 1;
         match self.turns {
-            1 => Way::Map,
-            2 => Way::Copy,
+            1 => ReadMode::Map,
+            2 => ReadMode::Copy,
             turn if turn % 16 == 0 => other,
             _ => faster,
         }
     }
 
-    fn took(&mut self, way: Way, pace: f64) {
+    fn took(&mut self, way: ReadMode, pace: f64) {
         let recent = &mut self.recent[way as usize];
         *recent = if *recent == 0.0 { pace } else { 0.75 * *recent + 0.25 * pace };
     }
@@ -132,7 +132,7 @@ impl Fetcher {
     /// not; pairs come in any order.
     pub(super) fn run(
         &mut self,
-        inputs: [&Input; 2],
+        inputs: [&SideBytes; 2],
         ranges: Vec<Range<u64>>,
         warm: [bool; 2],
         visit: Visit,
@@ -144,14 +144,19 @@ impl Fetcher {
         let start = Instant::now();
         let way = self.paces.way();
         let outcome = match way {
-            Way::Map => look(inputs, maps, ranges, visit),
-            Way::Copy => self.copy(inputs, ranges, visit),
+            ReadMode::Map => look(inputs, maps, ranges, visit),
+            ReadMode::Copy => self.copy(inputs, ranges, visit),
         };
         self.paces.took(way, start.elapsed().as_secs_f64() / asked as f64);
         outcome
     }
 
-    fn copy(&mut self, inputs: [&Input; 2], ranges: Vec<Range<u64>>, visit: Visit) -> Result<()> {
+    fn copy(
+        &mut self,
+        inputs: [&SideBytes; 2],
+        ranges: Vec<Range<u64>>,
+        visit: Visit,
+    ) -> Result<()> {
         let mut outcome = Ok(());
         for range in ranges {
             outcome = self.begin(inputs, range, visit);
@@ -170,7 +175,7 @@ impl Fetcher {
     /// Both sides mapped, if that is allowed and can pay, and how many bytes are asked for.
     fn maps<'i>(
         &self,
-        inputs: [&'i Input; 2],
+        inputs: [&'i SideBytes; 2],
         ranges: &[Range<u64>],
     ) -> Option<([&'i Mapped; 2], u64)> {
         let span = ranges.first()?.start..ranges.last()?.end;
@@ -186,7 +191,7 @@ impl Fetcher {
         Some((maps, asked))
     }
 
-    fn begin(&mut self, inputs: [&Input; 2], range: Range<u64>, visit: Visit) -> Result<()> {
+    fn begin(&mut self, inputs: [&SideBytes; 2], range: Range<u64>, visit: Visit) -> Result<()> {
         let at = loop {
             match self.free.pop() {
                 Some(at) => break at,
@@ -217,7 +222,7 @@ impl Fetcher {
                 .map_err(|e| Error::io("cannot get memory for reading", e))
         };
         let buffers = [buffer()?, buffer()?];
-        self.slots.push(Slot { buffers, skews: [0; 2], range: 0..0, waiting: 0 });
+        self.slots.push(ReadSlot { buffers, skews: [0; 2], range: 0..0, waiting: 0 });
         self.free.push(self.slots.len() - 1);
         Ok(())
     }
@@ -231,7 +236,13 @@ impl Fetcher {
     }
 
     /// Reads one side from the cache, or begins to read it from below.
-    fn read(&mut self, at: usize, side: usize, input: &Input, range: &Range<u64>) -> Result<()> {
+    fn read(
+        &mut self,
+        at: usize,
+        side: usize,
+        input: &SideBytes,
+        range: &Range<u64>,
+    ) -> Result<()> {
         let len = (range.end - range.start) as usize;
         let Some((file, base)) = input.file else {
             self.slots[at].skews[side] = 0;
@@ -292,7 +303,7 @@ impl Fetcher {
     }
 
     /// Waits for one read, and hands its pair over if it was the second.
-    fn complete(&mut self, inputs: [&Input; 2], visit: Visit) -> Result<()> {
+    fn complete(&mut self, inputs: [&SideBytes; 2], visit: Visit) -> Result<()> {
         let (id, outcome) = self.wait()?;
         let (at, side) = (id / 2, id % 2);
         let slot = &mut self.slots[at];
@@ -332,7 +343,7 @@ impl Drop for Fetcher {
 
 /// Hands pairs over where they lie.
 fn look(
-    inputs: [&Input; 2],
+    inputs: [&SideBytes; 2],
     maps: [&Mapped; 2],
     ranges: Vec<Range<u64>>,
     visit: Visit,
@@ -389,7 +400,7 @@ mod tests {
     #[test]
     fn mapped_and_copied_bytes_are_the_same() {
         let files = [extent(&file(0)), extent(&file(1))];
-        let inputs = files.each_ref().map(|file| Input::new(file));
+        let inputs = files.each_ref().map(|file| SideBytes::new(file));
         let mut fetcher = Fetcher::new(Reading::Ring, true);
         // The first is mapped, the second copied, and then whichever was faster.
         for turn in 0..40 {
@@ -440,7 +451,7 @@ mod tests {
     #[test]
     fn a_visitor_that_panics_leaves_no_read_under_way() {
         let files = [extent(&file(0)), extent(&file(1))];
-        let inputs = files.each_ref().map(|file| Input::new(file));
+        let inputs = files.each_ref().map(|file| SideBytes::new(file));
         let (mut fetcher, left) = counting(false);
         let run = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             let mut visit = |_: Range<u64>, _: &[u8], _: &[u8]| panic!("a visitor panics");
@@ -455,7 +466,7 @@ mod tests {
     #[test]
     fn waiting_that_fails_is_an_error_and_has_an_end() {
         let files = [extent(&file(0)), extent(&file(1))];
-        let inputs = files.each_ref().map(|file| Input::new(file));
+        let inputs = files.each_ref().map(|file| SideBytes::new(file));
         let (mut fetcher, _) = counting(true);
         let mut visit = |_: Range<u64>, _: &[u8], _: &[u8]| Ok(());
         let run = fetcher.run([&inputs[0], &inputs[1]], ranges(), [false; 2], &mut visit);
@@ -475,7 +486,7 @@ mod tests {
         for mapped in [true, false] {
             let (whole, cut) = (file(0), file(1));
             let files = [extent(&whole), extent(&cut)];
-            let inputs = files.each_ref().map(|file| Input::new(file));
+            let inputs = files.each_ref().map(|file| SideBytes::new(file));
             let mut fetcher = Fetcher::new(Reading::Ring, mapped);
             let mut visit = |_: Range<u64>, _: &[u8], b: &[u8]| {
                 cut.set_len(SIZE / 2).unwrap();

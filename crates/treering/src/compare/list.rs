@@ -1,6 +1,7 @@
 //! Every differing index with both values, written as it is found.
 
 use super::judge::Value;
+use crate::array::Rank;
 use crate::error::{Error, Result};
 use crate::io::AtomicFile;
 use serde::Serialize;
@@ -10,7 +11,7 @@ use std::path::Path;
 #[derive(Serialize)]
 pub(super) struct Line<'a> {
     pub(super) step: Option<u64>,
-    pub(super) rank: u32,
+    pub(super) rank: Rank,
     pub(super) variable: &'a str,
     pub(super) index: &'a [u64],
     #[serde(skip)]
@@ -23,7 +24,7 @@ pub(super) struct Line<'a> {
 }
 
 /// A file of differences: records of an `.npy` array if it is named so, else JSON lines.
-pub struct List {
+pub struct DifferenceList {
     out: AtomicFile,
     records: bool,
     count: u64,
@@ -32,11 +33,11 @@ pub struct List {
 /// The length of the head of an `.npy` file with a count of up to 20 digits.
 const HEAD: usize = 256;
 
-impl List {
+impl DifferenceList {
     /// Begins a file, which appears when it is complete and replaces what was there.
-    pub fn create(path: &Path) -> Result<List> {
+    pub fn create(path: &Path) -> Result<DifferenceList> {
         let records = path.extension().is_some_and(|e| e == "npy");
-        let mut list = List { out: AtomicFile::create(path)?, records, count: 0 };
+        let mut list = DifferenceList { out: AtomicFile::create(path)?, records, count: 0 };
         if records {
             list.out.write(&head(0))?;
         }
@@ -58,7 +59,7 @@ impl List {
         };
         let mut record = Vec::with_capacity(64);
         record.extend((line.step.map_or(-1, |step| step as i64)).to_le_bytes());
-        record.extend(line.rank.to_le_bytes());
+        record.extend(line.rank.0.to_le_bytes());
         record.extend(line.number.to_le_bytes());
         record.extend(line.place.to_le_bytes());
         for part in [parts(line.a), parts(line.b)].concat() {

@@ -27,20 +27,20 @@ mod tally;
 mod trees;
 mod walk;
 
-pub use crate::format::TREE_PREFIX;
-pub use crate::io::{Reading, write_whole};
+#[cfg(any(test, feature = "testing"))]
+pub use crate::io::Reading;
 pub use engine::{Progress, compare};
-pub use judge::{Judge, Number, Value};
-pub use list::List;
+#[cfg(any(test, feature = "testing"))]
+pub use judge::Judge;
+pub use judge::{Number, Value};
+pub use list::DifferenceList;
 pub use outcome::{
-    Answer, ContentDifference, First, NotCompared, Outcome, Picture, Timings, Unmatched,
-    VariableOutcome,
+    Answer, ContentDifference, First, NotCompared, Outcome, Timings, Unmatched, VariableOutcome,
 };
-pub use settings::Settings;
+pub use settings::CompareSettings;
 pub(crate) use settings::matches;
-pub use side::{Entry, FileView, Side, TreeView, read_trees};
+pub use side::{FileView, Side, SideEntry};
 pub(crate) use sides::is_tree_file;
 pub use sides::{FileSide, Golden, MemorySide, StoredSide, sidecar};
-pub use tally::{CLASSES, Classes, Comparer, Tally, class_of};
-pub use trees::{Prepared, TreeSettings, make_beside, record};
+pub use trees::{TreeSettings, TreedSide, make_beside, record};
 pub(crate) use trees::{build as build_trees, put_head};

@@ -2,7 +2,7 @@
 
 use super::judge::{Number, Value};
 use super::tally::{Classes, Tally};
-use crate::array::{DType, Description, Order, Shape};
+use crate::array::{DType, Description, Order, Rank, Shape};
 use crate::merkle::bounded::Bound;
 use serde::Serialize;
 
@@ -62,7 +62,7 @@ pub struct First {
     /// The step, if there are steps.
     pub step: Option<u64>,
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The variable.
     pub variable: String,
     /// The index along each axis.
@@ -84,7 +84,7 @@ pub struct VariableOutcome {
     /// The step, if there are steps.
     pub step: Option<u64>,
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The type.
     pub dtype: DType,
     /// The extent.
@@ -134,7 +134,7 @@ pub struct Unmatched {
     /// The step.
     pub step: Option<u64>,
     /// The rank.
-    pub rank: Option<u32>,
+    pub rank: Option<Rank>,
     /// The variable.
     pub variable: Option<String>,
     /// More of it.
@@ -147,7 +147,7 @@ pub struct ContentDifference {
     /// The step.
     pub step: Option<u64>,
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The file.
     pub file: String,
     /// The attribute, link, type or text.
@@ -162,7 +162,7 @@ pub struct NotCompared {
     /// The step.
     pub step: Option<u64>,
     /// The rank; none if it is the whole step.
-    pub rank: Option<u32>,
+    pub rank: Option<Rank>,
     /// The variable or file; none if it is the whole step.
     pub variable: Option<String>,
     /// The reason, as a sentence.

@@ -1,10 +1,10 @@
 //! Two variables that belong together, and by what they will be compared.
 
-use super::fetch::Input;
+use super::fetch::SideBytes;
 use super::judge::Judge;
-use super::side::{Entry, Meter, TreeView};
+use super::side::{Meter, SideEntry, TreeView};
 use super::tally::Comparer;
-use super::walk::{self, Node};
+use super::walk::{self, DifferingNode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::past_the_cache;
 use crate::merkle::bounded::{Bound, Grid, LACKING, Sketch};
@@ -19,24 +19,24 @@ const STRIP: u64 = 1024;
 
 /// Two variables to be compared.
 pub(super) struct Pair<'a> {
-    pub(super) a: &'a Entry<'a>,
-    pub(super) b: &'a Entry<'a>,
+    pub(super) a: &'a SideEntry<'a>,
+    pub(super) b: &'a SideEntry<'a>,
     pub(super) bound: Bound,
     pub(super) comparer: Comparer,
     pub(super) bytes: u64,
     pub(super) chunk: u64,
     pub(super) strip: u64,
-    pub(super) trees: Option<Trees<'a>>,
+    pub(super) trees: Option<TreePair<'a>>,
     /// The values, if both sides have them.
-    pub(super) inputs: Option<[Input<'a>; 2]>,
+    pub(super) inputs: Option<[SideBytes<'a>; 2]>,
 }
 
 /// Two trees that fit together and serve the bound.
-pub(super) struct Trees<'a> {
+pub(super) struct TreePair<'a> {
     pub(super) views: [&'a TreeView<'a>; 2],
     pub(super) sketch: Option<Sketch>,
     /// The lowest nodes that differ.
-    pub(super) nodes: Vec<Node>,
+    pub(super) nodes: Vec<DifferingNode>,
     /// Chunks that must be looked at because NaN differs from NaN.
     pub(super) with_nan: BTreeSet<u64>,
     /// Chunks that have finite values without a cell.
@@ -47,8 +47,8 @@ pub(super) struct Trees<'a> {
 
 impl<'a> Pair<'a> {
     pub(super) fn new(
-        a: &'a Entry<'a>,
-        b: &'a Entry<'a>,
+        a: &'a SideEntry<'a>,
+        b: &'a SideEntry<'a>,
         bound: Bound,
         nan_equal: bool,
         use_trees: bool,
@@ -57,7 +57,7 @@ impl<'a> Pair<'a> {
         let dtype = a.description.dtype;
         let bound = bound.of_type(dtype);
         let inputs = match (&a.values, &b.values) {
-            (Some(a), Some(b)) => Some([Input::new(a.as_ref()), Input::new(b.as_ref())]),
+            (Some(a), Some(b)) => Some([SideBytes::new(a.as_ref()), SideBytes::new(b.as_ref())]),
             _ => None,
         };
         let views = match use_trees || inputs.is_none() {
@@ -81,7 +81,7 @@ impl<'a> Pair<'a> {
             let recipe = views[0].entry.recipe;
             let planes = recipe.planes.min(views[1].entry.recipe.planes);
             let sketch = Sketch::new(recipe.grid, dtype, bound, recipe.chunk, planes);
-            Trees {
+            TreePair {
                 views,
                 sketch,
                 nodes: Vec::new(),
@@ -159,7 +159,7 @@ impl<'a> Pair<'a> {
     }
 }
 
-impl Trees<'_> {
+impl TreePair<'_> {
     /// Walks down; `alone` says that there are no values to ask.
     fn walk(&mut self, nan_equal: bool, alone: bool, meter: &Meter) -> walk::Blamed<()> {
         let nans = !nan_equal && self.views.iter().any(|view| view.entry.nans > 0);
@@ -196,7 +196,7 @@ impl Trees<'_> {
     }
 
     /// The node above a chunk, if the trees differ there.
-    pub(super) fn node_above(&self, chunk: u64) -> Option<&Node> {
+    pub(super) fn node_above(&self, chunk: u64) -> Option<&DifferingNode> {
         let at = chunk / crate::merkle::bounded::NODE;
         self.nodes.binary_search_by_key(&at, |node| node.at).ok().map(|i| &self.nodes[i])
     }
@@ -204,8 +204,8 @@ impl Trees<'_> {
 
 /// The two trees that serve the bound best, if any do; a sentence if there are trees and none does.
 fn fitting<'a>(
-    a: &'a Entry<'a>,
-    b: &'a Entry<'a>,
+    a: &'a SideEntry<'a>,
+    b: &'a SideEntry<'a>,
     bound: Bound,
     notes: &mut Vec<String>,
 ) -> Option<[&'a TreeView<'a>; 2]> {
@@ -223,7 +223,7 @@ fn fitting<'a>(
         }
     }
     if best.is_none() && !a.trees.is_empty() && !b.trees.is_empty() {
-        let of = |entry: &Entry| {
+        let of = |entry: &SideEntry| {
             let recipes = entry.trees.iter().map(|tree| {
                 format!("{} with {} B chunks", tree.entry.recipe.bound, tree.entry.recipe.chunk)
             });

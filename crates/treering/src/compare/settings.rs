@@ -7,7 +7,7 @@ use crate::merkle::bounded::Bound;
 
 /// How two sides are compared.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct CompareSettings {
     /// The bound of all variables; nothing takes that of the trees, if both sides agree, else 0.
     pub bound: Option<Bound>,
     /// Bounds of variables by pattern; the first that matches counts.
@@ -32,9 +32,9 @@ pub struct Settings {
     pub mapped: bool,
 }
 
-impl Default for Settings {
+impl Default for CompareSettings {
     fn default() -> Self {
-        Settings {
+        CompareSettings {
             bound: None,
             bounds: Vec::new(),
             variables: Vec::new(),
@@ -49,10 +49,10 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl CompareSettings {
     /// Values within an absolute bound.
     pub fn within(bound: Bound) -> Self {
-        Settings { bound: Some(bound), ..Settings::default() }
+        CompareSettings { bound: Some(bound), ..CompareSettings::default() }
     }
 
     /// Refuses bounds that make no sense.

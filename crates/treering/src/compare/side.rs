@@ -1,6 +1,6 @@
 //! What can be compared: variables with values, with trees, or with both.
 
-use crate::array::Description;
+use crate::array::{Description, Rank, Step};
 use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
 use crate::merkle::Digest;
@@ -21,13 +21,13 @@ pub trait Side: Sync {
     fn name(&self) -> String;
 
     /// Its steps, ascending; one that is `None` for what has no steps.
-    fn steps(&self) -> Result<Vec<Option<u64>>>;
+    fn steps(&self) -> Result<Vec<Option<Step>>>;
 
     /// The variables of a step.
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>>;
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>>;
 
     /// The files of a step, for what they hold beside arrays; none if there are no files.
-    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>>;
+    fn files(&self, step: Option<Step>) -> Result<Vec<FileView>>;
 
     /// Number of its checkpoints that cannot be read.
     fn unreadable(&self) -> u64;
@@ -38,9 +38,9 @@ pub trait Side: Sync {
 
 /// A variable of one side at one step.
 #[derive(Clone)]
-pub struct Entry<'a> {
+pub struct SideEntry<'a> {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// Name, type and extent.
     pub description: Description,
     /// Its values, unless only trees were kept.
@@ -55,7 +55,7 @@ pub struct Entry<'a> {
 #[derive(Clone)]
 pub struct FileView {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// Its name; files of the same name and rank belong together.
     pub name: String,
     pub(super) open: Arc<dyn Fn() -> Result<OpenedFile> + Send + Sync>,
@@ -78,7 +78,7 @@ pub(super) enum FileContent {
 
 impl FileView {
     pub(super) fn new(
-        rank: u32,
+        rank: Rank,
         name: &str,
         open: impl Fn() -> Result<OpenedFile> + Send + Sync + 'static,
     ) -> Self {
@@ -86,7 +86,7 @@ impl FileView {
     }
 
     /// A file of a format that does not describe itself, of which these bytes belong to no array.
-    pub fn of_bytes(rank: u32, name: &str, beside: &[u8]) -> Self {
+    pub fn of_bytes(rank: Rank, name: &str, beside: &[u8]) -> Self {
         let beside = beside.to_vec();
         FileView::new(rank, name, move || {
             let content = FileContent::Beside("bytes".into(), beside.clone());

@@ -1,7 +1,7 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
-use super::side::{Entry, FileContent, FileView, OpenedFile, Side, TreeView, read_trees};
-use crate::array::{DType, Description, Order, Shape, Variable};
+use super::side::{FileContent, FileView, OpenedFile, Side, SideEntry, TreeView, read_trees};
+use crate::array::{DType, Description, Order, Rank, Shape, Step, Variable, VariableKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FILE_PREFIX, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin, VariableEntry,
@@ -10,7 +10,7 @@ use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{self, Extent, LeftOut, RawLayout, Rendered, Rounded, has_rest, name_of};
-use crate::store::{Blob, Store};
+use crate::store::{Blob, BundledStore, Store, read_each};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -53,7 +53,7 @@ fn touched_since(path: &Path, beside: &Path) -> bool {
 #[derive(Default)]
 pub struct FileSide {
     name: String,
-    entries: Vec<Entry<'static>>,
+    entries: Vec<SideEntry<'static>>,
     files: Vec<FileView>,
     notes: Vec<String>,
 }
@@ -115,12 +115,12 @@ impl FileSide {
     fn add_bytes(&mut self, path: &Path, name: String) -> Result<()> {
         let values: Arc<dyn Blob> = Arc::new(open_extent(path)?);
         let shape = Shape(vec![values.size()]);
-        self.files.push(FileView::of_bytes(0, &name, &[]));
+        self.files.push(FileView::of_bytes(Rank(0), &name, &[]));
         let description =
             Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(path.display()))?;
-        self.entries.push(Entry {
-            rank: 0,
+        self.entries.push(SideEntry {
+            rank: Rank(0),
             description,
             values: Some(values),
             trees: Vec::new(),
@@ -139,7 +139,7 @@ impl FileSide {
     ) -> Result<()> {
         let fields = source::open(path, raw)?;
         let (whole, raw) = (open_extent(path)?, raw.cloned());
-        self.files.push(FileView::new(0, name, move || {
+        self.files.push(FileView::new(Rank(0), name, move || {
             let content = FileContent::Whole(whole.clone(), raw.clone());
             Ok(OpenedFile { digest: None, content })
         }));
@@ -151,8 +151,8 @@ impl FileSide {
             let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
             let name = rename(&field.description.name);
-            self.entries.push(Entry {
-                rank: 0,
+            self.entries.push(SideEntry {
+                rank: Rank(0),
                 description: Description { name, ..field.description },
                 values: Some(field.bytes),
                 trees,
@@ -218,15 +218,15 @@ impl Side for FileSide {
         self.name.clone()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
         Ok(vec![None])
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         Ok(if step.is_none() { self.entries.clone() } else { Vec::new() })
     }
 
-    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+    fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {
         Ok(if step.is_none() { self.files.clone() } else { Vec::new() })
     }
 
@@ -264,21 +264,21 @@ impl Side for Golden {
         self.name.clone()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
         let mut steps: Vec<_> = self.views.iter().map(|view| view.entry.step).collect();
         steps.sort_unstable();
         steps.dedup();
         Ok(steps)
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let mut entries = Vec::new();
         let of_step = self.views.iter().filter(|view| view.entry.step == step);
         of_step.for_each(|view| attach(&mut entries, view.clone()));
         Ok(entries)
     }
 
-    fn files(&self, _step: Option<u64>) -> Result<Vec<FileView>> {
+    fn files(&self, _step: Option<Step>) -> Result<Vec<FileView>> {
         Ok(Vec::new())
     }
 
@@ -292,11 +292,11 @@ impl Side for Golden {
 }
 
 /// Gives a tree to the variable it belongs to; one that is not there has no values.
-fn attach<'a>(entries: &mut Vec<Entry<'a>>, view: TreeView<'a>) {
+fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
     let (rank, description) = (view.entry.rank, &view.entry.description);
     match entries.iter_mut().find(|e| e.rank == rank && e.description == *description) {
         Some(entry) => entry.trees.push(view),
-        None => entries.push(Entry {
+        None => entries.push(SideEntry {
             rank,
             description: description.clone(),
             values: None,
@@ -321,7 +321,8 @@ pub struct StoredSide {
 
 impl StoredSide {
     /// All checkpoints of a run from which the newest descends, or the newest of one step.
-    pub fn open(store: Arc<dyn Store>, run: &str, step: Option<u64>) -> Result<StoredSide> {
+    pub fn open(store: Arc<dyn Store>, run: &str, step: Option<Step>) -> Result<StoredSide> {
+        let store: Arc<dyn Store> = Arc::new(BundledStore::new(store));
         let (manifests, trouble) = by_step(&store, run)?;
         let mut notes: Vec<String> = trouble.iter().map(Error::to_string).collect();
         let afterwards = match by_step(&store, &format!("{run}{TREES_RUN}")) {
@@ -353,7 +354,7 @@ impl StoredSide {
     }
 
     /// One checkpoint of this run, by what was read of its log already.
-    pub(crate) fn only(&self, step: u64) -> Option<StoredSide> {
+    pub(crate) fn only(&self, step: Step) -> Option<StoredSide> {
         let of_step = |all: &[Manifest]| -> Vec<Manifest> {
             all.iter().filter(|m| m.step == step).cloned().collect()
         };
@@ -372,7 +373,7 @@ impl StoredSide {
     fn checkpoint(
         &self,
         manifests: &[Manifest],
-        step: Option<u64>,
+        step: Option<Step>,
     ) -> Result<Option<Arc<Checkpoint>>> {
         let manifest = manifests.iter().find(|m| Some(m.step) == step);
         let load = |m: &Manifest| Checkpoint::load(self.store.clone(), m.clone()).map(Arc::new);
@@ -429,7 +430,7 @@ fn by_step(store: &Arc<dyn Store>, run: &str) -> Result<(Vec<Manifest>, Vec<Erro
 
 /// A file of a checkpoint.
 struct StoredFile {
-    rank: u32,
+    rank: Rank,
     record: FileRecord,
 }
 
@@ -451,11 +452,11 @@ impl StoredFile {
     }
 
     /// The variable that holds everything of this file that is no value: it is compared by its meaning.
-    fn rest(&self) -> Option<(u32, String)> {
+    fn rest(&self) -> Option<VariableKey> {
         let FileRecord { fields, skeleton, format, .. } = &self.record;
         let last = fields.last().map(String::as_str);
         let rest = last.filter(|_| has_rest(skeleton, format, last));
-        rest.map(|name| (self.rank, name.to_string()))
+        rest.map(|name| VariableKey::new(self.rank, name))
     }
 
     /// The file as it was, read from the store.
@@ -482,7 +483,7 @@ impl StoredFile {
     }
 
     /// Datasets whose values are in the skeleton, as far as they can be read.
-    fn in_skeleton(&self, checkpoint: &Arc<Checkpoint>) -> Vec<Entry<'static>> {
+    fn in_skeleton(&self, checkpoint: &Arc<Checkpoint>) -> Vec<SideEntry<'static>> {
         if self.record.in_skeleton.is_empty() {
             return Vec::new();
         }
@@ -495,7 +496,7 @@ impl StoredFile {
         for dataset in &self.record.in_skeleton {
             let array = arrays.iter().find(|array| array.description.name == dataset.name);
             let name = dataset.variable.clone();
-            let mut entry = Entry {
+            let mut entry = SideEntry {
                 rank: self.rank,
                 description: Description {
                     name,
@@ -531,7 +532,7 @@ impl Side for StoredSide {
         self.unreadable
     }
 
-    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+    fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {
         let manifest = self.manifests.iter().find(|m| Some(m.step) == step);
         if manifest.is_none_or(|manifest| manifest.files == 0) {
             return Ok(Vec::new());
@@ -549,11 +550,11 @@ impl Side for StoredSide {
         Ok(file_records(&checkpoint).map(view).collect())
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
         Ok(self.manifests.iter().map(|m| Some(m.step)).collect())
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let Some(checkpoint) = self.checkpoint(&self.manifests, step)? else {
             return Ok(Vec::new());
         };
@@ -564,12 +565,10 @@ impl Side for StoredSide {
             rests.extend(file.rest());
             in_skeletons.extend(file.in_skeleton(&checkpoint));
         }
-        let rest = |v: &VariableEntry| {
-            !rests.is_empty() && rests.contains(&(v.rank, v.description.name.clone()))
-        };
+        let rest = |v: &VariableEntry| !rests.is_empty() && rests.contains(&v.key());
         for (at, variable) in checkpoint.entries().iter().enumerate() {
             if !variable.is_hidden() && !rest(variable) {
-                entries.push(Entry {
+                entries.push(SideEntry {
                     rank: variable.rank,
                     description: variable.description.clone(),
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
@@ -605,8 +604,8 @@ impl Side for StoredSide {
 
 /// Arrays in memory, with trees that were made of them.
 pub struct MemorySide<'a> {
-    step: u64,
-    entries: Vec<Entry<'a>>,
+    step: Step,
+    entries: Vec<SideEntry<'a>>,
 }
 
 impl<'a> MemorySide<'a> {
@@ -617,27 +616,27 @@ impl<'a> MemorySide<'a> {
             if let Some(rounding) = variable.rounding()? {
                 values = Arc::new(Rounded { inner: values, rounding, marks: Vec::new() });
             }
-            Ok(Entry {
-                rank: 0,
+            Ok(SideEntry {
+                rank: Rank(0),
                 description: variable.description.clone(),
                 values: Some(values),
                 trees: Vec::new(),
                 unread: None,
             })
         };
-        let mut entries: Vec<Entry> = variables.iter().map(entry).collect::<Result<_>>()?;
+        let mut entries: Vec<SideEntry> = variables.iter().map(entry).collect::<Result<_>>()?;
         for bytes in trees {
             let (_, views) = read_trees(Arc::new(Lent(bytes)) as Arc<dyn Blob + 'a>)?;
             views.into_iter().for_each(|view| attach(&mut entries, view));
         }
-        Ok(MemorySide { step, entries })
+        Ok(MemorySide { step: Step(step), entries })
     }
 }
 
 impl<'a> MemorySide<'a> {
     /// The variables by themselves.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn into_entries(self) -> Vec<Entry<'a>> {
+    pub(crate) fn into_entries(self) -> Vec<SideEntry<'a>> {
         self.entries
     }
 }
@@ -647,15 +646,15 @@ impl Side for MemorySide<'_> {
         "this run".to_string()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
         Ok(vec![Some(self.step)])
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         Ok(if step == Some(self.step) { self.entries.clone() } else { Vec::new() })
     }
 
-    fn files(&self, _step: Option<u64>) -> Result<Vec<FileView>> {
+    fn files(&self, _step: Option<Step>) -> Result<Vec<FileView>> {
         Ok(Vec::new())
     }
 
@@ -694,6 +693,10 @@ impl Blob for Lent<'_> {
         copy(self.0, offset, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -714,6 +717,10 @@ impl Blob for Held {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         copy(&self.0, offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

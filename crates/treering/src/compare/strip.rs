@@ -4,7 +4,7 @@ use super::ahead::Ahead;
 use super::fetch::{Fetcher, RUN};
 use super::judge::Value;
 use super::outcome::{Picture, index_of};
-use super::pair::{Pair, Trees};
+use super::pair::{Pair, TreePair};
 use super::side::{Meter, TreeView};
 use super::tally::Tally;
 use super::walk;
@@ -26,7 +26,7 @@ const FIRST_PLANES: u8 = 2;
 
 /// What was found in one strip.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct StripFinding {
     pub(super) tally: Tally,
     /// Chunks that only values could decide, which are not there.
     pub(super) undecided: u64,
@@ -65,7 +65,7 @@ impl Clock {
 }
 
 /// What a worker needs beside the strip.
-pub(super) struct Worker<'w> {
+pub(super) struct StripWorker<'w> {
     /// Values are compared in the standard floating-point environment.
     pub(super) _standard: StandardFloats,
     pub(super) fetcher: Fetcher,
@@ -109,15 +109,15 @@ impl Doubt {
     }
 }
 
-impl Worker<'_> {
+impl StripWorker<'_> {
     /// Compares a strip; this worker is likely to be given those that come `next` of the same pair.
     pub(super) fn strip(
         &mut self,
         pair: &Pair,
         strip: u64,
         next: impl Iterator<Item = u64>,
-    ) -> Result<Found> {
-        let mut found = Found::default();
+    ) -> Result<StripFinding> {
+        let mut found = StripFinding::default();
         let chunks = pair.chunks_of(strip);
         let open = match &pair.trees {
             None => chunks.clone().collect(),
@@ -152,7 +152,7 @@ impl Worker<'_> {
     }
 
     /// The chunks of which the leaves differ, with both leaves.
-    fn flagged(&self, trees: &Trees, chunks: Range<u64>) -> Result<Vec<(u64, [Leaf; 2])>> {
+    fn flagged(&self, trees: &TreePair, chunks: Range<u64>) -> Result<Vec<(u64, [Leaf; 2])>> {
         let mut flagged = Vec::new();
         let node = trees.node_above(chunks.start);
         let leaves = match node {
@@ -178,11 +178,11 @@ impl Worker<'_> {
     fn sketches(
         &mut self,
         pair: &Pair,
-        trees: &Trees,
+        trees: &TreePair,
         strip: u64,
         next: impl Iterator<Item = u64>,
         flagged: &[(u64, [Leaf; 2])],
-        found: &mut Found,
+        found: &mut StripFinding,
     ) -> Result<Vec<u64>> {
         let values = pair.inputs.is_some();
         let chunks = pair.chunks_of(strip);
@@ -211,7 +211,7 @@ impl Worker<'_> {
         }
         let mut open = Vec::new();
         let room = std::mem::take(&mut self.room);
-        let mut planes = Planes::new(trees.views, strip, &chunks, self.meter, room);
+        let mut planes = PlanePair::new(trees.views, strip, &chunks, self.meter, room);
         planes.early = self.ahead.planes(trees, strip);
         planes.whole = dense || planes.early.is_some();
         // A few from all over the strip tell whether the sketches settle anything.
@@ -244,8 +244,8 @@ impl Worker<'_> {
 
     fn judge(
         &self,
-        trees: &Trees,
-        planes: &mut Planes,
+        trees: &TreePair,
+        planes: &mut PlanePair,
         chunk: u64,
         leaves: [Leaf; 2],
     ) -> Result<Verdict> {
@@ -265,7 +265,7 @@ impl Worker<'_> {
     }
 
     /// Reads and compares the values of chunks.
-    fn values(&mut self, pair: &Pair, open: &[u64], found: &mut Found) -> Result<()> {
+    fn values(&mut self, pair: &Pair, open: &[u64], found: &mut StripFinding) -> Result<()> {
         let Some(inputs) = &pair.inputs else { return Ok(()) };
         found.read += open.len() as u64;
         let start = Instant::now();
@@ -275,11 +275,11 @@ impl Worker<'_> {
         let warm = [inputs[0].is_warm(&span), inputs[1].is_warm(&span)];
         let runs = runs(pair, open, if warm == [true; 2] { WARM_GAP } else { COLD_GAP });
         let size = pair.a.description.dtype.size();
-        let mut parts: Vec<(u64, Part)> = Vec::new();
+        let mut parts: Vec<(u64, PairFinding)> = Vec::new();
         let (list, pictures) = (self.list, self.pictures);
         let mut visit = |range: Range<u64>, a: &[u8], b: &[u8]| {
             let start = Instant::now();
-            let mut part = Part::default();
+            let mut part = PairFinding::default();
             compare(pair, open, range.clone(), a, b, list, pictures, &mut part);
             if part.tally != Tally::default() {
                 parts.push((range.start / size, part));
@@ -317,7 +317,7 @@ impl Clock {
 
 /// What was found in one pair of reads.
 #[derive(Default)]
-struct Part {
+struct PairFinding {
     tally: Tally,
     listed: Vec<(u64, Value, Value)>,
     pictures: Vec<Picture>,
@@ -333,11 +333,11 @@ fn compare(
     b: &[u8],
     list: bool,
     pictures: bool,
-    part: &mut Part,
+    part: &mut PairFinding,
 ) {
     let description = &pair.a.description;
     let size = description.dtype.size();
-    let Part { tally, listed, pictures: drawn } = part;
+    let PairFinding { tally, listed, pictures: drawn } = part;
     let mut listener = |index: u64, x: Value, y: Value| {
         if list {
             listed.push((index, x, y));
@@ -392,12 +392,12 @@ fn runs(pair: &Pair, open: &[u64], gap: u64) -> Vec<Range<u64>> {
 }
 
 /// Notes what a sketch tells where there are no values.
-fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut Found) {
+fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut StripFinding) {
     let dtype = pair.a.description.dtype;
     let parts = if matches!(dtype, DType::C64 | DType::C128) { 2 } else { 1 };
     let start = chunk * pair.chunk / dtype.size();
     // A complex number with a part that is NaN is NaN: its other part tells nothing.
-    let nans = |trees: &Trees| trees.views.iter().any(|view| view.entry.nans > 0);
+    let nans = |trees: &TreePair| trees.views.iter().any(|view| view.entry.nans > 0);
     let bits = pair.bound == Bound::Bits;
     let verdict = match parts == 2 && !bits && pair.trees.as_ref().is_some_and(nans) {
         true => Verdict::Open,
@@ -420,7 +420,7 @@ fn note(pair: &Pair, chunk: u64, verdict: Verdict, found: &mut Found) {
 }
 
 /// The planes of both sides, as far as they were read: chunk by chunk, or of the whole strip.
-struct Planes<'a> {
+struct PlanePair<'a> {
     views: [&'a TreeView<'a>; 2],
     strip: u64,
     chunks: Range<u64>,
@@ -437,7 +437,7 @@ struct Planes<'a> {
     one_count: u8,
 }
 
-impl<'a> Planes<'a> {
+impl<'a> PlanePair<'a> {
     fn new(
         views: [&'a TreeView<'a>; 2],
         strip: u64,
@@ -445,7 +445,7 @@ impl<'a> Planes<'a> {
         meter: &'a Meter,
         all: [Vec<u8>; 2],
     ) -> Self {
-        Planes {
+        PlanePair {
             views,
             strip,
             chunks: chunks.clone(),

@@ -2,8 +2,9 @@
 //! once.
 
 use super::engine::Progress;
-use super::side::{Entry, FileView, Side, read_trees};
+use super::side::{FileView, Side, SideEntry, read_trees};
 use super::sides::{Held, identity, sidecar};
+use crate::array::{Rank, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::io::AtomicFile;
@@ -183,28 +184,28 @@ pub fn record(
 }
 
 /// A side whose variables are given trees like those of another one, where they have none.
-pub struct Prepared<'s> {
+pub struct TreedSide<'s> {
     side: &'s dyn Side,
     like: &'s dyn Side,
 }
 
-impl<'s> Prepared<'s> {
+impl<'s> TreedSide<'s> {
     /// `side`, to be held against `like`.
     pub fn new(side: &'s dyn Side, like: &'s dyn Side) -> Self {
-        Prepared { side, like }
+        TreedSide { side, like }
     }
 }
 
-impl Side for Prepared<'_> {
+impl Side for TreedSide<'_> {
     fn name(&self) -> String {
         self.side.name()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
         self.side.steps()
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let mut entries = self.side.entries(step)?;
         let of_like = self.like.steps()?;
         let their_step = if of_like.len() == 1 { of_like[0] } else { step };
@@ -241,7 +242,7 @@ impl Side for Prepared<'_> {
         Ok(entries)
     }
 
-    fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+    fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {
         self.side.files(step)
     }
 
@@ -260,7 +261,7 @@ impl Side for Prepared<'_> {
 pub(crate) fn put_head(
     description: &crate::array::Description,
     image: &mut Image,
-    of: Option<(u32, crate::merkle::Digest)>,
+    of: Option<(Rank, crate::merkle::Digest)>,
 ) -> Result<()> {
     let mut entry = TreeEntry::new(description, image);
     (entry.rank, entry.exact) = of.unwrap_or_default();

@@ -6,7 +6,7 @@ use crate::merkle::bounded::{NODE, tree_root};
 use crate::merkle::{Digest, digest};
 
 /// A node just above the leaves that the two trees do not agree on.
-pub(super) struct Node {
+pub(super) struct DifferingNode {
     pub(super) at: u64,
     pub(super) digests: [Digest; 2],
 }
@@ -15,7 +15,7 @@ pub(super) struct Node {
 pub(super) type Blamed<T> = std::result::Result<T, (usize, Error)>;
 
 /// The lowest nodes that differ, ascending.
-pub(super) fn walk(views: [&TreeView; 2], meter: &Meter) -> Blamed<Vec<Node>> {
+pub(super) fn walk(views: [&TreeView; 2], meter: &Meter) -> Blamed<Vec<DifferingNode>> {
     let layout = &views[0].layout;
     let Some(top) = layout.levels.last() else { return Ok(Vec::new()) };
     let mut tops = [Digest::default(); 2];
@@ -26,7 +26,7 @@ pub(super) fn walk(views: [&TreeView; 2], meter: &Meter) -> Blamed<Vec<Node>> {
         }
         tops[side] = digest_at(&bytes, 0);
     }
-    let mut nodes = vec![Node { at: 0, digests: tops }];
+    let mut nodes = vec![DifferingNode { at: 0, digests: tops }];
     nodes.retain(|node| node.digests[0] != node.digests[1]);
     for level in layout.levels.iter().rev().skip(1) {
         let mut below = Vec::new();
@@ -37,7 +37,7 @@ pub(super) fn walk(views: [&TreeView; 2], meter: &Meter) -> Blamed<Vec<Node>> {
             for at in 0..children[0].len() / 16 {
                 let digests = [digest_at(&children[0], at), digest_at(&children[1], at)];
                 if digests[0] != digests[1] {
-                    below.push(Node { at: node.at * NODE + at as u64, digests });
+                    below.push(DifferingNode { at: node.at * NODE + at as u64, digests });
                 }
             }
         }
@@ -47,7 +47,11 @@ pub(super) fn walk(views: [&TreeView; 2], meter: &Meter) -> Blamed<Vec<Node>> {
 }
 
 /// The leaves under a lowest node, both sides', checked.
-pub(super) fn leaves(views: [&TreeView; 2], node: &Node, meter: &Meter) -> Blamed<[Vec<u8>; 2]> {
+pub(super) fn leaves(
+    views: [&TreeView; 2],
+    node: &DifferingNode,
+    meter: &Meter,
+) -> Blamed<[Vec<u8>; 2]> {
     let leaves = &views[0].layout.leaves;
     let start = leaves.start + node.at * NODE * 16;
     read_both(views, start..leaves.end.min(start + NODE * 16), &node.digests, meter)

@@ -8,7 +8,7 @@
 
 use super::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
-use crate::lineage::{Place, Region};
+use crate::lineage::{Location, Region};
 
 const MOVED: u64 = 1;
 const PERIODIC: u64 = 2;
@@ -18,7 +18,7 @@ const HEAD_BITS: u32 = 4;
 
 /// What the reading of regions is checked against.
 #[derive(Clone, Copy)]
-pub(super) struct Frame {
+pub(super) struct RegionContext {
     /// The position of this pack in its epoch.
     pub(super) ordinal: u32,
     /// The chunk size.
@@ -29,10 +29,10 @@ pub(super) struct Frame {
     pub(super) base: u64,
 }
 
-pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: Frame) {
+pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: RegionContext) {
     out.int(regions.len() as u64);
     let (mut end, mut fresh) = (0, frame.base);
-    let mut source = Place { pack: frame.ordinal, offset: frame.base };
+    let mut source = Location { pack: frame.ordinal, offset: frame.base };
     for region in regions {
         out.int(region.start - end);
         end = region.end();
@@ -63,13 +63,13 @@ pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: Frame) 
     }
 }
 
-pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Region>> {
+pub(super) fn read_regions(input: &mut Reader, frame: RegionContext) -> Result<Vec<Region>> {
     let wrong = || Error::damaged("a region of a delta makes no sense");
     let count = input.count()?;
     let mut regions = Vec::with_capacity(count);
     let mut end = 0u64;
     let mut fresh = frame.base;
-    let mut source = Place { pack: frame.ordinal, offset: frame.base };
+    let mut source = Location { pack: frame.ordinal, offset: frame.base };
     for _ in 0..count {
         let start = end.checked_add(input.int()?).ok_or_else(wrong)?;
         let head = input.int()?;
@@ -81,7 +81,7 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
         let mut region = Region {
             start,
             count,
-            place: Place { pack: frame.ordinal, offset: fresh },
+            place: Location { pack: frame.ordinal, offset: fresh },
             period: 0,
             fresh: head & MOVED == 0,
         };
@@ -115,9 +115,9 @@ pub(super) fn read_regions(input: &mut Reader, frame: Frame) -> Result<Vec<Regio
 }
 
 /// The place behind a region's bytes.
-fn after(region: &Region, chunk: u64) -> Place {
+fn after(region: &Region, chunk: u64) -> Location {
     let distinct = if region.period > 0 { region.period } else { region.count };
-    Place { pack: region.place.pack, offset: region.place.offset + distinct * chunk }
+    Location { pack: region.place.pack, offset: region.place.offset + distinct * chunk }
 }
 
 /// The bitmap of changed chunks; all regions must be new.
@@ -129,7 +129,7 @@ pub(super) fn write_bitmap(out: &mut Writer, regions: &[Region], chunks: u64) {
     out.raw(&bits);
 }
 
-pub(super) fn read_bitmap(input: &mut Reader, frame: Frame) -> Result<Vec<Region>> {
+pub(super) fn read_bitmap(input: &mut Reader, frame: RegionContext) -> Result<Vec<Region>> {
     let bits = match usize::try_from(frame.chunks.div_ceil(8)) {
         Ok(len) => input.raw(len)?,
         Err(_) => return Err(Error::damaged("a bitmap is larger than memory")),
@@ -142,7 +142,7 @@ pub(super) fn read_bitmap(input: &mut Reader, frame: Frame) -> Result<Vec<Region
             _ => regions.push(Region {
                 start: at,
                 count: 1,
-                place: Place { pack: frame.ordinal, offset },
+                place: Location { pack: frame.ordinal, offset },
                 period: 0,
                 fresh: true,
             }),
@@ -170,13 +170,13 @@ mod tests {
                     let mut region = Region {
                         start,
                         count,
-                        place: Place { pack, offset: source },
+                        place: Location { pack, offset: source },
                         period: if count > period { period } else { 0 },
                         fresh,
                     };
                     if fresh {
                         offset += if source % 3 == 0 { source % 1000 } else { 0 };
-                        region.place = Place { pack: 3, offset };
+                        region.place = Location { pack: 3, offset };
                         region.period = 0;
                         offset += count * 64;
                     }
@@ -186,8 +186,8 @@ mod tests {
         })
     }
 
-    fn frame(chunks: u64) -> Frame {
-        Frame { ordinal: 3, chunk: 64, chunks, base: 640 }
+    fn frame(chunks: u64) -> RegionContext {
+        RegionContext { ordinal: 3, chunk: 64, chunks, base: 640 }
     }
 
     proptest! {
@@ -211,7 +211,7 @@ mod tests {
         fn bitmaps_return(mask in proptest::collection::vec(any::<bool>(), 0..300)) {
             let (mut regions, mut offset) = (Vec::<Region>::new(), 640);
             for (at, _) in mask.iter().enumerate().filter(|m| *m.1) {
-                let place = Place { pack: 3, offset };
+                let place = Location { pack: 3, offset };
                 offset += 64;
                 match regions.last_mut() {
                     Some(last) if last.end() == at as u64 => last.count += 1,

@@ -8,10 +8,10 @@
 use super::bytes::{Reader, Writer};
 use super::names::{PackName, WriterId, check_run_name};
 use super::pack::Seal;
+use crate::array::{GroupId, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::MAX_PACKS;
 use serde::Serialize;
-use std::fmt;
 
 const OPENING: &[u8; 8] = b"TREEOPEN";
 const MANIFEST: &[u8; 8] = b"TREERING";
@@ -19,25 +19,6 @@ const MARK: &[u8; 8] = b"TREEMARK";
 
 /// The number of the hash of prints: xxh3-64 with a secret derived from the seed.
 const XXH3: u8 = 1;
-
-/// The position of an entry in the log of its run; the first is 1.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-#[serde(transparent)]
-#[repr(transparent)]
-pub struct Sequence(pub u64);
-
-impl Sequence {
-    /// The number behind this one.
-    pub fn next(self) -> Sequence {
-        Sequence(self.0 + 1)
-    }
-}
-
-impl fmt::Display for Sequence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 /// A file of the log.
 #[derive(Clone, Debug, PartialEq)]
@@ -200,7 +181,7 @@ impl Group {
     }
 
     /// Run and name of every pack, in the order of their ordinals.
-    pub fn names(&self, group: u32) -> impl Iterator<Item = (&str, PackName)> {
+    pub fn names(&self, group: GroupId) -> impl Iterator<Item = (&str, PackName)> {
         self.packs.iter().flat_map(move |range| {
             (0..range.count).map(move |at| {
                 let name = PackName { writer: range.writer, attempt: range.first + at, group };
@@ -253,7 +234,7 @@ pub struct Manifest {
     /// The writer that committed it; the default for the first entry of a branch.
     pub writer: WriterId,
     /// The program's own iteration number.
-    pub step: u64,
+    pub step: Step,
     /// Milliseconds since 1970.
     pub time: u64,
     /// The checkpoint it continues.
@@ -285,7 +266,7 @@ impl Manifest {
         out.string(&self.run);
         out.int(self.sequence.0);
         write_writer(&mut out, self.writer);
-        out.int(self.step);
+        out.int(self.step.0);
         out.int(self.time);
         out.byte(u8::from(self.parent.is_some()));
         if let Some(parent) = &self.parent {
@@ -327,7 +308,7 @@ impl Manifest {
         let mut manifest = Manifest {
             sequence: Sequence(reader.int()?),
             writer: parse_writer(&mut reader)?,
-            step: reader.int()?,
+            step: Step(reader.int()?),
             time: reader.int()?,
             parent: match reader.byte()? {
                 0 => None,
@@ -435,13 +416,13 @@ mod tests {
         for (run, writer, attempt) in
             [("b", other, 0), ("b", other, 1), ("a", WRITER, 0), ("a", WRITER, 2)]
         {
-            group.push(run, PackName { writer, attempt, group: 0 }, seal);
+            group.push(run, PackName { writer, attempt, group: GroupId(0) }, seal);
         }
         Manifest {
             run: "a".into(),
             sequence: Sequence(7),
             writer: WRITER,
-            step: 100,
+            step: Step(100),
             time: 1_700_000_000_000,
             parent: Some(Origin { run: Some("b".into()), sequence: Sequence(3) }),
             epoch: Origin { run: Some("b".into()), sequence: Sequence(2) },
@@ -472,7 +453,7 @@ mod tests {
     fn entries_return_and_every_flipped_byte_is_seen() {
         let manifest = sample();
         assert_eq!(manifest.groups[0].packs.len(), 3);
-        assert_eq!(manifest.groups[0].names(0).count(), 4);
+        assert_eq!(manifest.groups[0].names(GroupId(0)).count(), 4);
         returns(&LogEntry::Manifest(Box::new(manifest.clone())), &manifest.write());
         let opening = Opening { run: "a".into(), writer: WRITER, time: 9, who: "process 1".into() };
         returns(&LogEntry::Opening(opening.clone()), &opening.write());

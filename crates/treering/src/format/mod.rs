@@ -1,12 +1,12 @@
 //! Every byte on disk is written and read here; `docs/format.md` is the specification.
 //!
-//! Six kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
+//! Seven kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
 //! complete), a *mark* (a number of the log without a checkpoint), a *pack* (the bytes of a delta, in
-//! frames, and its section), a *tree file* (bounded trees) and a *skeleton* (what a foreign file is made
-//! of). All of them start with a magic number and a version
-//! and end with a digest. Parsers take any bytes: a count is believed only as far as
+//! frames, and its section), a *bundle* (many of the others in one file), a *tree file* (bounded trees) and a
+//! *skeleton* (what a foreign file is made of). All of them have a magic number, a version and a digest. Parsers take any bytes: a count is believed only as far as
 //! the bytes behind it reach, so nothing is allocated that the input does not pay for.
 
+mod bundle;
 mod bytes;
 mod delta;
 mod file;
@@ -17,15 +17,19 @@ mod section;
 mod skeleton;
 mod tree;
 
+pub(crate) use bundle::BUNDLE_TRAILER;
+pub use bundle::{BundleIndex, BundledName, BundledObject};
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
-pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, PackRange, Sequence, Stats};
-pub use names::{Names, PackName, WriterId, check_run_name};
-pub use pack::{Footer, Frame, RAW, Run, Seal, VariableDelta};
+#[cfg(test)]
+pub(crate) use manifest::PackRange;
+pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, Stats};
+pub use names::{BundleName, Names, PackName, WriterId, check_run_name};
+pub use pack::{Footer, Frame, PackExtent, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
 
 pub use section::{HIDDEN, VariableEntry};
 pub(crate) use skeleton::MOST_INFLATED;
-pub use skeleton::{Chunk, Filter, MAX_CHUNK, Piece, Recipe, Skeleton, Values};
+pub use skeleton::{Chunk, ChunkRecipe, Filter, MAX_CHUNK, Piece, Skeleton, Values};
 pub use tree::{TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin};
 pub(crate) use tree::{TREES_RUN, tree_name};
 

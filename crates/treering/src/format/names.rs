@@ -1,6 +1,6 @@
 //! The names of things in a store: where a run keeps its log and its packs.
 
-use super::manifest::Sequence;
+use crate::array::{GroupId, Sequence};
 use crate::error::{Error, Result};
 
 /// Refuses run names that could be confused with paths, options or places.
@@ -41,7 +41,21 @@ pub struct PackName {
     /// The running number among the packs of that writer.
     pub attempt: u64,
     /// The group of ranks.
-    pub group: u32,
+    pub group: GroupId,
+}
+
+/// A bundle of a run. Bundles are ordered by age: one that copies from others is of a later generation than
+/// any of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BundleName {
+    /// One more than the greatest generation that its writer saw.
+    pub generation: u64,
+    /// A random number.
+    pub nonce: u64,
+    /// The first log entry that it holds; 0 if it holds packs only.
+    pub first: Sequence,
+    /// The last one.
+    pub last: Sequence,
 }
 
 impl Names {
@@ -101,9 +115,48 @@ impl Names {
                 nonce: u64::from_str_radix(parts.next()?, 16).ok()?,
             },
             attempt: parts.next()?.parse().ok()?,
-            group: parts.next()?.strip_prefix('g')?.parse().ok()?,
+            group: GroupId(parts.next()?.strip_prefix('g')?.parse().ok()?),
         };
         parts.next().is_none().then_some(name)
+    }
+
+    /// The folder of bundles.
+    pub fn bundles(&self) -> String {
+        format!("runs/{}/bundles", self.run)
+    }
+
+    /// The data of a bundle.
+    pub fn bundle(&self, name: BundleName) -> String {
+        format!("{}.bundle", self.bundle_stem(name))
+    }
+
+    /// The index of a bundle, which makes its log entries count.
+    pub fn bundle_index(&self, name: BundleName) -> String {
+        format!("{}.index", self.bundle_stem(name))
+    }
+
+    fn bundle_stem(&self, name: BundleName) -> String {
+        let BundleName { generation, nonce, first, last } = name;
+        let (first, last) = (first.0, last.0);
+        format!("runs/{}/bundles/{generation:06}-{nonce:016x}-{first:012}-{last:012}", self.run)
+    }
+
+    /// The bundle that a file in the bundles folder belongs to, and whether it is its index.
+    pub fn parse_bundle(file: &str) -> Option<(BundleName, bool)> {
+        let (stem, is_index) = match file.strip_suffix(".index") {
+            Some(stem) => (stem, true),
+            None => (file.strip_suffix(".bundle")?, false),
+        };
+        let mut parts = stem.split('-');
+        let name = BundleName {
+            generation: parts.next()?.parse().ok()?,
+            nonce: u64::from_str_radix(parts.next()?, 16).ok()?,
+            first: Sequence(parts.next()?.parse().ok()?),
+            last: Sequence(parts.next()?.parse().ok()?),
+        };
+        let whole = Names::new("r").bundle_stem(name);
+        (parts.next().is_none() && whole.strip_prefix("runs/r/bundles/") == Some(stem))
+            .then_some((name, is_index))
     }
 
     /// The note in a tier that is in front of others: which store its checkpoints move to.
@@ -125,9 +178,18 @@ mod tests {
     fn names_return_and_bad_ones_are_refused() {
         let names = Names::new("a");
         let writer = WriterId { opening: Sequence(1), nonce: 0xfedc };
-        let pack = PackName { writer, attempt: 1_000_000, group: 3 };
+        let pack = PackName { writer, attempt: 1_000_000, group: GroupId(3) };
         let key = names.pack(pack);
         assert_eq!(Names::parse_pack(key.rsplit('/').next().unwrap()), Some(pack));
+        let bundle =
+            BundleName { generation: 4, nonce: 0xab, first: Sequence(2), last: Sequence(9) };
+        for (key, is_index) in [(names.bundle(bundle), false), (names.bundle_index(bundle), true)] {
+            let file = key.rsplit('/').next().unwrap();
+            assert_eq!(Names::parse_bundle(file), Some((bundle, is_index)));
+            for junk in [format!("0{file}"), format!("+{}", &file[1..]), file.replace("-", "")] {
+                assert_eq!(Names::parse_bundle(&junk), None, "{junk}");
+            }
+        }
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {
             assert_eq!(Names::parse_entry(junk), None);

@@ -7,12 +7,12 @@
 
 use super::bytes::{Reader, Writer, check_version};
 use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions};
-use super::manifest::Sequence;
 use super::names::{PackName, WriterId};
 use super::section::{VariableEntry, parse_section, write_section};
-use crate::codec::{Chain, Step};
+use crate::array::{GroupId, Rank, Sequence};
+use crate::codec::{Chain, CodecStep};
 use crate::error::{Error, ErrorKind, Result};
-use crate::lineage::{ChunkSize, Place, Region};
+use crate::lineage::{ChunkSize, Location, Region};
 use crate::merkle::{Digest, digest};
 use std::borrow::Cow;
 
@@ -67,7 +67,7 @@ pub struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableDelta {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The variable's name.
     pub name: String,
     /// The chunk size.
@@ -98,7 +98,7 @@ pub struct Footer {
     /// The chains that frames are encoded by.
     pub chains: Vec<Chain>,
     /// The bytes that frames are differences to, by the frame's number, ascending.
-    pub before: Vec<(u32, Vec<Run>)>,
+    pub before: Vec<(u32, Vec<PackExtent>)>,
     /// The deltas of the variables.
     pub deltas: Vec<VariableDelta>,
     /// The section: all variables of the group at this checkpoint. Empty if it was not read.
@@ -107,9 +107,9 @@ pub struct Footer {
 
 /// Bytes of an earlier pack of the epoch, one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct PackExtent {
     /// Where they begin.
-    pub place: Place,
+    pub place: Location,
     /// How many.
     pub len: u64,
 }
@@ -143,7 +143,7 @@ impl Footer {
         out.int(self.name.writer.opening.0);
         out.u64(self.name.writer.nonce);
         out.int(self.name.attempt);
-        out.int(u64::from(self.name.group));
+        out.int(u64::from(self.name.group.0));
         out.int(u64::from(self.ordinal));
         if let Some(parent) = &self.parent {
             out.int(parent.size);
@@ -201,7 +201,7 @@ impl Footer {
         let variables = reader.bytes()?;
         let run = reader.string()?;
         let writer = WriterId { opening: Sequence(reader.int()?), nonce: reader.u64()? };
-        let name = PackName { writer, attempt: reader.int()?, group: reader.u32()? };
+        let name = PackName { writer, attempt: reader.int()?, group: GroupId(reader.u32()?) };
         let variables = match section {
             true => parse_section(variables, name.group)?,
             false => Vec::new(),
@@ -228,7 +228,7 @@ impl Footer {
     pub fn chain(&self, frame: &Frame) -> Result<Cow<'_, Chain>> {
         match frame.codec {
             RAW => Ok(Cow::Owned(Chain::default())),
-            ZSTD => Chain::new(&[Step::Zstd(1)]).map(Cow::Owned),
+            ZSTD => Chain::new(&[CodecStep::Zstd(1)]).map(Cow::Owned),
             number => {
                 self.chains.get(usize::from(number - CHAINS)).map(Cow::Borrowed).ok_or_else(|| {
                     Error::new(ErrorKind::Mismatch, format!("this release has no codec {number}"))
@@ -239,7 +239,7 @@ impl Footer {
     }
 
     /// The bytes that a frame is a difference to.
-    pub fn before(&self, frame: usize) -> Option<&[Run]> {
+    pub fn before(&self, frame: usize) -> Option<&[PackExtent]> {
         let at = self.before.binary_search_by_key(&frame, |(frame, _)| *frame as usize).ok()?;
         Some(&self.before[at].1)
     }
@@ -248,7 +248,7 @@ impl Footer {
     pub(crate) fn number(chains: &mut Vec<Chain>, chain: &Chain) -> Option<u8> {
         let at = match chain.steps() {
             [] => return Some(RAW),
-            [Step::Zstd(_)] => return Some(ZSTD),
+            [CodecStep::Zstd(_)] => return Some(ZSTD),
             _ => chains.iter().position(|other| other == chain),
         };
         let at = at.unwrap_or_else(|| {
@@ -267,6 +267,7 @@ impl Footer {
         self.frames.last().map_or(0, |f| f.offset + f.len)
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Whether it holds no bytes at all.
     pub fn is_empty(&self) -> bool {
         self.frames.is_empty()
@@ -331,7 +332,7 @@ fn parse_before(
     frames: &[Frame],
     chains: &[Chain],
     ordinal: u32,
-) -> Result<Vec<(u32, Vec<Run>)>> {
+) -> Result<Vec<(u32, Vec<PackExtent>)>> {
     let wrong = || Error::damaged("a difference leads out of its epoch");
     let is_difference = |frame: &Frame| {
         let at = frame.codec.checked_sub(CHAINS).map(usize::from);
@@ -342,8 +343,8 @@ fn parse_before(
         let mut runs = Vec::new();
         let mut len = 0u64;
         for _ in 0..reader.count()? {
-            let place = Place { pack: reader.u32()?, offset: reader.int()? };
-            let run = Run { place, len: reader.int()? };
+            let place = Location { pack: reader.u32()?, offset: reader.int()? };
+            let run = PackExtent { place, len: reader.int()? };
             let end = place.offset.checked_add(run.len);
             if place.pack >= ordinal || end.is_none() || !(1..=frame.len).contains(&run.len) {
                 return Err(wrong());
@@ -366,8 +367,8 @@ impl VariableDelta {
         chunks.saturating_mul(self.chunk.bytes() as u64).min(self.bytes)
     }
 
-    fn frame(&self, ordinal: u32) -> delta::Frame {
-        delta::Frame {
+    fn frame(&self, ordinal: u32) -> delta::RegionContext {
+        delta::RegionContext {
             ordinal,
             chunk: self.chunk.bytes() as u64,
             chunks: self.chunk.count(self.bytes),
@@ -376,7 +377,7 @@ impl VariableDelta {
     }
 
     fn write(&self, ordinal: u32, out: &mut Writer) {
-        out.int(u64::from(self.rank));
+        out.int(u64::from(self.rank.0));
         out.string(&self.name);
         out.int(self.chunk.bytes() as u64);
         out.int(self.bytes);
@@ -390,7 +391,7 @@ impl VariableDelta {
 
     fn parse(ordinal: u32, reader: &mut Reader) -> Result<Self> {
         let mut delta = VariableDelta {
-            rank: reader.u32()?,
+            rank: Rank(reader.u32()?),
             name: reader.string()?,
             chunk: ChunkSize::new(reader.int()?)
                 .map_err(|_| Error::damaged("a delta has an impossible chunk size"))?,
@@ -418,14 +419,14 @@ mod tests {
 
     fn footer() -> Footer {
         let frame = Frame { offset: 0, len: 128, position: 16, encoded: 99, codec: 3, checksum: 7 };
-        let chains = [&[Step::Shuffle(4), Step::Zstd(3)][..], &[Step::Lz4]];
-        let place = Place { pack: 2, offset: 0 };
+        let chains = [&[CodecStep::Shuffle(4), CodecStep::Zstd(3)][..], &[CodecStep::Lz4]];
+        let place = Location { pack: 2, offset: 0 };
         Footer {
             run: "a".into(),
             name: PackName {
                 writer: WriterId { opening: Sequence(1), nonce: 9 },
                 attempt: 4,
-                group: 0,
+                group: GroupId(0),
             },
             ordinal: 2,
             parent: Some(Seal { size: 1000, footer: 50, digest: Digest([1, 2]) }),
@@ -433,7 +434,7 @@ mod tests {
             chains: chains.map(|steps| Chain::new(steps).unwrap()).to_vec(),
             before: Vec::new(),
             deltas: vec![VariableDelta {
-                rank: 0,
+                rank: Rank(0),
                 name: "x".into(),
                 chunk: ChunkSize::new(128).unwrap(),
                 bytes: 5000,
@@ -442,8 +443,8 @@ mod tests {
                 regions: vec![Region { start: 3, count: 1, place, period: 0, fresh: true }],
             }],
             variables: vec![VariableEntry {
-                rank: 0,
-                group: 0,
+                rank: Rank(0),
+                group: GroupId(0),
                 description: crate::array::Description {
                     name: "x".into(),
                     dtype: crate::array::DType::Bytes,

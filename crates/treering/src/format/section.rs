@@ -1,7 +1,9 @@
 //! A section: the variables that a group of ranks hands over at a checkpoint, in the footer of its pack.
 
 use super::bytes::{Reader, Writer};
-use crate::array::{Bound, DType, Description, Order, Part, Rounding, Shape};
+use crate::array::{
+    Bound, DType, Description, GroupId, Order, Part, Rank, Rounding, Shape, VariableKey,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::ChunkSize;
 use crate::merkle::Digest;
@@ -13,9 +15,9 @@ pub const HIDDEN: &str = "treering:";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableEntry {
     /// The rank it belongs to.
-    pub rank: u32,
+    pub rank: Rank,
     /// The group whose packs hold it.
-    pub group: u32,
+    pub group: GroupId,
     /// Name, type, shape, box.
     pub description: Description,
     /// The chunk size of its tree.
@@ -32,6 +34,11 @@ impl VariableEntry {
         self.description.name.starts_with(HIDDEN)
     }
 
+    /// Its rank and name.
+    pub(crate) fn key(&self) -> VariableKey {
+        VariableKey::new(self.rank, &self.description.name)
+    }
+
     /// Its length; the description was checked when it was made or read.
     pub(crate) fn bytes(&self) -> u64 {
         self.description.bytes().unwrap_or(0)
@@ -43,7 +50,7 @@ pub(super) fn write_section(variables: &[VariableEntry]) -> Vec<u8> {
     let mut out = Writer::default();
     out.int(variables.len() as u64);
     for variable in variables {
-        out.int(u64::from(variable.rank));
+        out.int(u64::from(variable.rank.0));
         write_description(&mut out, &variable.description);
         out.int(variable.chunk.bytes() as u64);
         out.digest(variable.root);
@@ -53,12 +60,12 @@ pub(super) fn write_section(variables: &[VariableEntry]) -> Vec<u8> {
 }
 
 /// Reads the section of a group.
-pub(super) fn parse_section(bytes: &[u8], group: u32) -> Result<Vec<VariableEntry>> {
+pub(super) fn parse_section(bytes: &[u8], group: GroupId) -> Result<Vec<VariableEntry>> {
     let mut reader = Reader::new(bytes);
     let count = reader.count()?;
     let mut variables = Vec::with_capacity(count);
     for _ in 0..count {
-        let rank = reader.u32()?;
+        let rank = Rank(reader.u32()?);
         let description = parse_description(&mut reader)?;
         let chunk = ChunkSize::new(reader.int()?)
             .map_err(|_| Error::damaged("a variable has an impossible chunk size"))?;
@@ -142,8 +149,8 @@ mod tests {
 
     fn sample() -> VariableEntry {
         VariableEntry {
-            rank: 1,
-            group: 3,
+            rank: Rank(1),
+            group: GroupId(3),
             description: Description {
                 name: "grid/ρ".into(),
                 dtype: DType::F64,
@@ -165,9 +172,9 @@ mod tests {
             variables.push(VariableEntry { rounded, ..sample() });
         }
         let bytes = write_section(&variables);
-        assert_eq!(parse_section(&bytes, 3).unwrap(), variables);
+        assert_eq!(parse_section(&bytes, GroupId(3)).unwrap(), variables);
         for at in 0..bytes.len() {
-            assert!(parse_section(&bytes[..at], 3).is_err());
+            assert!(parse_section(&bytes[..at], GroupId(3)).is_err());
         }
     }
 

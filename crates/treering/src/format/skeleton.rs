@@ -25,7 +25,7 @@ pub struct Skeleton {
     /// The digest of the file.
     pub digest: Digest,
     /// How the chunks of each chunked field are made.
-    pub recipes: Vec<Recipe>,
+    pub recipes: Vec<ChunkRecipe>,
     /// What the file is made of, in its order.
     pub pieces: Vec<Piece>,
     /// The bytes that pieces take from here, one after another.
@@ -96,7 +96,7 @@ pub struct Chunk {
 
 /// How the chunks of a field are made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Recipe {
+pub struct ChunkRecipe {
     /// The extent of the field.
     pub shape: Vec<u64>,
     /// The extent of a chunk.
@@ -151,7 +151,7 @@ fn total(mut lengths: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     lengths.try_fold(0u64, |sum, len| sum.checked_add(len?))
 }
 
-impl Recipe {
+impl ChunkRecipe {
     /// The bytes of a chunk before its filters.
     pub fn chunk_bytes(&self) -> u64 {
         self.chunk.iter().product::<u64>() * self.padding.len() as u64
@@ -195,7 +195,7 @@ impl Skeleton {
         let mut input = Reader::file(bytes, MAGIC, "skeleton of a file")?;
         let (size, digest) = (input.int()?, input.digest()?);
         let count = input.count()?;
-        let recipes: Vec<Recipe> =
+        let recipes: Vec<ChunkRecipe> =
             (0..count).map(|_| read_recipe(&mut input)).collect::<Result<_>>()?;
         let count = input.count()?;
         let mut next = 0;
@@ -224,7 +224,7 @@ impl Skeleton {
     }
 }
 
-fn write_recipe(out: &mut Writer, recipe: &Recipe) {
+fn write_recipe(out: &mut Writer, recipe: &ChunkRecipe) {
     out.ints(&recipe.shape);
     out.ints(&recipe.chunk);
     out.byte(recipe.swap);
@@ -242,7 +242,7 @@ fn write_recipe(out: &mut Writer, recipe: &Recipe) {
     }
 }
 
-fn read_recipe(input: &mut Reader) -> Result<Recipe> {
+fn read_recipe(input: &mut Reader) -> Result<ChunkRecipe> {
     let (shape, chunk) = (input.ints()?, input.ints()?);
     let (swap, padding) = (input.byte()?, input.bytes()?.to_vec());
     let count = input.count()?;
@@ -256,7 +256,7 @@ fn read_recipe(input: &mut Reader) -> Result<Recipe> {
         _ => Err(Error::damaged("a filter of a chunk is not known")),
     };
     let filters = (0..count).map(|_| filter(input)).collect::<Result<_>>()?;
-    let recipe = Recipe { shape, chunk, swap, padding, filters };
+    let recipe = ChunkRecipe { shape, chunk, swap, padding, filters };
     recipe.check()?;
     Ok(recipe)
 }
@@ -366,7 +366,7 @@ mod tests {
 
     fn example() -> Skeleton {
         let values = |field, offset, len, swap| Values { field, offset, len, swap };
-        let recipe = Recipe {
+        let recipe = ChunkRecipe {
             shape: vec![10, 7],
             chunk: vec![4, 4],
             swap: 8,

@@ -6,7 +6,7 @@
 
 use super::bytes::{Reader, Writer};
 use super::section::{parse_description, write_description};
-use crate::array::Description;
+use crate::array::{Description, Rank, Step};
 use crate::error::{Error, Result};
 use crate::merkle::bounded::{Bound, Grid, Image, Layout, Recipe};
 use crate::merkle::{Digest, digest};
@@ -39,9 +39,9 @@ pub enum TreeOrigin {
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeEntry {
     /// The step it belongs to.
-    pub step: Option<u64>,
+    pub step: Option<Step>,
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The variable.
     pub description: Description,
     /// How the tree was made.
@@ -64,7 +64,7 @@ impl TreeEntry {
         let nans = image.layout.nans.start as usize..image.layout.nans.end as usize;
         TreeEntry {
             step: None,
-            rank: 0,
+            rank: Rank(0),
             description: description.clone(),
             recipe: image.recipe,
             root: image.root,
@@ -138,6 +138,7 @@ impl TreeFile {
         ends.try_fold(0, |end, next: Result<u64>| Ok(end.max(next?)))
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Whether there are no trees.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -198,9 +199,9 @@ pub const TREE_PREFIX: &str = "treering:tree:";
 pub(crate) const TREES_RUN: &str = "+trees";
 
 /// The name of the variable that holds a tree: the same for the same variable, bound and grid.
-pub(crate) fn tree_name(rank: u32, variable: &str, recipe: &Recipe) -> String {
+pub(crate) fn tree_name(rank: Rank, variable: &str, recipe: &Recipe) -> String {
     let mut out = Writer::default();
-    out.int(u64::from(rank));
+    out.int(u64::from(rank.0));
     out.string(variable);
     write_cells(&mut out, recipe);
     format!("{TREE_PREFIX}{}", digest(&out.0))
@@ -235,8 +236,8 @@ fn write_cells(out: &mut Writer, recipe: &Recipe) {
 }
 
 fn write_entry(out: &mut Writer, entry: &TreeEntry) {
-    out.int(entry.step.map_or(0, |step| step.saturating_add(1)));
-    out.int(u64::from(entry.rank));
+    out.int(entry.step.map_or(0, |step| step.0.saturating_add(1)));
+    out.int(u64::from(entry.rank.0));
     write_description(out, &entry.description);
     write_cells(out, &entry.recipe);
     out.int(u64::from(entry.recipe.chunk));
@@ -249,8 +250,8 @@ fn write_entry(out: &mut Writer, entry: &TreeEntry) {
 }
 
 fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
-    let step = reader.int()?.checked_sub(1);
-    let rank = reader.u32()?;
+    let step = reader.int()?.checked_sub(1).map(Step);
+    let rank = Rank(reader.u32()?);
     let description = parse_description(reader)?;
     let bound = match reader.byte()? {
         0 => Bound::Bits,

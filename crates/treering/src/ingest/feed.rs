@@ -1,13 +1,14 @@
 //! Variables of files on their way to a pack: read in their turns, compared with the step before, and
 //! handed on in batches of what changed.
 
-use super::inputs::Input;
+use super::inputs::FileVariable;
+use crate::array::VariableKey;
 use crate::codec::Nature;
 use crate::error::Result;
 use crate::lineage::scan;
 use crate::memory::zeroed;
 use crate::merkle::{BOUGH, Hasher, Print};
-use crate::pack::{Key, Strip};
+use crate::pack::Strip;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -17,7 +18,7 @@ const BATCH: Range<usize> = 4 << 20..32 << 20;
 const STRIP: usize = 1 << 20;
 
 /// The prints of the chunks of every variable.
-pub(super) type Prints = HashMap<Key, Vec<Print>>;
+pub(super) type Prints = HashMap<VariableKey, Vec<Print>>;
 
 /// What changed in some strips, and how many bytes were read for it.
 pub(super) struct Batch {
@@ -39,7 +40,7 @@ impl Batch {
 /// Reads all variables in their turns, in batches of what changed; ends early if nobody takes them. The
 /// prints become those of this step, and those of variables that are gone are forgotten.
 pub(super) fn read(
-    inputs: &[&Input],
+    inputs: &[&FileVariable],
     turns: &[(usize, Range<u64>)],
     chunk: usize,
     hasher: &Hasher,
@@ -60,7 +61,7 @@ pub(super) fn read(
     let in_blocks = turns.len() > inputs.len();
     for (variable, range) in turns {
         let input = inputs[*variable];
-        let key = || (input.rank, input.description.name.clone());
+        let key = || VariableKey::new(input.rank, &input.description.name);
         let (own, known) = begun.entry(*variable).or_insert_with(|| {
             let mut own = before.remove(&key()).unwrap_or_default();
             let known = own.len();

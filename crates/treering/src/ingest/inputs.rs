@@ -5,12 +5,13 @@
 
 use super::RankFile;
 use super::merge::Merge;
-use crate::array::{Bound, DType, Description, Order, Rounding, Shape};
+use crate::array::{Bound, DType, Description, Order, Rank, Rounding, Shape, VariableKey};
 use crate::codec::Nature;
+use crate::compare::matches;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 use crate::pack::Packed;
-use crate::save::Member;
+use crate::save::GroupMember;
 use crate::source::Anatomy;
 use crate::store::Blob;
 use rayon::prelude::*;
@@ -24,8 +25,8 @@ use std::time::UNIX_EPOCH;
 const MOST_NAMES: usize = 20;
 
 /// A variable that is to be packed.
-pub(super) struct Input {
-    pub(super) rank: u32,
+pub(super) struct FileVariable {
+    pub(super) rank: Rank,
     pub(super) description: Description,
     /// Its name, as far as those of variables that are like it agree.
     pub(super) like: String,
@@ -50,7 +51,7 @@ impl Source {
     }
 }
 
-impl Input {
+impl FileVariable {
     pub(super) fn len(&self) -> u64 {
         self.description.bytes().unwrap_or(0)
     }
@@ -60,7 +61,7 @@ impl Input {
         self.description.name.starts_with(FILE_PREFIX)
     }
 
-    pub(super) fn member(&self, merge: Merge, block: Option<u64>) -> Member {
+    pub(super) fn member(&self, merge: Merge, block: Option<u64>) -> GroupMember {
         let flat = Nature::flat(self.description.dtype);
         let (like, nature) = match merge {
             Merge::Ranks | Merge::Files => (String::new(), flat),
@@ -72,7 +73,7 @@ impl Input {
         let name = self.description.name.clone();
         let far = merge == Merge::Ranks;
         let packed = Packed { rank: self.rank, name, like, bytes: self.len(), nature, far };
-        Member { packed, description: self.description.clone(), rounded: self.rounded }
+        GroupMember { packed, description: self.description.clone(), rounded: self.rounded }
     }
 }
 
@@ -95,29 +96,23 @@ pub(super) fn check(files: &[RankFile]) -> Result<()> {
 
 /// The bound of variables whose whole name matches.
 pub(super) struct Limit {
-    /// The pattern as it was given, for messages.
-    given: String,
-    name: Regex,
+    /// A pattern with `*` and `?`.
+    pattern: String,
     bound: Bound,
 }
 
 impl Limit {
-    pub(super) fn new((pattern, bound): &(Regex, Bound)) -> Result<Limit> {
+    pub(super) fn new((pattern, bound): &(String, Bound)) -> Result<Limit> {
         if *bound != Bound::Bits {
             Rounding::new(*bound, DType::F64)?;
         }
-        let given = pattern.to_string();
-        let name = Regex::new(&format!("^(?:{given})$")).map_err(|e| {
-            let why = e.to_string().replace('\n', " ");
-            Error::usage(format!("{given:?} is no pattern of whole names: {why}"))
-        })?;
-        Ok(Limit { given, name, bound: *bound })
+        Ok(Limit { pattern: pattern.clone(), bound: *bound })
     }
 }
 
 /// The names of the variables of each file: of its fields, then of datasets in its skeleton.
 pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
-    let mut of_rank: HashMap<u32, usize> = HashMap::new();
+    let mut of_rank: HashMap<Rank, usize> = HashMap::new();
     files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
     let alone = of_rank.values().all(|count| *count == 1);
     let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
@@ -151,8 +146,8 @@ pub(super) fn round(
         .zip(names)
         .map(|(anatomy, names)| &names[..anatomy.fields.len().min(names.len())]);
     let names: Vec<&[String]> = fields.collect();
-    for Limit { given, name, .. } in within {
-        if !names.iter().copied().flatten().any(|own| name.is_match(own)) {
+    for Limit { pattern, .. } in within {
+        if !names.iter().copied().flatten().any(|name| matches(pattern, name)) {
             let there = names.iter().copied().flatten().map(String::as_str);
             let there: BTreeSet<&str> = there.collect();
             let more = if there.len() > MOST_NAMES { ", …" } else { "" };
@@ -160,13 +155,15 @@ pub(super) fn round(
             let more = more.to_string()
                 + if known { "" } else { "; what is not understood of a file has the file's name" };
             let there: Vec<&str> = there.into_iter().take(MOST_NAMES).collect();
-            return Err(Error::usage(format!("the name of no variable is {given:?}")).hint(
-                format!("bounds are for whole names; there are {}{more}", there.join(", ")),
-            ));
+            return Err(Error::usage(format!("no variable matches the bound of {pattern:?}"))
+                .hint(format!(
+                    "* and ? stand for anything; there are {}{more}",
+                    there.join(", ")
+                )));
         }
     }
     let bound = |name: &String| {
-        let first = within.iter().find(|limit| limit.name.is_match(name));
+        let first = within.iter().find(|limit| matches(&limit.pattern, name));
         first.map(|limit| limit.bound).filter(|bound| *bound != Bound::Bits)
     };
     let files = anatomies.par_iter_mut().zip(&names);
@@ -182,8 +179,8 @@ pub(super) fn gather(
     anatomies: &[Anatomy],
     names: Vec<Vec<String>>,
     likeness: &[(Regex, String)],
-) -> Result<BTreeMap<u32, Vec<Input>>> {
-    let mut inputs: BTreeMap<u32, Vec<Input>> = BTreeMap::new();
+) -> Result<BTreeMap<Rank, Vec<FileVariable>>> {
+    let mut inputs: BTreeMap<Rank, Vec<FileVariable>> = BTreeMap::new();
     let mut taken = HashSet::new();
     for ((file, anatomy), names) in files.iter().zip(anatomies).zip(names) {
         let own = inputs.entry(file.rank).or_default();
@@ -192,7 +189,7 @@ pub(super) fn gather(
         for (field, name) in anatomy.fields.iter().zip(names.by_ref()) {
             let description = Description { name, ..field.description.clone() };
             description.check().map_err(|e| e.at(file.path.display()))?;
-            if !taken.insert((file.rank, description.name.clone())) {
+            if !taken.insert(VariableKey::new(file.rank, &description.name)) {
                 return Err(Error::usage(format!(
                     "rank {} has two arrays called {:?}",
                     file.rank, description.name
@@ -207,7 +204,7 @@ pub(super) fn gather(
             };
             let like = likeness.iter().fold(description.name.clone(), same);
             let rounded = field.rounded;
-            own.push(Input { rank: file.rank, description, like, bytes, rounded });
+            own.push(FileVariable { rank: file.rank, description, like, bytes, rounded });
         }
         let in_skeleton = anatomy.in_skeleton.iter().zip(names);
         let in_skeleton = in_skeleton.map(|((name, why), variable)| InSkeleton {
@@ -221,7 +218,7 @@ pub(super) fn gather(
         let description =
             Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
         description.check().map_err(|e| e.at(file.path.display()))?;
-        if !taken.insert((file.rank, description.name.clone())) {
+        if !taken.insert(VariableKey::new(file.rank, &description.name)) {
             return Err(Error::usage(format!(
                 "two files of rank {} are like each other: {:?}",
                 file.rank, file.like
@@ -230,7 +227,7 @@ pub(super) fn gather(
         }
         let like = description.name.clone();
         let bytes = Source::Held(record);
-        own.push(Input { rank: file.rank, description, like, bytes, rounded: None });
+        own.push(FileVariable { rank: file.rank, description, like, bytes, rounded: None });
     }
     Ok(inputs)
 }

@@ -5,7 +5,7 @@
 //! the arrays of a rank together, where repeats are found. A sample of one rank tells. The other schemes
 //! of mcrEngine are there for who wants them: whole files, and ranks that take turns in blocks.
 
-use super::inputs::Input;
+use super::inputs::FileVariable;
 use crate::codec::values_between;
 use crate::error::Result;
 use std::collections::{BTreeMap, VecDeque};
@@ -28,7 +28,7 @@ pub enum Merge {
 /// In which order the bytes of variables are packed: one variable after another or, with blocks, those
 /// that are like each other in turns, a block of every rank.
 pub(super) fn turns(
-    inputs: &[&Input],
+    inputs: &[&FileVariable],
     firsts: &[usize],
     block: Option<u64>,
 ) -> Vec<(usize, Range<u64>)> {
@@ -67,7 +67,7 @@ const GAIN: f64 = 0.08;
 const ROUNDED_GAIN: f64 = 0.3;
 
 /// The order in which variables are packed.
-pub(super) fn sort(inputs: &mut [&Input], merge: Merge) {
+pub(super) fn sort(inputs: &mut [&FileVariable], merge: Merge) {
     match merge {
         // Likeness: name, type, class; then ranks in their order.
         Merge::Auto | Merge::Meaning => {
@@ -83,7 +83,7 @@ pub(super) fn sort(inputs: &mut [&Input], merge: Merge) {
 }
 
 /// Tries both on the large variables of one rank that have the most frequent type.
-pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
+pub(super) fn choose(inputs: &[&FileVariable]) -> Result<Merge> {
     let large = || inputs.iter().filter(|input| input.len() >= LARGE);
     let mut types: BTreeMap<&str, u64> = BTreeMap::new();
     large().for_each(|i| *types.entry(i.description.dtype.name()).or_default() += i.len());
@@ -92,15 +92,15 @@ pub(super) fn choose(inputs: &[&Input]) -> Result<Merge> {
     };
     let rank = large().map(|input| input.rank).min();
     let of_type =
-        |input: &&&Input| input.description.dtype.name() == most && Some(input.rank) == rank;
-    let mut chosen: Vec<&Input> = large().filter(of_type).copied().collect();
+        |input: &&&FileVariable| input.description.dtype.name() == most && Some(input.rank) == rank;
+    let mut chosen: Vec<&FileVariable> = large().filter(of_type).copied().collect();
     let size = chosen.first().map_or(0, |input| input.description.dtype.size());
     let names: std::collections::BTreeSet<&str> = chosen.iter().map(|i| i.like.as_str()).collect();
     if names.len() < 2 || !matches!(size, 4 | 8) {
         return Ok(Merge::Meaning);
     }
     let share = SAMPLE / chosen.len() as u64 / 8 * 8;
-    let read = |input: &&Input| {
+    let read = |input: &&FileVariable| {
         let mut bytes = vec![0; input.len().min(share.max(LARGE)) as usize];
         input.bytes.read_at(0, &mut bytes).map(|()| bytes)
     };

@@ -9,25 +9,32 @@
 //! prints again; the record starts anew.
 
 mod feed;
+mod files;
 mod inputs;
 mod merge;
+mod names;
+mod watch;
 
+pub use files::{ChosenFiles, is_inside, rank_files};
 pub use merge::Merge;
+pub use names::FileRules;
+pub use watch::{WatchEvent, WatchSettings, WatchStop, Watcher};
 
 use self::feed::{Batch, Prints, read};
-use self::inputs::{Input, Limit};
-use crate::array::Bound;
+use self::inputs::{FileVariable, Limit};
+use crate::array::{Bound, GroupId, Rank, Sequence, Step};
 use crate::codec::Encoding;
+use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, Result};
-use crate::format::{Manifest, Names, Origin, Sequence, WriterId};
+use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::log::Log;
 use crate::merkle::{BOUGH, Hasher};
 use crate::pack::{Before, Keeper, Learnt, firsts, remembers_no_longer};
-use crate::restore::{Checkpoint, Pack, Previous, Restored};
+use crate::restore::{Checkpoint, Pack, Previous, RestoredVariable};
 use crate::run::{Options, Overload};
 use crate::save::{
-    self, Decision, Epoch, GroupWriter, LogWriter, Member, PackJob, Sealed, Vote, WriterSettings,
-    decide, draft, restore_cost,
+    self, Decision, Epoch, GroupMember, GroupWriter, LogWriter, PackJob, SealedPack, Vote,
+    WriterSettings, decide, draft, restore_cost,
 };
 use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Lock, Store};
@@ -47,7 +54,7 @@ const RECORD: u64 = 256 << 20;
 #[derive(Clone, Debug)]
 pub struct RankFile {
     /// The rank that wrote it.
-    pub rank: u32,
+    pub rank: Rank,
     /// Where it is.
     pub path: PathBuf,
     /// What it is called in the checkpoint: a path below a folder.
@@ -71,9 +78,10 @@ pub struct IngestSettings {
     /// Variables are like each other when their names agree after these replacements, as
     /// [`Regex::replace_all`] makes them, and their types do.
     pub like: Vec<(Regex, String)>,
-    /// Variables whose whole name matches are rounded within the bound, absolute or relative; the
-    /// first that matches counts. A file given back then holds the rounded values.
-    pub within: Vec<(Regex, Bound)>,
+    /// Variables whose names match the pattern (`*` and `?`) are rounded within the bound, absolute or
+    /// relative; the first that matches counts. An exported file then holds the rounded values. A pattern
+    /// that matches no variable is an error.
+    pub within: Vec<(String, Bound)>,
 }
 
 impl Default for IngestSettings {
@@ -101,7 +109,7 @@ pub struct Ingest {
     /// The writers of the groups of the open epoch, what else is known of each, and all ranks.
     writers: Vec<GroupWriter>,
     groups: Vec<GroupState>,
-    ranks: Vec<u32>,
+    ranks: Vec<Rank>,
     epoch: Epoch,
     /// Where the open epoch began.
     origin: Option<Origin>,
@@ -113,6 +121,8 @@ pub struct Ingest {
     /// The newest number of the log, and the bytes that had changed then.
     sequence: Sequence,
     changed: u64,
+    compact: AutoCompact,
+    compaction: CompactionNotes,
     notes: Vec<String>,
     _lock: Option<Lock>,
 }
@@ -141,6 +151,7 @@ impl Ingest {
         let writer = options.writer;
         let opened = save::open(&writer.tiers, &writer.run)?;
         let newest = Log::read(opened.store.clone(), &writer.run)?.manifests().0.pop();
+        let compaction = CompactionNotes::default();
         Ok(Ingest {
             log: opened.log(&writer.tiers.last, true),
             id: opened.opening.writer,
@@ -157,6 +168,14 @@ impl Ingest {
             previous: None,
             sequence: opened.newest,
             changed: 0,
+            compact: AutoCompact::new(
+                writer.tiers.last.clone(),
+                &writer.run,
+                writer.compaction,
+                opened.files,
+                compaction.clone(),
+            ),
+            compaction,
             writer,
             store: opened.store,
             notes: opened.notes,
@@ -167,6 +186,11 @@ impl Ingest {
     /// What opening the run found that is worth knowing.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Compactions of small files that failed; see [`Options::compact`]. No checkpoint is affected.
+    pub fn compaction_notes(&self) -> Vec<String> {
+        self.compaction.get()
     }
 
     /// Takes in a set of files as the checkpoint of a step; `told` hears of bytes that were packed.
@@ -201,9 +225,9 @@ impl Ingest {
         let names = inputs::names(files, &anatomies);
         inputs::round(&mut anatomies, &names, &self.within)?;
         let inputs = inputs::gather(files, &anatomies, names, &self.settings.like)?;
-        let ranks: Vec<u32> = inputs.keys().copied().collect();
-        let total = inputs.values().flatten().map(Input::len).fold(0, u64::saturating_add);
-        let decision = self.decide(step, &ranks, total);
+        let ranks: Vec<Rank> = inputs.keys().copied().collect();
+        let total = inputs.values().flatten().map(FileVariable::len).fold(0, u64::saturating_add);
+        let decision = self.decide(Step(step), &ranks, total);
         // A number is used once, and so is the name of a pack.
         self.sequence = decision.sequence;
         let told = |done: u64| told(done, total);
@@ -211,15 +235,19 @@ impl Ingest {
             anatomies.iter().try_for_each(Anatomy::unchanged)?;
             confirm()
         });
-        if outcome.is_err() {
+        match &outcome {
+            Ok(manifest) => {
+                self.compact.committed(manifest);
+                self.compact.run_if_due();
+            }
             // The next checkpoint builds on nothing that may not be there.
-            self.epoch.failed(decision.sequence);
+            Err(_) => self.epoch.failed(decision.sequence),
         }
         outcome
     }
 
     /// Decides on the next checkpoint, and makes the groups ready for it.
-    fn decide(&mut self, step: u64, ranks: &[u32], state: u64) -> Decision {
+    fn decide(&mut self, step: Step, ranks: &[Rank], state: u64) -> Decision {
         if std::mem::take(&mut self.inherited) {
             self.go_on(ranks);
         }
@@ -236,14 +264,14 @@ impl Ingest {
     fn save(
         &mut self,
         decision: Decision,
-        inputs: &BTreeMap<u32, Vec<Input>>,
+        inputs: &BTreeMap<Rank, Vec<FileVariable>>,
         told: &(dyn Fn(u64) + Sync),
         confirm: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
-        let mut groups: Vec<Vec<&Input>> = Vec::new();
+        let mut groups: Vec<Vec<&FileVariable>> = Vec::new();
         let per_pack = self.settings.ranks_per_pack as usize;
         for (number, ranks) in self.ranks.chunks(per_pack).enumerate() {
-            let mut members: Vec<&Input> =
+            let mut members: Vec<&FileVariable> =
                 ranks.iter().filter_map(|rank| inputs.get(rank)).flatten().collect();
             let state = &mut self.groups[number];
             if state.merge == Merge::Auto {
@@ -273,7 +301,7 @@ impl Ingest {
 
     /// Goes on with the epoch of the newest checkpoint if it holds the same ranks in the same packs,
     /// and if all of it can be read; else a new one begins, which needs nothing of it.
-    fn go_on(&mut self, ranks: &[u32]) {
+    fn go_on(&mut self, ranks: &[Rank]) {
         let Some(newest) = self.newest.clone() else { return };
         let per_pack = self.settings.ranks_per_pack as usize;
         if newest.groups.len() != ranks.len().div_ceil(per_pack) {
@@ -282,10 +310,10 @@ impl Ingest {
         let Ok(checkpoint) = Checkpoint::load(self.store.clone(), newest.clone()) else {
             return;
         };
-        let place = |rank: u32| ranks.binary_search(&rank).ok();
+        let place = |rank: Rank| ranks.binary_search(&rank).ok();
         let chunk = self.writer.chunk;
         let fits = checkpoint.entries().iter().all(|entry| {
-            place(entry.rank).is_some_and(|at| at / per_pack == entry.group as usize)
+            place(entry.rank).is_some_and(|at| at / per_pack == entry.group.index())
                 && entry.chunk == chunk
         });
         if !fits {
@@ -306,10 +334,12 @@ impl Ingest {
         }
         let Ok(restored) = checkpoint.retrace_all() else { return };
         let mut trees: Vec<Vec<_>> = self.groups.iter().map(|_| Vec::new()).collect();
-        for (entry, Restored { prints, tree, .. }) in checkpoint.entries().iter().zip(restored) {
-            let key = (entry.rank, entry.description.name.clone());
-            trees[entry.group as usize].push((key.clone(), tree));
-            self.groups[entry.group as usize].prints.insert(key, prints);
+        for (entry, RestoredVariable { prints, tree, .. }) in
+            checkpoint.entries().iter().zip(restored)
+        {
+            let key = entry.key();
+            trees[entry.group.index()].push((key.clone(), tree));
+            self.groups[entry.group.index()].prints.insert(key, prints);
         }
         for ((writer, packs), trees) in self.writers.iter_mut().zip(&newest.groups).zip(trees) {
             writer.resume(packs.clone(), trees);
@@ -333,7 +363,7 @@ impl Ingest {
     }
 
     /// What was learnt about variables lasts for some epochs, if these are of the same ranks.
-    fn begin_epoch(&mut self, ranks: &[u32]) {
+    fn begin_epoch(&mut self, ranks: &[Rank]) {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.writer.record.min(RECORD) / groups.max(1) as u64;
         let known =
@@ -350,7 +380,7 @@ impl Ingest {
             if let Some((chooser, known)) = known.next() {
                 (keeper.chooser, learnt) = (chooser, known);
             }
-            self.writers.push(GroupWriter::new(number, keeper));
+            self.writers.push(GroupWriter::new(GroupId(number), keeper));
             let merge = self.settings.merge;
             self.groups.push(GroupState { prints: Prints::new(), merge, learnt });
         }
@@ -359,7 +389,7 @@ impl Ingest {
     }
 
     /// What was committed is what the next checkpoint builds on.
-    fn keep(&mut self, manifest: &Manifest, sealed: Vec<Sealed>, previous: Option<Previous>) {
+    fn keep(&mut self, manifest: &Manifest, sealed: Vec<SealedPack>, previous: Option<Previous>) {
         for (writer, packs) in self.writers.iter_mut().zip(&manifest.groups) {
             writer.keep(packs.clone());
         }
@@ -368,7 +398,7 @@ impl Ingest {
         self.epoch.captured(manifest.sequence, self.changed);
         let cost = sealed.iter().map(|sealed| restore_cost(&sealed.footer)).sum();
         self.epoch.committed(manifest.sequence, cost);
-        let packs = sealed.into_iter().map(Sealed::into_pack).collect();
+        let packs = sealed.into_iter().map(SealedPack::into_pack).collect();
         self.previous = Some(match previous {
             Some(mut previous) => {
                 previous.advance(manifest.clone(), packs);
@@ -384,13 +414,14 @@ impl Ingest {
     fn pack(
         &mut self,
         number: usize,
-        inputs: &[&Input],
+        inputs: &[&FileVariable],
         before: Option<&dyn Before>,
         told: &mut (dyn FnMut(u64) + Send),
-    ) -> Result<Sealed> {
+    ) -> Result<SealedPack> {
         let (writer, state) = (&mut self.writers[number], &mut self.groups[number]);
         let (merge, block) = (state.merge, self.settings.block);
-        let members: Vec<Member> = inputs.iter().map(|input| input.member(merge, block)).collect();
+        let members: Vec<GroupMember> =
+            inputs.iter().map(|input| input.member(merge, block)).collect();
         let packed: Vec<_> = members.iter().map(|member| member.packed.clone()).collect();
         let chunk = self.writer.chunk.bytes();
         let block = block.map(|block| block.max(1).next_multiple_of((chunk * BOUGH) as u64));
@@ -437,8 +468,8 @@ impl Ingest {
         Ok(sealed)
     }
 
-    fn manifest(&self, decision: Decision, sealed: &[Sealed]) -> Manifest {
-        let ranks = self.ranks.last().map_or(1, |rank| rank + 1);
+    fn manifest(&self, decision: Decision, sealed: &[SealedPack]) -> Manifest {
+        let ranks = self.ranks.last().map_or(1, |rank| rank.0 + 1);
         let sequence = decision.sequence;
         let parent = self.newest.as_ref();
         Manifest {

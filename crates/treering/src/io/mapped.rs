@@ -5,7 +5,7 @@
 //! fault inside a mapped file puts a page of zeros there and marks the file as torn, and whoever
 //! compares asks [`Mapped::is_torn`] before it believes what it saw. Faults elsewhere go to the handler
 //! that was there before. A handler belongs to the whole process, which is why a program has to allow
-//! it: [`super::Settings::mapped`].
+//! it: `CompareSettings::mapped`.
 
 use libc::{c_int, c_void, siginfo_t};
 use memmap2::{Advice, Mmap, MmapOptions, UncheckedAdvice};
@@ -19,13 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 /// A part of a file, mapped and watched.
 pub(crate) struct Mapped {
     map: Mmap,
-    watch: &'static Watch,
+    watch: &'static WatchedRange,
     /// What lies before was given back.
     kept_from: AtomicU64,
 }
 
 /// A range of addresses that the handler looks after.
-struct Watch {
+struct WatchedRange {
     taken: AtomicBool,
     start: AtomicUsize,
     end: AtomicUsize,
@@ -36,8 +36,8 @@ struct Watch {
 const KEPT: u64 = 32 << 20;
 
 /// As many files as can be mapped at a time; those beyond are read.
-static WATCHES: [Watch; 256] = [const {
-    Watch {
+static WATCHES: [WatchedRange; 256] = [const {
+    WatchedRange {
         taken: AtomicBool::new(false),
         start: AtomicUsize::new(0),
         end: AtomicUsize::new(0),

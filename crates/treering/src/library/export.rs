@@ -1,6 +1,7 @@
 //! Giving files back, byte for byte; where variables were rounded, with the rounded values.
 
 use super::Library;
+use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, VariableEntry};
 use crate::memory::{Scratch, TOGETHER, batches};
@@ -35,7 +36,7 @@ impl Window {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Exported {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// Where it is now.
     pub path: PathBuf,
     /// Its format.
@@ -50,7 +51,7 @@ pub struct Exported {
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct NotTakenApart {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The file.
     pub file: String,
     /// The dataset, by its name in the file, by the name that `compare` uses, and the reason.
@@ -63,7 +64,7 @@ impl Library {
     /// they have in their files.
     pub fn not_taken_apart(&self, checkpoint: &Checkpoint) -> Result<Vec<NotTakenApart>> {
         let files = records(checkpoint, &[])?.into_iter();
-        let of_file = |(rank, record): (u32, FileRecord)| {
+        let of_file = |(rank, record): (Rank, FileRecord)| {
             let datasets = record.in_skeleton.into_iter();
             let file = record.name;
             datasets.map(move |dataset| NotTakenApart { rank, file: file.clone(), dataset })
@@ -77,7 +78,7 @@ impl Library {
         &self,
         run: &str,
         step: Option<u64>,
-        ranks: &[u32],
+        ranks: &[Rank],
         to: &Path,
     ) -> Result<Vec<Exported>> {
         export(&self.checkpoint(run, step)?, ranks, to)
@@ -85,7 +86,7 @@ impl Library {
 }
 
 /// Writes the files of a checkpoint to a folder, as [`Library::export`] does.
-pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<Exported>> {
+pub fn export(checkpoint: &Checkpoint, ranks: &[Rank], to: &Path) -> Result<Vec<Exported>> {
     let records = records(checkpoint, ranks)?;
     if records.is_empty() {
         let (run, step) = (&checkpoint.manifest().run, checkpoint.step());
@@ -102,9 +103,9 @@ pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<E
                 .hint("export to another folder"));
         }
     }
-    let files: Vec<Parts> = records
+    let files: Vec<FileParts> = records
         .iter()
-        .map(|(rank, record)| Parts::new(checkpoint, *rank, record))
+        .map(|(rank, record)| FileParts::new(checkpoint, *rank, record))
         .collect::<Result<_>>()?;
     let mut exported = Vec::with_capacity(files.len());
     for files in batches(&files, TOGETHER, |file| file.bytes) {
@@ -139,7 +140,7 @@ pub fn export(checkpoint: &Checkpoint, ranks: &[u32], to: &Path) -> Result<Vec<E
 }
 
 /// The ranks and records of the files of some ranks, or of all.
-pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32, FileRecord)>> {
+pub(super) fn records(checkpoint: &Checkpoint, ranks: &[Rank]) -> Result<Vec<(Rank, FileRecord)>> {
     let all = checkpoint.entries().iter();
     let records = all.filter(|v| {
         v.description.name.starts_with(FILE_PREFIX) && (ranks.is_empty() || ranks.contains(&v.rank))
@@ -148,24 +149,24 @@ pub(super) fn records(checkpoint: &Checkpoint, ranks: &[u32]) -> Result<Vec<(u32
 }
 
 /// A file as the checkpoint holds it.
-pub(super) struct Parts<'c> {
-    rank: u32,
+pub(super) struct FileParts<'c> {
+    rank: Rank,
     record: &'c FileRecord,
     pub(super) fields: Vec<&'c VariableEntry>,
     /// The size of all fields.
     bytes: u64,
 }
 
-impl<'c> Parts<'c> {
+impl<'c> FileParts<'c> {
     pub(super) fn new(
         checkpoint: &'c Checkpoint,
-        rank: u32,
+        rank: Rank,
         record: &'c FileRecord,
     ) -> Result<Self> {
         let field = |name: &String| checkpoint.variable(rank, name);
         let fields: Vec<_> = record.fields.iter().map(field).collect::<Result<_>>()?;
         let bytes = fields.iter().fold(0u64, |all, field| all.saturating_add(size(field)));
-        Ok(Parts { rank, record, fields, bytes })
+        Ok(FileParts { rank, record, fields, bytes })
     }
 
     /// Makes the file again, of fields that lie one behind another.
@@ -216,7 +217,7 @@ fn record(checkpoint: &Checkpoint, entry: &VariableEntry) -> Result<FileRecord> 
 
 /// Writes one file under another name, and gives it its own when it is whole.
 fn write(
-    file: &Parts,
+    file: &FileParts,
     to: &Path,
     fill: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
 ) -> Result<Exported> {

@@ -5,10 +5,10 @@
 //! remove an original asks this.
 
 use super::Library;
-use super::export::{Parts, records};
-use crate::array::Bound;
+use super::export::{FileParts, records};
+use crate::array::{Bound, Rank, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FileRecord, Manifest, Sequence, VariableEntry, check_run_name};
+use crate::format::{FileRecord, Manifest, VariableEntry, check_run_name};
 use crate::log::Log;
 use crate::restore::Checkpoint;
 use crate::source::{self, RawLayout};
@@ -24,14 +24,14 @@ pub struct Holdings {
     run: String,
     log: Log,
     /// The sequence numbers of each step, ascending.
-    steps: HashMap<u64, Vec<Sequence>>,
+    steps: HashMap<Step, Vec<Sequence>>,
     newest: Option<usize>,
 }
 
 /// The files of one checkpoint.
 pub struct HeldSet {
     checkpoint: Checkpoint,
-    files: Vec<(u32, FileRecord)>,
+    files: Vec<(Rank, FileRecord)>,
 }
 
 impl Library {
@@ -70,7 +70,7 @@ impl Holdings {
     /// The sets of a step, the newest first; and what is wrong with those that cannot be read.
     pub fn of_step(&self, step: u64) -> (Vec<HeldSet>, Vec<Error>) {
         let (mut sets, mut trouble) = (Vec::new(), Vec::new());
-        for sequence in self.steps.get(&step).into_iter().flatten().rev() {
+        for sequence in self.steps.get(&Step(step)).into_iter().flatten().rev() {
             match self.load(*sequence) {
                 Ok(set) => sets.extend(set),
                 Err(error) => trouble.push(error),
@@ -105,7 +105,7 @@ impl HeldSet {
         let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
             return Ok(false);
         };
-        let parts = Parts::new(&self.checkpoint, *rank, record)?;
+        let parts = FileParts::new(&self.checkpoint, *rank, record)?;
         let bound = |field: &&VariableEntry| field.rounded.map(|rounding| rounding.bound());
         let bounds: Vec<Option<Bound>> = parts.fields.iter().map(bound).collect();
         if bounds.iter().all(Option::is_none) {
@@ -135,7 +135,7 @@ impl HeldSet {
         }
         let differs = Cell::new(false);
         let mut against = Against { file, differs: &differs, buffer: Vec::new() };
-        match Parts::new(&self.checkpoint, *rank, record)
+        match FileParts::new(&self.checkpoint, *rank, record)
             .and_then(|parts| parts.stream(&self.checkpoint, &mut against))
         {
             Ok(()) => {

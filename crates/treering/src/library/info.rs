@@ -1,11 +1,11 @@
 //! What tables and JSON show of runs, checkpoints and variables.
 
 use super::Library;
-use crate::array::{DType, Order, Part, Shape};
+use crate::array::{DType, Order, Part, Rank, Sequence, Shape, VariableKey};
 use crate::error::Result;
 use crate::format::{
-    Footer, Manifest, Origin, Sequence, Stats, TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile,
-    TreeOrigin, VariableDelta, VariableEntry,
+    Footer, Manifest, Origin, Stats, TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin,
+    VariableDelta, VariableEntry,
 };
 use crate::log::lineage;
 use crate::merkle::bounded::Bound;
@@ -63,7 +63,7 @@ pub struct CheckpointInfo {
 #[derive(Clone, Debug, Serialize)]
 pub struct VariableInfo {
     /// The rank.
-    pub rank: u32,
+    pub rank: Rank,
     /// The name.
     pub name: String,
     /// The type.
@@ -125,7 +125,7 @@ pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
         name: run.to_string(),
         checkpoints: manifests.len() as u64,
         unreadable: trouble.len() as u64,
-        newest_step: newest.map(|m| m.step),
+        newest_step: newest.map(|m| m.step.0),
         newest_time: newest.map(|m| m.time),
         full_bytes: manifests.iter().map(|m| m.full_bytes).sum(),
         stored_bytes,
@@ -136,7 +136,7 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
     let line = lineage(manifests);
     let info = |m: &Manifest| CheckpointInfo {
         sequence: m.sequence,
-        step: m.step,
+        step: m.step.0,
         time: m.time,
         parent: m.parent.clone(),
         epoch: m.epoch.clone(),
@@ -158,8 +158,8 @@ fn added_bytes(manifest: &Manifest) -> u64 {
 
 pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
     let newest = checkpoint.packs.iter().filter_map(|packs| packs.last());
-    let deltas: HashMap<(u32, &str), (&Footer, &VariableDelta)> = newest
-        .flat_map(|pack| pack.footer.deltas.iter().map(|delta| (&pack.footer, delta)))
+    let deltas: HashMap<(Rank, &str), (&Footer, &VariableDelta)> = newest
+        .flat_map(|pack| pack.footer.deltas.iter().map(|delta| (&*pack.footer, delta)))
         .map(|(footer, delta)| ((delta.rank, delta.name.as_str()), (footer, delta)))
         .collect();
     let data = checkpoint.entries().iter().filter(|v| !v.is_hidden());
@@ -169,15 +169,16 @@ pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {
     };
     let mut variables: Vec<VariableInfo> = data.map(row).collect();
     let named = variables.iter().enumerate();
-    let mut places: HashMap<(u32, String), usize> =
-        named.map(|(at, v)| ((v.rank, v.name.clone()), at)).collect();
+    let mut places: HashMap<VariableKey, usize> =
+        named.map(|(at, v)| (VariableKey::new(v.rank, &v.name), at)).collect();
     for (rank, tree, bytes) in trees(checkpoint) {
         let bound = tree_info(&tree, bytes);
-        let at = *places.entry((rank, tree.description.name.clone())).or_insert_with(|| {
-            // A variable of which only trees were kept.
-            variables.push(without_data(rank, &tree));
-            variables.len() - 1
-        });
+        let at =
+            *places.entry(VariableKey::new(rank, &tree.description.name)).or_insert_with(|| {
+                // A variable of which only trees were kept.
+                variables.push(without_data(rank, &tree));
+                variables.len() - 1
+            });
         variables[at].bounds.push(bound);
     }
     variables
@@ -216,7 +217,7 @@ fn row(entry: &VariableEntry, added: Option<(&Footer, &VariableDelta)>) -> Varia
     }
 }
 
-fn without_data(rank: u32, tree: &TreeEntry) -> VariableInfo {
+fn without_data(rank: Rank, tree: &TreeEntry) -> VariableInfo {
     let description = tree.description.clone();
     VariableInfo {
         rank,
@@ -278,10 +279,10 @@ fn encoded(footer: &Footer, places: &[Range<u64>]) -> (u64, Vec<String>) {
 }
 
 /// Rank, head and size of every tree that can be read.
-fn trees(checkpoint: &Checkpoint) -> Vec<(u32, TreeEntry, u64)> {
+fn trees(checkpoint: &Checkpoint) -> Vec<(Rank, TreeEntry, u64)> {
     let hidden =
         checkpoint.entries().iter().filter(|v| v.description.name.starts_with(TREE_PREFIX));
-    let head = |entry: &crate::format::VariableEntry| -> Option<(u32, TreeEntry, u64)> {
+    let head = |entry: &crate::format::VariableEntry| -> Option<(Rank, TreeEntry, u64)> {
         let bytes = entry.description.bytes()?;
         let mut front = vec![0; bytes.min(TREE_FRONT as u64) as usize];
         checkpoint.read_bytes(entry, 0..front.len() as u64, &mut front).ok()?;

@@ -3,6 +3,7 @@
 //! Everything here works on any store, beside running programs: reading needs no lock, and removing
 //! leaves alone whatever a living writer may still refer to, whatever locks say.
 
+mod compact;
 mod export;
 mod holdings;
 mod info;
@@ -20,17 +21,16 @@ pub use prune::{Keep, PlannedStep, PrunePlan};
 pub use sides::open_side;
 pub use verify::{Finding, VerifyReport};
 
+use crate::array::{Sequence, Step};
+use crate::compare::Progress;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, Sequence, WriterId, check_run_name};
+use crate::format::{Manifest, Names, Origin, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
-use crate::restore::{Backwards, Checkpoint};
-use crate::store::{DirectoryStore, Store, TieredStore, lock_patiently};
+use crate::restore::{Backwards, Checkpoint, KnownFooters};
+use crate::store::{BundledStore, DirectoryStore, Store, TieredStore, lock_patiently};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-
-/// Told how many bytes of how many are done.
-pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// The lock that keeps those apart who remove packs and those who begin to share them.
 const LOCK: &str = "lock";
@@ -38,13 +38,15 @@ const LOCK: &str = "lock";
 /// A store, as tools see it.
 #[derive(Clone)]
 pub struct Library {
-    /// All tiers as one.
+    /// All tiers as one, for reading.
     store: Arc<dyn Store>,
-    /// The tier that lasts, and those in front of it.
+    /// The tier that lasts, the same for reading, and those in front of it.
     last: Arc<dyn Store>,
+    seen: Arc<dyn Store>,
     near: Vec<Arc<dyn Store>>,
     /// The entries of each run's log that were read before.
     known: Arc<Mutex<HashMap<String, KnownEntries>>>,
+    footers: KnownFooters,
 }
 
 impl Library {
@@ -65,13 +67,23 @@ impl Library {
 
     /// Any store.
     pub fn of(store: Arc<dyn Store>) -> Self {
-        Library { last: store.clone(), store, near: Vec::new(), known: Arc::default() }
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(store.clone()));
+        Library {
+            store: seen.clone(),
+            last: store,
+            seen,
+            near: Vec::new(),
+            known: Arc::default(),
+            footers: KnownFooters::default(),
+        }
     }
 
     /// A store and the tiers in front of it, the nearest first.
     pub fn of_tiers(near: Vec<Arc<dyn Store>>, last: Arc<dyn Store>) -> Self {
-        let store = Arc::new(TieredStore::new(near.clone(), last.clone()));
-        Library { store, last, near, known: Arc::default() }
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(last.clone()));
+        let store = Arc::new(TieredStore::new(near.clone(), seen.clone()));
+        let footers = KnownFooters::default();
+        Library { store, last, seen, near, known: Arc::default(), footers }
     }
 
     /// The names of all runs.
@@ -94,7 +106,7 @@ impl Library {
     /// be read.
     pub fn checkpoint(&self, run: &str, step: Option<u64>) -> Result<Checkpoint> {
         let (manifest, newer) = self.newest(run, step)?;
-        let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
+        let checkpoint = Checkpoint::load_beside(self.store.clone(), manifest, &self.footers)?;
         // One that cannot be read may be of any step.
         for error in newer.iter().filter(|_| step.is_none()) {
             checkpoint.note(format!("a newer checkpoint than this cannot be read: {error}"));
@@ -146,7 +158,7 @@ impl Library {
         }
         // Prune removes manifests, then looks who else names their packs. Either it has seen this one, or
         // the source is gone by now.
-        match Log::read(self.last.clone(), run)?.manifest(source.sequence) {
+        match Log::read(self.seen.clone(), run)?.manifest(source.sequence) {
             Ok(Some(still)) if still == source => Ok(manifest),
             _ => {
                 self.last.delete(&[names.entry(manifest.sequence)])?;
@@ -184,11 +196,9 @@ impl Library {
         let log = self.log(run)?;
         let mut trouble = Vec::new();
         for sequence in log.sequences.iter().rev() {
-            match log.manifest(*sequence) {
-                Ok(Some(manifest)) if step.is_none_or(|s| s == manifest.step) => {
-                    return Ok((manifest, trouble));
-                }
-                Ok(_) => {}
+            match log.manifest_of(*sequence, step.map(Step)) {
+                Ok(Some(manifest)) => return Ok((manifest, trouble)),
+                Ok(None) => {}
                 Err(_) if log.is_surely_no_manifest(*sequence) => {}
                 Err(error) => trouble.push(error),
             }

@@ -12,12 +12,15 @@
 //! asked again which packs they name.
 
 use super::{LOCK, Library, Progress};
+use crate::array::{GroupId, Sequence};
+use crate::compact::{Bundler, HeldBundle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, PackName, Sequence, WriterId};
+use crate::format::{BundleName, BundledName, Manifest, Names, PackName, WriterId};
 use crate::log::{Log, packs_of, settle_logs};
+use crate::merkle::Digest;
 use crate::store::lock_patiently;
 use serde::Serialize;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 /// The time for which tools wait for each other.
@@ -98,7 +101,11 @@ impl Library {
         let names = Names::new(run);
         let removed = plan.removed.iter().map(|gone| gone.sequence).chain(plan.forgotten.clone());
         let entries: Vec<String> = removed.map(|sequence| names.entry(sequence)).collect();
+        let bundler = Bundler::new(self.last.clone(), run);
+        // Nothing goes while a bundle is in the way that cannot be read.
+        bundler.held(&plan.forgotten)?;
         self.last.delete(&entries)?;
+        let unpublished = take_back(&bundler, &mut plan)?;
         settle_logs(&self.last)?;
         // Somebody may have begun to share packs since the plan was made.
         // The manifests that are gone have told which saves are over.
@@ -112,6 +119,13 @@ impl Library {
         plan.packs = packs.iter().map(|pack| names.pack(*pack)).collect();
         plan.bytes = bytes;
         self.last.delete(&plan.packs)?;
+        let needed = now.manifests.iter().flat_map(packs_of).map(|(_, pack)| pack);
+        let needed: HashSet<PackName> = needed.chain(now.shared.iter().copied()).collect();
+        match bundler.tidy(&|| Ok(needed.clone()), &unpublished) {
+            // What others have left can wait until there is room for a void index.
+            Err(error) if error.kind() == ErrorKind::Full => {}
+            tidied => tidied?,
+        }
         for tier in &self.near {
             tier.delete(&entries)?;
             tier.delete(&plan.packs)?;
@@ -120,30 +134,32 @@ impl Library {
     }
 
     /// A node's store holds what has not reached the last tier yet, and leaves the rest by itself.
-    fn refuse_tier(&self, run: &str) -> Result<()> {
+    pub(super) fn refuse_tier(&self, run: &str) -> Result<()> {
         let Ok(note) = self.last.open(&Names::new(run).tier()) else { return Ok(()) };
         let behind = crate::store::read_small(note.as_ref()).unwrap_or_default();
         let behind = String::from_utf8_lossy(&behind).into_owned();
-        Err(Error::usage(format!("this is a node's store in front of {behind}; it is not pruned"))
-            .at(self.last.name())
-            .hint(format!(
-                "prune {behind}; checkpoints leave a node's store once they are there, and a run whose \
+        Err(Error::usage(format!(
+            "this is a node's store in front of {behind}; it is neither pruned nor compacted"
+        ))
+        .at(self.last.name())
+        .hint(format!(
+            "give {behind}; checkpoints leave a node's store once they are there, and a run whose \
                  node is full makes room by itself"
-            )))
+        )))
     }
 
     fn holding(&self, run: &str) -> Result<Holding> {
-        let survey = Log::read(self.last.clone(), run)?.survey();
+        let survey = Log::read(self.seen.clone(), run)?.survey();
         let mut shared = HashSet::new();
         for other in crate::log::runs(self.last.as_ref())?.iter().filter(|other| *other != run) {
-            let others = Log::read(self.last.clone(), other)?.survey();
+            let others = Log::read(self.seen.clone(), other)?.survey();
             if let Some((_, error)) = others.unreadable.first() {
                 return Err(unknown(other, error));
             }
             let packs = others.manifests.iter().flat_map(packs_of);
             shared.extend(packs.filter(|(of, _)| of == run).map(|(_, pack)| pack));
         }
-        let items = self.last.list(&Names::new(run).packs())?;
+        let items = self.seen.list(&Names::new(run).packs())?;
         let packs =
             items.iter().filter_map(|item| Some((Names::parse_pack(&item.name)?, item.size)));
         Ok(Holding {
@@ -158,7 +174,7 @@ impl Library {
     /// The newest checkpoint that can be restored.
     fn newest_sound(&self, run: &str, progress: Progress) -> Result<Sound> {
         self.log(run)?;
-        let manifests = Log::read(self.last.clone(), run)?.manifests().0;
+        let manifests = Log::read(self.seen.clone(), run)?.manifests().0;
         let total = manifests.iter().map(|m| m.full_bytes).max().unwrap_or(0);
         progress(0, total);
         let mut sound = Sound::default();
@@ -180,6 +196,66 @@ impl Library {
     }
 }
 
+/// Takes removed entries of bundles back, and packs that go with them: what else a bundle holds is in a new
+/// one before. Bundles of which nothing is left come first, because they need no space; one for which there is
+/// no room stays as it is, with its checkpoints. The bundles whose data may go now.
+fn take_back(bundler: &Bundler, plan: &mut PrunePlan) -> Result<BTreeSet<BundleName>> {
+    let gone: HashSet<Sequence> =
+        plan.removed.iter().map(|gone| gone.sequence).chain(plan.forgotten.clone()).collect();
+    let names = Names::new(&plan.run);
+    let packs: HashSet<&String> = plan.packs.iter().collect();
+    let goes = |object: &BundledName| match object {
+        BundledName::Entry(number) => gone.contains(number),
+        BundledName::Pack(_) => packs.contains(&object.key(&names)),
+    };
+    let mut changed: Vec<(HeldBundle, BTreeMap<BundledName, Option<Digest>>)> = Vec::new();
+    for bundle in bundler.held(&plan.forgotten)? {
+        let objects = &bundle.index.objects;
+        let left: BTreeMap<_, _> = objects
+            .iter()
+            .filter(|object| !goes(&object.name))
+            .map(|object| (object.name, Some(object.digest)))
+            .collect();
+        if left.len() < objects.len() && bundle.published {
+            changed.push((bundle, left));
+        }
+    }
+    changed.sort_by_key(|(_, left)| !left.is_empty());
+    let mut unpublished = BTreeSet::new();
+    for (bundle, left) in changed {
+        let one = BTreeSet::from([bundle.name]);
+        if !left.is_empty() {
+            match bundler.write(&left, || bundler.published(&one).map(drop), &|_| {}) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Full => {
+                    stays(plan, &bundle, &error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        bundler.unpublish(&one)?;
+        unpublished.extend(one);
+    }
+    unpublished.extend(bundler.forget(&plan.forgotten)?);
+    Ok(unpublished)
+}
+
+/// A bundle cannot be written anew: its checkpoints stay.
+fn stays(plan: &mut PrunePlan, bundle: &HeldBundle, error: &Error) {
+    let held: HashSet<BundledName> = bundle.index.objects.iter().map(|o| o.name).collect();
+    let is_held = |planned: &PlannedStep| held.contains(&BundledName::Entry(planned.sequence));
+    let (stay, go) = plan.removed.iter().partition(|planned| is_held(planned));
+    let stay: Vec<PlannedStep> = stay;
+    plan.removed = go;
+    plan.notes.push(format!(
+        "{} checkpoints stay in a bundle for which there is no room to write it anew: {error}",
+        stay.len()
+    ));
+    plan.kept.extend(stay);
+    plan.kept.sort_by_key(|planned| planned.sequence);
+}
+
 fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PrunePlan> {
     if keep.last == 0 {
         return Err(Error::usage("at least one checkpoint must be kept")
@@ -199,7 +275,7 @@ fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PruneP
     let mut kept = choose(&holding.manifests, keep, &mut plan.notes);
     kept.extend(sound.sequence);
     for manifest in &holding.manifests {
-        let planned = PlannedStep { step: manifest.step, sequence: manifest.sequence };
+        let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
         match kept.contains(&manifest.sequence) {
             true => plan.kept.push(planned),
             false => plan.removed.push(planned),
@@ -239,7 +315,7 @@ fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<PackName
 fn made_by(manifest: &Manifest) -> impl Iterator<Item = PackName> {
     let groups = manifest.groups.iter().enumerate();
     groups.filter_map(|(number, group)| {
-        let newest = group.names(number as u32).last();
+        let newest = group.names(GroupId(number as u32)).last();
         newest.filter(|(run, _)| *run == manifest.run).map(|(_, name)| name)
     })
 }
@@ -266,7 +342,7 @@ fn choose(manifests: &[Manifest], keep: Keep, notes: &mut Vec<String>) -> BTreeS
     let mut kept: BTreeSet<Sequence> =
         newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
     if let Some(every) = keep.every {
-        kept.extend(manifests.iter().filter(|m| m.step % every == 0).map(|m| m.sequence));
+        kept.extend(manifests.iter().filter(|m| m.step.0 % every == 0).map(|m| m.sequence));
     }
     let Some(newest) = manifests.last() else {
         return kept;

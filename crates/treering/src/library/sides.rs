@@ -1,6 +1,7 @@
 //! From what people write to what can be compared.
 
 use super::{Library, Place};
+use crate::array::Step;
 use crate::compare::{FileSide, Golden, Side, StoredSide, is_tree_file};
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::RawLayout;
@@ -44,5 +45,5 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
 
 fn stored(store: &Path, run: &str, step: Option<u64>) -> Result<Box<dyn Side>> {
     let store = Arc::new(DirectoryStore::new(store));
-    Ok(Box::new(StoredSide::open(store, run, step)?))
+    Ok(Box::new(StoredSide::open(store, run, step.map(Step))?))
 }

@@ -1,8 +1,8 @@
 //! Trees of runs that were captured without them.
 
 use super::{Library, Progress};
-use crate::array::{DType, Variable};
-use crate::compare::{Entry, Side, StoredSide, TreeSettings, build_trees, matches, put_head};
+use crate::array::{DType, Rank, Step, Variable};
+use crate::compare::{Side, SideEntry, StoredSide, TreeSettings, build_trees, matches, put_head};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TREES_RUN, tree_name};
 use crate::merkle::Digest;
@@ -35,13 +35,13 @@ impl Library {
         progress: Progress,
     ) -> Result<(u64, Vec<String>)> {
         settings.check()?;
-        let side = StoredSide::open(self.store.clone(), run, step)?;
+        let side = StoredSide::open(self.store.clone(), run, step.map(Step))?;
         let beside = format!("{run}{TREES_RUN}");
         let mut keeper = Run::open(Options::in_store(self.store.clone(), &beside))?;
         // Goes on from what was kept before, so that it stays in the run's lineage.
         keeper.restore(&mut [])?;
         let mut count = 0;
-        for step in side.steps()?.into_iter().flatten() {
+        for Step(step) in side.steps()?.into_iter().flatten() {
             let mut made = self.trees_there(&beside, step);
             let before = made.len();
             for new in self.trees_of(run, step, patterns, settings, progress)? {
@@ -112,10 +112,10 @@ impl Library {
         settings: &TreeSettings,
         progress: Progress,
     ) -> Result<Vec<Made>> {
-        let side = StoredSide::open(self.store.clone(), run, Some(step))?;
+        let side = StoredSide::open(self.store.clone(), run, Some(Step(step)))?;
         let checkpoint = self.checkpoint(run, Some(step))?;
         // Datasets in the skeletons of files have no root that a tree could name.
-        let mut entries = side.entries(Some(step))?;
+        let mut entries = side.entries(Some(Step(step)))?;
         entries.retain(|e| checkpoint.variable(e.rank, &e.description.name).is_ok());
         make(&entries, patterns, settings, progress, |entry| {
             let exact = checkpoint.variable(entry.rank, &entry.description.name)?.root;
@@ -131,11 +131,11 @@ fn nothing() -> Error {
 
 /// Makes the trees of variables; `of` tells what each was made from.
 fn make(
-    entries: &[Entry],
+    entries: &[SideEntry],
     patterns: &[String],
     settings: &TreeSettings,
     progress: Progress,
-    of: impl Fn(&Entry) -> Result<Option<(u32, Digest)>>,
+    of: impl Fn(&SideEntry) -> Result<Option<(Rank, Digest)>>,
 ) -> Result<Vec<Made>> {
     let mut made = Vec::new();
     for entry in entries {
@@ -163,7 +163,7 @@ fn save(keeper: &mut Run, step: u64, made: &[Made]) -> Result<()> {
 }
 
 fn read_tree(checkpoint: &Checkpoint, name: &str) -> Result<Vec<u8>> {
-    let entry = checkpoint.variable(0, name)?;
+    let entry = checkpoint.variable(Rank(0), name)?;
     let bytes = entry.description.bytes().unwrap_or(0);
     let mut out = crate::memory::zeroed(bytes)?;
     checkpoint.read_bytes(entry, 0..bytes, &mut out)?;

@@ -1,11 +1,12 @@
 //! Reading and checking every byte of a store, in every tier.
 //!
-//! Each file of the log is parsed; each pack that a manifest names is read once, whole: header,
+//! Each file of the log is parsed; each bundle is read whole; each pack that a manifest names is read once, whole: header,
 //! every frame, footer. Each checkpoint is loaded, so that the chain of seals and every reference
 //! is followed; the newest of each run (or every one, on request) is restored and held to its
 //! roots.
 
 use super::{Library, Progress};
+use crate::compact::Bundler;
 use crate::error::Result;
 use crate::format::{Manifest, Names, Opening, PackName};
 use crate::log::{Log, packs_of, runs};
@@ -79,6 +80,7 @@ impl Library {
             let entry = |sequence| Names::new(run).entry(sequence);
             report.unreferenced.extend(survey.strays.into_iter().map(entry));
             self.find_unreferenced(run, &named, &mut report)?;
+            self.check_bundles(run, &named, &mut report)?;
             all.extend(survey.manifests);
         }
         self.check_log_copies(&all, &mut report);
@@ -113,6 +115,22 @@ impl Library {
             }
         }
         Ok(checkpoint)
+    }
+
+    /// The bundles of a run: every byte of them, and those that an interrupted compaction has left.
+    fn check_bundles(
+        &self,
+        run: &str,
+        named: &BTreeSet<(String, PackName)>,
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        let bundler = Bundler::new(self.last.clone(), run);
+        bundler.verify()?.into_iter().for_each(|(key, error)| report.add(key, error));
+        let of_run = named.iter().filter(|(of, _)| of == run).map(|(_, pack)| *pack);
+        let needed: HashSet<PackName> = of_run.collect();
+        let spare = bundler.spare(&|| Ok(needed.clone()))?;
+        report.unreferenced.extend(spare.into_iter().map(|name| Names::new(run).bundle(name)));
+        Ok(())
     }
 
     /// The second copies of openings, of which readers use the names only.

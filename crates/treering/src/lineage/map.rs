@@ -4,7 +4,7 @@
 //! delta laid over it. The newest layer that covers a chunk wins. Work is done in windows, so that
 //! memory stays small whatever the size of the variable, and windows are independent of each other.
 
-use super::region::{NOWHERE, Place, Region};
+use super::region::{Location, NOWHERE, Region};
 use crate::error::{Error, Result};
 use std::ops::Range;
 
@@ -56,7 +56,7 @@ fn fill(places: &mut [u64], region: &Region, first: u64, chunk: u64) {
 
 /// Joins packed places of neighbouring chunks into runs: first chunk, count, place. Chunks without
 /// a place are left out.
-pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64, Place)> {
+pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64, Location)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         at += places[at..].iter().take_while(|p| **p == NOWHERE).count();
@@ -66,7 +66,7 @@ pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64
         while places.get(at) == Some(&(first + (at - start) as u64 * chunk)) {
             at += 1;
         }
-        Some((start as u64, (at - start) as u64, Place::from_packed(first)))
+        Some((start as u64, (at - start) as u64, Location::from_packed(first)))
     })
 }
 
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     fn region(start: u64, count: u64, pack: u32, offset: u64, period: u64) -> Region {
-        let place = Place { pack, offset };
+        let place = Location { pack, offset };
         Region { start, count, place, period, fresh: false }
     }
 
@@ -121,7 +121,7 @@ mod tests {
         let expected: Vec<u64> =
             [(0, 10), (1, 100), (1, 100), (1, 100), (0, 50), (0, 60), (0, 0), (0, 80)]
                 .iter()
-                .map(|&(pack, offset)| Place { pack, offset }.packed().unwrap())
+                .map(|&(pack, offset)| Location { pack, offset }.packed().unwrap())
                 .collect();
         assert_eq!(places, expected);
         assert_eq!(runs(&places, 10).count(), 7);

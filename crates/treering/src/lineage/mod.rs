@@ -31,7 +31,7 @@ pub(crate) use habit::Habit;
 pub(crate) use map::{Layer, covers, resolve, runs, subtract};
 pub use record::Record;
 pub(crate) use region::MAX_PACKS;
-pub use region::{Place, Region, Regions};
+pub use region::{Location, Region, Regions};
 pub(crate) use scan::copy_streaming;
 pub use scan::{Changed, scan};
 

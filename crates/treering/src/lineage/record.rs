@@ -1,6 +1,6 @@
 //! The record of everything stored in this epoch: the digest of each new chunk and its place.
 
-use super::region::Place;
+use super::region::Location;
 use crate::merkle::Digest;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -34,13 +34,13 @@ impl Record {
     }
 
     /// The place where these bytes are stored already; if there is none, they are entered at `new`.
-    pub fn find_or_enter(&mut self, digest: Digest, new: Place) -> Option<Place> {
+    pub fn find_or_enter(&mut self, digest: Digest, new: Location) -> Option<Location> {
         let shard = &mut self.shards[(digest.0[1] % SHARDS as u64) as usize];
         if self.entries >= self.limit {
-            return shard.get(&digest).map(|p| Place::from_packed(*p));
+            return shard.get(&digest).map(|p| Location::from_packed(*p));
         }
         match shard.entry(digest) {
-            Entry::Occupied(entry) => Some(Place::from_packed(*entry.get())),
+            Entry::Occupied(entry) => Some(Location::from_packed(*entry.get())),
             Entry::Vacant(entry) => {
                 if let Some(packed) = new.packed() {
                     entry.insert(packed);
@@ -52,25 +52,15 @@ impl Record {
     }
 
     /// The place where these bytes are stored already.
-    pub(crate) fn find(&self, digest: &Digest) -> Option<Place> {
+    pub(crate) fn find(&self, digest: &Digest) -> Option<Location> {
         let shard = &self.shards[(digest.0[1] % SHARDS as u64) as usize];
-        shard.get(digest).map(|place| Place::from_packed(*place))
+        shard.get(digest).map(|place| Location::from_packed(*place))
     }
 
     /// Forgets everything and gives the memory back.
     pub fn clear(&mut self) {
         self.shards.iter_mut().for_each(|s| *s = HashMap::default());
         self.entries = 0;
-    }
-
-    /// How many chunks are entered.
-    pub fn len(&self) -> u64 {
-        self.entries
-    }
-
-    /// Whether nothing is entered.
-    pub fn is_empty(&self) -> bool {
-        self.entries == 0
     }
 }
 
@@ -97,13 +87,13 @@ mod tests {
     #[test]
     fn a_full_record_still_finds_what_it_has() {
         let mut record = Record::new(2 * Record::ENTRY_BYTES);
-        let place = |offset| Place { pack: 3, offset };
+        let place = |offset| Location { pack: 3, offset };
         let digest = |n| Digest([n, n * 7]);
         assert_eq!(record.find_or_enter(digest(1), place(10)), None);
         assert_eq!(record.find_or_enter(digest(2), place(20)), None);
         assert_eq!(record.find_or_enter(digest(3), place(30)), None);
         assert_eq!(record.find_or_enter(digest(3), place(40)), None);
         assert_eq!(record.find_or_enter(digest(2), place(50)), Some(place(20)));
-        assert_eq!(record.len(), 2);
+        assert_eq!(record.entries, 2);
     }
 }

@@ -2,7 +2,7 @@
 
 /// A physical place: a byte offset into the stored (not yet encoded) bytes of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct Location {
     /// The position of the pack in its epoch.
     pub pack: u32,
     /// The offset in the pack's bytes.
@@ -15,7 +15,7 @@ const OFFSET_BITS: u32 = 44;
 /// A packed place that stands for none.
 pub(crate) const NOWHERE: u64 = u64::MAX;
 
-impl Place {
+impl Location {
     /// Both numbers in one word, or `None` when they do not fit (16 TiB in one pack).
     pub(crate) fn packed(self) -> Option<u64> {
         let fits = self.pack < MAX_PACKS - 1 && self.offset >> OFFSET_BITS == 0;
@@ -23,7 +23,7 @@ impl Place {
     }
 
     pub(crate) fn from_packed(packed: u64) -> Self {
-        Place { pack: (packed >> OFFSET_BITS) as u32, offset: packed & ((1 << OFFSET_BITS) - 1) }
+        Location { pack: (packed >> OFFSET_BITS) as u32, offset: packed & ((1 << OFFSET_BITS) - 1) }
     }
 }
 
@@ -35,7 +35,7 @@ pub struct Region {
     /// How many chunks.
     pub count: u64,
     /// Where the first chunk's bytes are.
-    pub place: Place,
+    pub place: Location,
     /// After how many chunks the bytes repeat; 0 when they do not.
     pub period: u64,
     /// Whether the bytes are new in this checkpoint.
@@ -49,9 +49,9 @@ impl Region {
     }
 
     /// Where the bytes of chunk `start + at` are.
-    pub(crate) fn place_of(&self, at: u64, chunk: u64) -> Place {
+    pub(crate) fn place_of(&self, at: u64, chunk: u64) -> Location {
         let at = at.checked_rem(self.period).unwrap_or(at);
-        Place { pack: self.place.pack, offset: self.place.offset + at * chunk }
+        Location { pack: self.place.pack, offset: self.place.offset + at * chunk }
     }
 }
 
@@ -70,14 +70,14 @@ impl Regions {
     }
 
     /// Adds chunks `start..start + count` whose bytes lie one after another from `place`.
-    pub fn push(&mut self, start: u64, count: u64, place: Place, fresh: bool) {
+    pub fn push(&mut self, start: u64, count: u64, place: Location, fresh: bool) {
         if !self.join {
             for at in 0..count {
                 let offset = place.offset + at * self.chunk;
                 self.list.push(Region {
                     start: start + at,
                     count: 1,
-                    place: Place { offset, ..place },
+                    place: Location { offset, ..place },
                     period: 0,
                     fresh,
                 });
@@ -90,7 +90,7 @@ impl Regions {
     }
 
     /// Extends the last region, if it can be.
-    fn joined(&mut self, start: u64, count: u64, place: Place, fresh: bool) -> bool {
+    fn joined(&mut self, start: u64, count: u64, place: Location, fresh: bool) -> bool {
         let Some(last) = self.list.last_mut() else {
             return false;
         };
@@ -122,7 +122,7 @@ mod tests {
     fn collect(places: &[(u64, u64, bool)]) -> Vec<Region> {
         let mut regions = Regions::new(10, true);
         for &(start, offset, fresh) in places {
-            regions.push(start, 1, Place { pack: 0, offset }, fresh);
+            regions.push(start, 1, Location { pack: 0, offset }, fresh);
         }
         regions.into_vec()
     }
@@ -144,8 +144,8 @@ mod tests {
 
     #[test]
     fn places_pack_into_a_word() {
-        let place = Place { pack: 77, offset: (1 << 44) - 1 };
-        assert_eq!(Place::from_packed(place.packed().unwrap()), place);
-        assert_eq!(Place { pack: 0, offset: 1 << 44 }.packed(), None);
+        let place = Location { pack: 77, offset: (1 << 44) - 1 };
+        assert_eq!(Location::from_packed(place.packed().unwrap()), place);
+        assert_eq!(Location { pack: 0, offset: 1 << 44 }.packed(), None);
     }
 }

@@ -30,7 +30,7 @@ pub fn scan(
     hasher: &Hasher,
     slot: &mut [u8],
 ) -> Changed {
-    let strip = Strip { data, chunk, known, prints, hasher, slot };
+    let strip = StripScan { data, chunk, known, prints, hasher, slot };
     // The loop over small chunks is as fast as memory only if the compiler knows their size.
     match chunk {
         32 => strip.scan::<32>(),
@@ -42,7 +42,7 @@ pub fn scan(
     }
 }
 
-struct Strip<'a> {
+struct StripScan<'a> {
     data: &'a [u8],
     chunk: usize,
     known: usize,
@@ -51,7 +51,7 @@ struct Strip<'a> {
     slot: &'a mut [u8],
 }
 
-impl Strip<'_> {
+impl StripScan<'_> {
     /// `N` is the chunk size, or 0 where it need not be known in advance.
     fn scan<const N: usize>(self) -> Changed {
         let chunk = if N == 0 { self.chunk } else { N };

@@ -5,10 +5,9 @@
 //! but another random number (somebody replaced the store while an old job was writing), is a *stray*. It
 //! is never listed, restored or built on.
 
+use crate::array::{GroupId, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{
-    LogEntry, Manifest, Names, Origin, PackName, Sequence, WriterId, check_run_name,
-};
+use crate::format::{LogEntry, Manifest, Names, Origin, PackName, WriterId, check_run_name};
 use crate::store::{Store, read_small};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -115,6 +114,20 @@ impl Log {
     pub(crate) fn manifest(&self, sequence: Sequence) -> Result<Option<Manifest>> {
         let manifest = self.entry(sequence)?.into_manifest();
         Ok(manifest.filter(|manifest| !self.is_stray(manifest)))
+    }
+
+    /// The same for a manifest of one step; `None` for one of another step. What is known is not copied.
+    pub(crate) fn manifest_of(
+        &self,
+        sequence: Sequence,
+        step: Option<Step>,
+    ) -> Result<Option<Manifest>> {
+        let other = |m: &Manifest| step.is_some_and(|step| step != m.step);
+        match self.known.held().get(&sequence) {
+            Some(LogEntry::Manifest(manifest)) if other(manifest) => return Ok(None),
+            _ => {}
+        }
+        Ok(self.manifest(sequence)?.filter(|manifest| !other(manifest)))
     }
 
     /// Whether an opening contradicts a manifest: one between its writer's and itself, or another one in
@@ -240,7 +253,7 @@ pub(crate) fn named_packs(store: &Arc<dyn Store>, of: &str) -> Result<HashSet<Pa
 pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, PackName)> {
     let groups = manifest.groups.iter().enumerate();
     groups.flat_map(|(number, group)| {
-        group.names(number as u32).map(|(run, name)| (run.to_string(), name))
+        group.names(GroupId(number as u32)).map(|(run, name)| (run.to_string(), name))
     })
 }
 
@@ -248,5 +261,8 @@ pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, Pac
 /// names it; so no manifest may come back.
 pub(crate) fn settle_logs(store: &Arc<dyn Store>) -> Result<()> {
     let names = runs(store.as_ref())?;
-    names.iter().try_for_each(|run| store.settle(&Names::new(run).log()))
+    names.iter().map(|run| Names::new(run)).try_for_each(|names| {
+        store.settle(&names.log())?;
+        store.settle(&names.bundles())
+    })
 }

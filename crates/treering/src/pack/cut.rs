@@ -2,17 +2,17 @@
 
 use crate::codec::Chain;
 use crate::error::Result;
-use crate::format::{RAW, Run};
+use crate::format::{PackExtent, RAW};
 use crate::merkle::checksum;
 use std::borrow::Cow;
 
 /// Which bytes a frame holds: of the variable at this place of the plan, or of several.
-pub(super) type Kind = Option<usize>;
+pub(super) type FrameKind = Option<usize>;
 
 /// Bytes that make a frame, and those before, if it may be a difference.
 pub(super) struct Cut<'b> {
     pub(super) bytes: Cow<'b, [u8]>,
-    pub(super) kind: Kind,
+    pub(super) kind: FrameKind,
     pub(super) before: Option<Old>,
 }
 
@@ -20,13 +20,13 @@ pub(super) struct Cut<'b> {
 #[derive(Default)]
 pub(super) struct Old {
     pub(super) bytes: Vec<u8>,
-    pub(super) runs: Vec<Run>,
+    pub(super) runs: Vec<PackExtent>,
     /// How many of the bytes, and of the runs, have been taken.
     taken: (usize, usize),
 }
 
 impl Old {
-    pub(super) fn new(bytes: Vec<u8>, runs: Vec<Run>) -> Old {
+    pub(super) fn new(bytes: Vec<u8>, runs: Vec<PackExtent>) -> Old {
         Old { bytes, runs, taken: (0, 0) }
     }
 
@@ -38,7 +38,7 @@ impl Old {
         while left > 0 {
             let run = &mut self.runs[self.taken.1];
             let part = run.len.min(left);
-            runs.push(Run { place: run.place, len: part });
+            runs.push(PackExtent { place: run.place, len: part });
             left -= part;
             run.place.offset += part;
             run.len -= part;

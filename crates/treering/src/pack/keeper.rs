@@ -1,6 +1,6 @@
 //! What lasts from one checkpoint to the next behind the program.
 
-use super::Key;
+use crate::array::VariableKey;
 use crate::codec::{Chooser, Encoding};
 use crate::lineage::{Habit, Record};
 use crate::merkle::Tree;
@@ -9,10 +9,10 @@ use std::collections::HashMap;
 /// The record of this epoch, the tree of each variable, and what was learned about each.
 pub(crate) struct Keeper {
     pub(crate) record: Record,
-    pub(crate) trees: HashMap<Key, Tree>,
+    pub(crate) trees: HashMap<VariableKey, Tree>,
     /// Whether content repeats within whole checkpoints, and whether deltas repeat what is stored:
     /// a field may be constant in large parts although whatever changes in it is new.
-    repeats: HashMap<(Key, bool), Habit>,
+    repeats: HashMap<(VariableKey, bool), Habit>,
     /// By which chains which variables are encoded.
     pub(crate) chooser: Chooser,
 }
@@ -34,12 +34,18 @@ impl Keeper {
     }
 
     /// Whether to look for moved chunks of a variable this time.
-    pub(crate) fn look(&mut self, variable: &Key, whole: bool) -> bool {
+    pub(crate) fn look(&mut self, variable: &VariableKey, whole: bool) -> bool {
         self.repeats.entry((variable.clone(), whole)).or_default().look()
     }
 
     /// Learns from how many of the looked-up bytes were moved.
-    pub(crate) fn learn(&mut self, variable: &Key, whole: bool, moved: u64, looked_up: u64) {
+    pub(crate) fn learn(
+        &mut self,
+        variable: &VariableKey,
+        whole: bool,
+        moved: u64,
+        looked_up: u64,
+    ) {
         if let Some(habit) = self.repeats.get_mut(&(variable.clone(), whole))
             && looked_up >= 1 << 16
         {
@@ -48,7 +54,7 @@ impl Keeper {
     }
 
     /// Forgets variables that are not in the checkpoint any more.
-    pub(crate) fn retain(&mut self, kept: impl Fn(&Key) -> bool) {
+    pub(crate) fn retain(&mut self, kept: impl Fn(&VariableKey) -> bool) {
         self.trees.retain(|variable, _| kept(variable));
         self.repeats.retain(|(variable, _), _| kept(variable));
     }

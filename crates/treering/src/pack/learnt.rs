@@ -4,7 +4,8 @@
 //! next ones, and every so often an epoch forgets it all and chooses anew. Nothing depends on it but
 //! size and time.
 
-use super::{Key, Packed};
+use super::Packed;
+use crate::array::VariableKey;
 use crate::codec::{Chain, Chooser};
 use crate::format::{Footer, Manifest, VariableDelta};
 use std::collections::HashMap;
@@ -14,7 +15,7 @@ const EVERY: u64 = 32;
 
 /// By which chain the new bytes of each variable of a pack were encoded, and to which share.
 pub(crate) struct Learnt {
-    chains: HashMap<Key, (Chain, f64)>,
+    chains: HashMap<VariableKey, (Chain, f64)>,
     /// Whether differences might have been chosen.
     tried: bool,
 }
@@ -26,7 +27,7 @@ impl Learnt {
             let frame = &footer.frames[footer.frame_at(new.place.offset)?];
             let share = frame.encoded as f64 / frame.len as f64;
             let chain = footer.chain(frame).ok()?.into_owned();
-            Some(((delta.rank, delta.name.clone()), (chain, share)))
+            Some((VariableKey::new(delta.rank, &delta.name), (chain, share)))
         };
         Learnt { chains: footer.deltas.iter().filter_map(of).collect(), tried: footer.ordinal > 0 }
     }

@@ -17,10 +17,11 @@ mod packer;
 
 pub(crate) use keeper::Keeper;
 pub(crate) use learnt::{Learnt, is_over as remembers_no_longer};
-pub(crate) use packer::{Packer, Plan, firsts};
+pub(crate) use packer::{PackPlan, Packer, firsts};
 
+use crate::array::{Rank, VariableKey};
 use crate::codec::Nature;
-use crate::format::Run;
+use crate::format::PackExtent;
 use crate::lineage::Changed;
 use std::ops::Range;
 
@@ -50,7 +51,7 @@ pub(crate) struct Strip {
 }
 
 /// Some chunks of a strip: the first, how many, and where their bytes are in the batch.
-struct Chunks {
+struct ChunkSpan {
     first: u64,
     count: u64,
     bytes: Range<usize>,
@@ -63,7 +64,7 @@ impl Strip {
     }
 
     /// The changed chunks, one by one or, where nothing is looked up, run by run.
-    fn pieces(&self, chunk: usize, one_by_one: bool) -> impl Iterator<Item = Chunks> {
+    fn pieces(&self, chunk: usize, one_by_one: bool) -> impl Iterator<Item = ChunkSpan> {
         let end = self.offset + self.whole.unwrap_or(self.changed.bytes);
         let mut next = self.offset;
         let runs = self.changed.runs.iter().flat_map(move |&(start, count)| {
@@ -76,18 +77,15 @@ impl Strip {
                 None => next,
             };
             next = end.min(from + count as usize * chunk);
-            Chunks { first: self.first + u64::from(at), count: count.into(), bytes: from..next }
+            ChunkSpan { first: self.first + u64::from(at), count: count.into(), bytes: from..next }
         })
     }
 }
 
-/// Rank and name of a variable.
-pub(crate) type Key = (u32, String);
-
 /// A variable of the checkpoint that is being packed.
 #[derive(Clone, Debug)]
 pub(crate) struct Packed {
-    pub(crate) rank: u32,
+    pub(crate) rank: Rank,
     pub(crate) name: String,
     /// What it shares with neighbours whose frames it may share, if they are of the same nature.
     pub(crate) like: String,
@@ -101,11 +99,16 @@ pub(crate) struct Packed {
 pub(crate) trait Before: Sync {
     /// Fills `out` with ranges of a variable's bytes, one after another, and says where they lie;
     /// nothing if they cannot serve as what new ones are differences to.
-    fn bytes(&self, key: &Key, ranges: &[Range<u64>], out: &mut [u8]) -> Option<Vec<Run>>;
+    fn bytes(
+        &self,
+        key: &VariableKey,
+        ranges: &[Range<u64>],
+        out: &mut [u8],
+    ) -> Option<Vec<PackExtent>>;
 }
 
 impl Packed {
-    pub(crate) fn key(&self) -> Key {
-        (self.rank, self.name.clone())
+    pub(crate) fn key(&self) -> VariableKey {
+        VariableKey::new(self.rank, &self.name)
     }
 }

@@ -1,11 +1,13 @@
 //! Building one pack.
 
-use super::cut::{Cut, Kind, Old, encode};
-use super::{Before, Chunks, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
+use super::cut::{Cut, FrameKind, Old, encode};
+use super::{Before, ChunkSpan, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
 use crate::codec::{Chain, Nature};
 use crate::error::Result;
-use crate::format::{Footer, Frame, HEADER_BYTES, PackName, RAW, Run, Seal, Stats, VariableDelta};
-use crate::lineage::{ChunkSize, Method, Place, Regions};
+use crate::format::{
+    Footer, Frame, HEADER_BYTES, PackExtent, PackName, RAW, Seal, Stats, VariableDelta,
+};
+use crate::lineage::{ChunkSize, Location, Method, Regions};
 use crate::merkle::{Digest, Hasher, boughs_of};
 use rayon::prelude::*;
 use std::borrow::Cow;
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 
 /// What a pack is made by.
-pub(crate) struct Plan {
+pub(crate) struct PackPlan {
     pub(crate) run: String,
     pub(crate) name: PackName,
     /// Its position in the epoch.
@@ -43,7 +45,7 @@ pub(crate) type Sink<'a> = dyn FnMut(&[u8]) -> Result<()> + Send + 'a;
 
 /// A pack that is being built.
 pub(crate) struct Packer<'a> {
-    plan: Plan,
+    plan: PackPlan,
     /// For each variable, the first of those next to it that are like it.
     firsts: Vec<usize>,
     hasher: &'a Hasher,
@@ -51,11 +53,11 @@ pub(crate) struct Packer<'a> {
     before: Option<&'a dyn Before>,
     frames: Vec<Frame>,
     chains: Vec<Chain>,
-    differences: Vec<(u32, Vec<Run>)>,
+    differences: Vec<(u32, Vec<PackExtent>)>,
     /// The frame that is not full yet.
     partial: Vec<u8>,
     partial_before: Option<Old>,
-    kind: Kind,
+    kind: FrameKind,
     /// How many new bytes there are so far, and how many there were when this kind began.
     offset: u64,
     kind_start: u64,
@@ -97,7 +99,7 @@ struct OpenVariable {
 
 impl OpenVariable {
     /// Takes the boughs of a strip.
-    fn note_boughs(&mut self, strip: &Strip, prepared: &Prepared) {
+    fn note_boughs(&mut self, strip: &Strip, prepared: &PreparedStrip) {
         let first = strip.first / crate::merkle::BOUGH as u64;
         let hashed = strip.changed.boughs.iter().chain(&prepared.boughs);
         self.boughs.extend(hashed.map(|(at, digest)| (first + u64::from(*at), *digest)));
@@ -106,7 +108,7 @@ impl OpenVariable {
 
 /// What is computed of a strip in parallel, before anything is decided.
 #[derive(Default)]
-struct Prepared {
+struct PreparedStrip {
     /// The digest of each changed chunk; empty when moved ones are not looked for.
     digests: Vec<Digest>,
     boughs: Vec<(u32, Digest)>,
@@ -114,7 +116,7 @@ struct Prepared {
 
 impl<'a> Packer<'a> {
     /// A pack that begins its epoch has nothing before it.
-    pub(crate) fn new(plan: Plan, hasher: &'a Hasher, before: Option<&'a dyn Before>) -> Self {
+    pub(crate) fn new(plan: PackPlan, hasher: &'a Hasher, before: Option<&'a dyn Before>) -> Self {
         Packer {
             firsts: firsts(&plan.variables),
             before: before.filter(|_| plan.ordinal > 0),
@@ -154,7 +156,7 @@ impl<'a> Packer<'a> {
         }
         for same in strips.chunk_by(|a, b| a.variable == b.variable) {
             let look = self.switch_to(keeper, same[0].variable);
-            let prepared: Vec<Prepared> =
+            let prepared: Vec<PreparedStrip> =
                 same.par_iter().map(|strip| self.prepare(strip, bytes, look)).collect();
             // Deciding goes in ascending order, so that the first occurrence is the lowest place.
             let mut fresh = Vec::new();
@@ -258,9 +260,9 @@ impl<'a> Packer<'a> {
     }
 
     /// Hashes of a strip that are not there yet.
-    fn prepare(&self, strip: &Strip, bytes: &[u8], look: bool) -> Prepared {
+    fn prepare(&self, strip: &Strip, bytes: &[u8], look: bool) -> PreparedStrip {
         let chunk = self.plan.chunk.bytes();
-        let mut prepared = Prepared::default();
+        let mut prepared = PreparedStrip::default();
         if look {
             let pieces = strip.pieces(chunk, true);
             prepared.digests = pieces.map(|c| self.hasher.digest(&bytes[c.bytes])).collect();
@@ -277,7 +279,7 @@ impl<'a> Packer<'a> {
         &self,
         keeper: &mut Keeper,
         strip: &Strip,
-        prepared: &Prepared,
+        prepared: &PreparedStrip,
         bytes: &[u8],
     ) -> Result<bool> {
         let kind = self.open.as_ref().and_then(|open| self.kind_of(open.at));
@@ -310,7 +312,7 @@ impl<'a> Packer<'a> {
         &mut self,
         keeper: &mut Keeper,
         strip: &Strip,
-        prepared: Prepared,
+        prepared: PreparedStrip,
         fresh: &mut Vec<Fresh>,
     ) {
         let Some(open) = &mut self.open else {
@@ -319,10 +321,10 @@ impl<'a> Packer<'a> {
         open.note_boughs(strip, &prepared);
         let len = strip.whole.unwrap_or(strip.changed.bytes);
         let size = self.plan.chunk.bytes() as u64;
-        let place = Place { pack: self.plan.ordinal, offset: self.offset };
+        let place = Location { pack: self.plan.ordinal, offset: self.offset };
         for (piece, digest) in strip.pieces(size as usize, true).zip(&prepared.digests) {
             let offset = place.offset + (piece.first - strip.first) * size;
-            keeper.record.find_or_enter(*digest, Place { offset, ..place });
+            keeper.record.find_or_enter(*digest, Location { offset, ..place });
         }
         open.regions.push(strip.first, (len as u64).div_ceil(size), place, true);
         let at = strip.first * size;
@@ -336,17 +338,17 @@ impl<'a> Packer<'a> {
         &mut self,
         keeper: &mut Keeper,
         strip: &Strip,
-        prepared: Prepared,
+        prepared: PreparedStrip,
         fresh: &mut Vec<Fresh>,
     ) {
         let Some(open) = &mut self.open else {
             return;
         };
         open.note_boughs(strip, &prepared);
-        let mut place = Place { pack: self.plan.ordinal, offset: self.offset };
+        let mut place = Location { pack: self.plan.ordinal, offset: self.offset };
         let mut digests = prepared.digests.iter();
         let size = self.plan.chunk.bytes() as u64;
-        for Chunks { first: chunk, count, bytes } in
+        for ChunkSpan { first: chunk, count, bytes } in
             strip.pieces(self.plan.chunk.bytes(), open.look)
         {
             let (from, len) = (bytes.start, bytes.len());
@@ -473,7 +475,7 @@ impl<'a> Packer<'a> {
     }
 
     /// The first of those variables next to this one that are like it, unless it is small.
-    fn kind_of(&self, variable: usize) -> Kind {
+    fn kind_of(&self, variable: usize) -> FrameKind {
         (self.plan.variables[variable].bytes >= SMALL).then(|| self.firsts[variable])
     }
 
@@ -540,7 +542,7 @@ impl<'a> Packer<'a> {
     }
 
     /// What the bytes of a kind are like.
-    fn likeness(&self, kind: Kind) -> (&str, Nature) {
+    fn likeness(&self, kind: FrameKind) -> (&str, Nature) {
         match kind.map(|at| &self.plan.variables[at]) {
             Some(variable) => (&variable.like, variable.nature),
             None => ("", Nature::BYTES),

@@ -1,6 +1,6 @@
 //! Results as people read them: a sentence, and one page with figures.
 
-use crate::compare::{Answer, Outcome, VariableOutcome};
+use crate::compare::{Answer, Number, Outcome, VariableOutcome};
 use crate::error::{Error, Result};
 
 /// The page without its data.
@@ -17,8 +17,33 @@ fn escaped(text: &str) -> String {
     text.replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// A page with figures, complete in one file; `created` is when, as it is to be shown.
-pub fn html(outcome: &Outcome, created: &str) -> Result<String> {
+impl Outcome {
+    /// The verdict in a sentence.
+    pub fn sentence(&self) -> String {
+        sentence(self)
+    }
+
+    /// A page with figures, complete in one file; `created` is when, as it is to be shown.
+    pub fn html(&self, created: &str) -> Result<String> {
+        html(self, created)
+    }
+}
+
+impl VariableOutcome {
+    /// Where the first difference of a variable is, as far as that is known.
+    pub fn span(&self) -> String {
+        span(self)
+    }
+}
+
+impl Number {
+    /// The number in a few digits, for tables.
+    pub fn short(self) -> String {
+        number(self.0)
+    }
+}
+
+fn html(outcome: &Outcome, created: &str) -> Result<String> {
     let failed = |e| Error::usage(format!("the result cannot be written as JSON: {e}"));
     let mut data = serde_json::to_value(outcome).map_err(failed)?;
     data["created"] = created.into();
@@ -29,13 +54,12 @@ pub fn html(outcome: &Outcome, created: &str) -> Result<String> {
     Ok(PAGE.replacen(SUMMARY, &escaped(&sentence(outcome)), 1).replacen(PLACE, &data, 1))
 }
 
-/// The verdict in a sentence.
-pub fn sentence(outcome: &Outcome) -> String {
+fn sentence(outcome: &Outcome) -> String {
     let values: u64 = outcome.variables.iter().map(|v| v.values).sum();
     let variables = outcome.variables.len();
     if let Some(first) = &outcome.first {
         let step = first.step.map_or(String::new(), |step| format!("step {step}, "));
-        let rank = if first.rank > 0 { format!("rank {}, ", first.rank) } else { String::new() };
+        let rank = if first.rank.0 > 0 { format!("rank {}, ", first.rank) } else { String::new() };
         let place = match &first.until {
             Some(until) => format!("between {} and {}", index(&first.index), index(until)),
             None => format!("index {}", index(&first.index)),
@@ -85,8 +109,7 @@ pub fn sentence(outcome: &Outcome) -> String {
     }
 }
 
-/// Where the first difference of a variable is, as far as that is known.
-pub fn span(variable: &VariableOutcome) -> String {
+fn span(variable: &VariableOutcome) -> String {
     match (&variable.first_index, &variable.first_until) {
         (Some(from), Some(until)) => format!("{} to {}", index(from), index(until)),
         (Some(at), None) => index(at),
@@ -95,13 +118,13 @@ pub fn span(variable: &VariableOutcome) -> String {
 }
 
 /// An index along all axes.
-pub fn index(index: &[u64]) -> String {
+fn index(index: &[u64]) -> String {
     let parts: Vec<String> = index.iter().map(u64::to_string).collect();
     format!("({})", parts.join(", "))
 }
 
 /// A size in a few digits.
-pub fn number(x: f64) -> String {
+fn number(x: f64) -> String {
     match x {
         0.0 => "0".to_string(),
         _ if x.is_nan() => "–".to_string(),

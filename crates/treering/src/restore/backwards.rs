@@ -7,8 +7,9 @@
 //! next older one follows.
 
 use super::checkpoint::Checkpoint;
+use crate::array::{Rank, Sequence, VariableKey};
 use crate::error::{Error, Result};
-use crate::format::{Manifest, Sequence};
+use crate::format::Manifest;
 use crate::log::Log;
 use crate::store::Store;
 use std::collections::HashMap;
@@ -22,20 +23,20 @@ pub struct State {
     /// The step.
     pub step: u64,
     /// The bytes of each variable, by rank and name.
-    pub variables: HashMap<(u32, String), Vec<u8>>,
+    pub variables: HashMap<VariableKey, Vec<u8>>,
 }
 
 impl State {
     /// The elements of a variable of rank 0.
     pub fn get<T: crate::array::Element>(&self, name: &str) -> Result<Vec<T>> {
-        self.get_of(0, name)
+        self.get_of(Rank(0), name)
     }
 
     /// The elements of a variable of a rank.
-    pub fn get_of<T: crate::array::Element>(&self, rank: u32, name: &str) -> Result<Vec<T>> {
+    pub fn get_of<T: crate::array::Element>(&self, rank: Rank, name: &str) -> Result<Vec<T>> {
         let bytes = self
             .variables
-            .get(&(rank, name.to_string()))
+            .get(&VariableKey::new(rank, name))
             .ok_or_else(|| Error::usage(format!("there is no variable {name:?} of rank {rank}")))?;
         if bytes.len() % size_of::<T>() != 0 {
             return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
@@ -109,7 +110,7 @@ fn step_back(
     let checkpoint = Checkpoint::load(store.clone(), manifest)?;
     let mut state = State { step: checkpoint.step(), ..State::default() };
     for entry in checkpoint.entries() {
-        let key = (entry.rank, entry.description.name.clone());
+        let key = entry.key();
         let base = newer.as_mut().and_then(|(newer, state)| {
             let bytes = state.variables.remove(&key)?;
             Some((&*newer, bytes))

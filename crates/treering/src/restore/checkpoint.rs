@@ -1,15 +1,18 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
-use super::fetch::{Kept, Notes, Pack, Target, fetch, image, note, read_footer};
+use super::fetch::{
+    FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer, read_sealed,
+};
+use super::footers::KnownFooters;
 use super::handles::{Handles, first_good};
-use super::plan::{Piece, Wanted, fill, plan};
-use crate::array::{Description, Element, VariableMut};
+use super::plan::{FramePiece, Wanted, fill, plan};
+use crate::array::{Description, Element, GroupId, Rank, VariableKey, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Group, Manifest, Names, PackName, Run, Seal, VariableEntry};
+use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
 use crate::lineage::{Layer, covers, resolve, runs};
 use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
-use crate::store::{Blob, Store};
+use crate::store::{Blob, Store, read_each};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -25,19 +28,19 @@ pub struct Checkpoint {
     pub(crate) packs: Vec<Vec<Pack>>,
     deltas: Deltas,
     /// The position of each variable in the list, by rank and name.
-    positions: HashMap<(u32, String), usize>,
+    positions: HashMap<VariableKey, usize>,
     notes: Notes,
-    kept: Kept,
+    kept: FrameCache,
 }
 
 /// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
-type Deltas = HashMap<(u32, u32, String), Vec<(usize, usize)>>;
+type Deltas = HashMap<(GroupId, VariableKey), Vec<(usize, usize)>>;
 
 /// How much of a variable is read at a time where it need not be in memory as a whole.
 const PART: usize = 16 << 20;
 
 /// What a restore of a whole variable leaves: enough to go on with its lineage.
-pub(crate) struct Restored {
+pub(crate) struct RestoredVariable {
     pub(crate) name: String,
     pub(crate) bytes: u64,
     pub(crate) prints: Vec<Print>,
@@ -47,12 +50,23 @@ pub(crate) struct Restored {
 impl Checkpoint {
     /// Reads and checks the footers of all packs that the manifest names.
     pub(crate) fn load(store: Arc<dyn Store>, manifest: Manifest) -> Result<Self> {
+        Self::load_beside(store, manifest, &KnownFooters::default())
+    }
+
+    /// The same; footers that are known are not read again.
+    pub(crate) fn load_beside(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        known: &KnownFooters,
+    ) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
         let handles = Handles::new(store.clone());
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
-            .map(|(number, group)| load_group(store.as_ref(), group, number as u32, &notes))
+            .map(|(number, group)| {
+                load_group(store.as_ref(), group, GroupId(number as u32), &notes, known)
+            })
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
         let mut checkpoint = Checkpoint {
@@ -63,11 +77,25 @@ impl Checkpoint {
             deltas: Deltas::new(),
             positions: HashMap::new(),
             notes,
-            kept: Kept::default(),
+            kept: FrameCache::default(),
         };
         (0..checkpoint.packs.len()).for_each(|group| checkpoint.index(group, 0));
         checkpoint.take_sections()?;
+        checkpoint.keep_footers(known);
         Ok(checkpoint)
+    }
+
+    /// Keeps the footers of all packs for the next checkpoint of the epoch that is looked at.
+    fn keep_footers(&self, known: &KnownFooters) {
+        for (packs, group) in self.packs.iter().zip(&self.manifest.groups) {
+            let mut seal = Some(group.seal);
+            for pack in packs.iter().rev() {
+                if let Some(seal) = seal {
+                    known.keep(&pack.key, seal, &pack.footer);
+                }
+                seal = pack.footer.parent;
+            }
+        }
     }
 
     /// A checkpoint of which everything is known already; its first and only packs are handed over.
@@ -84,7 +112,7 @@ impl Checkpoint {
             deltas: Deltas::new(),
             positions: HashMap::new(),
             notes: Notes::default(),
-            kept: Kept::default(),
+            kept: FrameCache::default(),
         };
         checkpoint.advance(manifest, packs)?;
         Ok(checkpoint)
@@ -105,7 +133,8 @@ impl Checkpoint {
     fn index(&mut self, group: usize, first: usize) {
         for (number, pack) in self.packs[group].iter().enumerate().skip(first) {
             for (at, delta) in pack.footer.deltas.iter().enumerate() {
-                let key = (group as u32, delta.rank, delta.name.clone());
+                let variable = VariableKey::new(delta.rank, &delta.name);
+                let key = (GroupId(group as u32), variable);
                 self.deltas.entry(key).or_default().push((number, at));
             }
         }
@@ -116,14 +145,14 @@ impl Checkpoint {
         self.variables.clear();
         for packs in &mut self.packs {
             if let Some(newest) = packs.last_mut() {
-                self.variables.append(&mut newest.footer.variables);
+                self.variables.append(&mut Arc::make_mut(&mut newest.footer).variables);
             }
         }
-        if self.variables.iter().any(|v| v.rank >= self.manifest.ranks) {
+        if self.variables.iter().any(|v| v.rank.0 >= self.manifest.ranks) {
             return Err(Error::damaged("a variable belongs to a rank that does not exist"));
         }
         let named = self.variables.iter().enumerate();
-        self.positions = named.map(|(at, v)| ((v.rank, v.description.name.clone()), at)).collect();
+        self.positions = named.map(|(at, v)| (v.key(), at)).collect();
         Ok(())
     }
 
@@ -137,13 +166,13 @@ impl Checkpoint {
     }
 
     /// What the manifest says of a variable of a rank.
-    pub(crate) fn entry(&self, key: &(u32, String)) -> Option<&VariableEntry> {
+    pub(crate) fn entry(&self, key: &VariableKey) -> Option<&VariableEntry> {
         self.positions.get(key).map(|at| &self.variables[*at])
     }
 
     /// The variable of that rank and name.
-    pub fn variable(&self, rank: u32, name: &str) -> Result<&VariableEntry> {
-        self.entry(&(rank, name.to_string())).ok_or_else(|| {
+    pub fn variable(&self, rank: Rank, name: &str) -> Result<&VariableEntry> {
+        self.entry(&VariableKey::new(rank, name)).ok_or_else(|| {
             let shown = self.variables.iter().filter(|v| !v.is_hidden());
             let names: Vec<&str> = shown.map(|v| v.description.name.as_str()).take(20).collect();
             let hint = match names.is_empty() {
@@ -165,7 +194,7 @@ impl Checkpoint {
 
     /// The program's iteration number.
     pub fn step(&self) -> u64 {
-        self.manifest.step
+        self.manifest.step.0
     }
 
     /// Its variables.
@@ -192,7 +221,10 @@ impl Checkpoint {
 
     /// The same, with what a writer needs to go on with the lineage of the variables; `None` for optional
     /// ones that the checkpoint does not have.
-    pub(crate) fn resume_into(&self, targets: &mut [VariableMut]) -> Result<Vec<Option<Restored>>> {
+    pub(crate) fn resume_into(
+        &self,
+        targets: &mut [VariableMut],
+    ) -> Result<Vec<Option<RestoredVariable>>> {
         let entries = self.fill(targets)?;
         let filled = entries.iter().zip(targets.iter_mut());
         filled
@@ -202,14 +234,14 @@ impl Checkpoint {
 
     /// A whole variable.
     pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
-        let entry = self.variable(0, name)?;
+        let entry = self.variable(Rank(0), name)?;
         let elements = entry.description.shape.elements().unwrap_or(0);
         self.read_range(name, 0..elements)
     }
 
     /// The elements `range` of a variable, counted in the order of memory.
     pub fn read_range<T: Element>(&self, name: &str, range: Range<u64>) -> Result<Vec<T>> {
-        let entry = self.variable(0, name)?;
+        let entry = self.variable(Rank(0), name)?;
         if entry.description.dtype != T::DTYPE {
             return Err(Error::new(
                 ErrorKind::Mismatch,
@@ -265,7 +297,11 @@ impl Checkpoint {
     }
 
     /// Where ranges of a variable's bytes lie, which begin with chunks; nothing if some are nowhere.
-    pub(crate) fn runs_of(&self, entry: &VariableEntry, ranges: &[Range<u64>]) -> Option<Vec<Run>> {
+    pub(crate) fn runs_of(
+        &self,
+        entry: &VariableEntry,
+        ranges: &[Range<u64>],
+    ) -> Option<Vec<PackExtent>> {
         let chunk = entry.chunk.bytes() as u64;
         let layers = self.layers(entry);
         let mut all = Vec::new();
@@ -279,11 +315,11 @@ impl Checkpoint {
             for (first, count, place) in runs(&places, chunk) {
                 let start = (window.start + first) * chunk;
                 let len = (start + count * chunk).min(range.end) - start;
-                all.push(Run { place, len });
+                all.push(PackExtent { place, len });
             }
         }
-        let packs = &self.packs[entry.group as usize];
-        let held = |run: &Run| {
+        let packs = &self.packs[entry.group.index()];
+        let held = |run: &PackExtent| {
             let pack = packs.get(run.place.pack as usize);
             pack.is_some_and(|pack| run.place.offset + run.len <= pack.footer.len())
         };
@@ -327,9 +363,9 @@ impl Checkpoint {
                 let name = target.name();
                 return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
             }
-            let entry = match self.entry(&(0, target.name().to_string())) {
+            let entry = match self.entry(&VariableKey::new(Rank(0), target.name())) {
                 None if target.is_optional() => None,
-                _ => Some(self.variable(0, target.name())?),
+                _ => Some(self.variable(Rank(0), target.name())?),
             };
             if let Some(entry) = entry {
                 target.fit(&entry.description)?;
@@ -345,7 +381,7 @@ impl Checkpoint {
 
     /// Fills places with whole variables; each frame is decoded once.
     fn fill_places(&self, entries: &[&VariableEntry], places: &mut [&mut [u8]]) -> Result<()> {
-        for group in 0..self.packs.len() as u32 {
+        for group in (0..self.packs.len() as u32).map(GroupId) {
             let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
             let wanted: Vec<Wanted> = members
                 .map(|(at, entry)| {
@@ -383,7 +419,7 @@ impl Checkpoint {
     }
 
     /// What who goes on with the lineage of variables needs; a part of them is in memory at a time.
-    pub(crate) fn retrace_all(&self) -> Result<Vec<Restored>> {
+    pub(crate) fn retrace_all(&self) -> Result<Vec<RestoredVariable>> {
         let entries: Vec<&VariableEntry> = self.variables.iter().collect();
         let size = |entry: &&VariableEntry| entry.description.bytes().unwrap_or(0);
         let mut all = Vec::with_capacity(entries.len());
@@ -412,10 +448,10 @@ impl Checkpoint {
     /// Layers from before the variable vanished and came back do not count, nor do those of another
     /// chunk size: the later one that replaced them covers every chunk.
     pub(crate) fn layers(&self, entry: &VariableEntry) -> Vec<Layer<'_>> {
-        let key = (entry.group, entry.rank, entry.description.name.clone());
+        let key = (entry.group, entry.key());
         let mut layers = Vec::new();
         for (pack, at) in self.deltas.get(&key).into_iter().flatten() {
-            let delta = &self.packs[entry.group as usize][*pack].footer.deltas[*at];
+            let delta = &self.packs[entry.group.index()][*pack].footer.deltas[*at];
             match delta.chunk == entry.chunk {
                 true => layers.push(&delta.regions[..]),
                 false => layers.clear(),
@@ -464,8 +500,8 @@ impl Checkpoint {
 
     /// The frames (pack, frame) of a group that hold the bytes of its variables.
     fn frames_of(&self, group: usize) -> Result<Vec<(u32, u32)>> {
-        let footers: Vec<&Footer> = self.packs[group].iter().map(|p| &p.footer).collect();
-        let members = self.variables.iter().filter(|v| v.group as usize == group);
+        let footers: Vec<&Footer> = self.packs[group].iter().map(|p| &*p.footer).collect();
+        let members = self.variables.iter().filter(|v| v.group.index() == group);
         let wanted: Vec<Wanted> =
             members.map(|entry| self.wanted(entry, 0, 0..entry.bytes())).collect();
         let pieces = plan(&footers, &wanted)?;
@@ -476,7 +512,7 @@ impl Checkpoint {
 
     /// Follows every reference of a variable without reading what it leads to.
     pub(crate) fn check_references(&self, entry: &VariableEntry) -> Result<()> {
-        let packs = &self.packs[entry.group as usize];
+        let packs = &self.packs[entry.group.index()];
         let chunk = entry.chunk.bytes() as u64;
         let bytes = entry.description.bytes().unwrap_or(0);
         let layers = self.layers(entry);
@@ -495,15 +531,20 @@ impl Checkpoint {
         }
     }
 
-    fn carry_out(&self, group: u32, wanted: &[Wanted], targets: &mut [&mut [u8]]) -> Result<()> {
+    fn carry_out(
+        &self,
+        group: GroupId,
+        wanted: &[Wanted],
+        targets: &mut [&mut [u8]],
+    ) -> Result<()> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
-        let packs = &self.packs[group as usize];
+        let packs = &self.packs[group.index()];
         if self.is_repetitive(packs, wanted) {
             return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
         }
-        let footers: Vec<&Footer> = packs.iter().map(|p| &p.footer).collect();
-        let plan: Vec<Piece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
-        let targets: Vec<Target> = targets.iter_mut().map(|t| Target::new(t)).collect();
+        let footers: Vec<&Footer> = packs.iter().map(|p| &*p.footer).collect();
+        let plan: Vec<FramePiece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
+        let targets: Vec<SharedTarget> = targets.iter_mut().map(|t| SharedTarget::new(t)).collect();
         let packs = (group, &packs[..]);
         fetch(&self.handles, packs, &plan, &targets, &self.notes, &self.kept)
             .map_err(|e| e.at(here()))
@@ -537,16 +578,16 @@ impl Checkpoint {
     }
 
     /// The same, for who goes on with the variable's lineage.
-    fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<Restored> {
+    fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<RestoredVariable> {
         let prints = prints(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed));
         let tree = Tree::build(boughs(&prints));
         self.compare_root(entry, &tree, bytes.len() as u64)?;
         let name = entry.description.name.clone();
-        Ok(Restored { name, bytes: bytes.len() as u64, prints, tree })
+        Ok(RestoredVariable { name, bytes: bytes.len() as u64, prints, tree })
     }
 
     /// The same for a variable that is in the store only; a part of it is in memory at a time.
-    fn retrace_stored(&self, entry: &VariableEntry) -> Result<Restored> {
+    fn retrace_stored(&self, entry: &VariableEntry) -> Result<RestoredVariable> {
         let (bytes, chunk) = (entry.description.bytes().unwrap_or(0), entry.chunk.bytes());
         let hasher = Hasher::new(self.manifest.seed);
         let part = PART.next_multiple_of(chunk) as u64;
@@ -560,7 +601,7 @@ impl Checkpoint {
         }
         let tree = Tree::build(boughs(&all));
         self.compare_root(entry, &tree, bytes)?;
-        Ok(Restored { name: entry.description.name.clone(), bytes, prints: all, tree })
+        Ok(RestoredVariable { name: entry.description.name.clone(), bytes, prints: all, tree })
     }
 
     fn compare_root(&self, entry: &VariableEntry, tree: &Tree, bytes: u64) -> Result<()> {
@@ -612,6 +653,10 @@ impl Blob for VariableBlob {
         self.checkpoint.read_bytes(entry, offset..end, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -621,20 +666,33 @@ impl Blob for VariableBlob {
     }
 }
 
-fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> Result<Vec<Pack>> {
+fn load_group(
+    store: &dyn Store,
+    group: &Group,
+    number: GroupId,
+    notes: &Notes,
+    known: &KnownFooters,
+) -> Result<Vec<Pack>> {
     let names: Vec<(&str, PackName)> = group.names(number).collect();
     // Footers are read in parallel, from whichever copy is readable, and then held to the chain.
-    let found: Vec<Option<(Seal, Footer)>> = names
+    let found: Vec<Option<(Seal, Arc<Footer>)>> = names
         .par_iter()
         .enumerate()
         .map(|(ordinal, (run, name))| {
             let key = Names::new(run).pack(*name);
             let newest = ordinal + 1 == names.len();
+            if let Some(known) = known.get(&key).filter(|_| !newest) {
+                return Some(known);
+            }
             let copies = store.copies(&key);
             let note = |store: &str, error: &Error| {
                 note(notes, format!("{key} in {store}: {error}"));
             };
-            first_good(&copies, |copy| read_footer(copy, newest), note).ok()
+            let read = |copy: &dyn Blob| match newest {
+                true => read_sealed(copy, &group.seal, true).map(|footer| (group.seal, footer)),
+                false => read_footer(copy, false),
+            };
+            first_good(&copies, read, note).ok().map(|(seal, footer)| (seal, Arc::new(footer)))
         })
         .collect();
     let mut packs = Vec::with_capacity(names.len());
@@ -647,7 +705,7 @@ fn load_group(store: &dyn Store, group: &Group, number: u32, notes: &Notes) -> R
         let newest = ordinal + 1 == names.len();
         let good = match found {
             Some((found, footer)) if found == seal => Ok(footer),
-            _ => load_sealed(store, &key, seal, newest, notes),
+            _ => load_sealed(store, &key, seal, newest, notes).map(Arc::new),
         };
         let footer = good.map_err(|e| e.at(&key))?;
         if footer.ordinal as usize != ordinal || footer.name != *name || footer.run != *run {
@@ -669,10 +727,7 @@ fn load_sealed(
     notes: &Notes,
 ) -> Result<Footer> {
     let copies = store.copies(key);
-    let read = |copy: &dyn Blob| match read_footer(copy, newest)? {
-        (found, footer) if found == seal => Ok(footer),
-        _ => Err(Error::damaged("another pack is in its place")),
-    };
+    let read = |copy: &dyn Blob| read_sealed(copy, &seal, newest);
     let note = |store: &str, error: &Error| note(notes, format!("{key} in {store}: {error}"));
     first_good(&copies, read, note).map_err(|error| match (error.kind(), copies.len()) {
         (ErrorKind::Damaged, 1..) => {

@@ -1,28 +1,35 @@
 //! Carrying out a plan: read frames, check them, decode them, fill the targets.
 
 use super::handles::{Handles, first_good};
-use super::plan::Piece;
+use super::plan::FramePiece;
+use crate::array::GroupId;
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     Footer, Frame, HEADER_BYTES, MAX_DEPTH, RAW, Seal, TRAILER_BYTES, parse_trailer,
 };
-use crate::memory::{Scratch, zeroed};
+use crate::memory::{Scratch, batches, zeroed};
 use crate::merkle::checksum;
 use crate::store::Blob;
 use rayon::prelude::*;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 /// How many frames of one pack one task reads; the file is opened once for them.
 const FRAMES: usize = 16;
+/// How many bytes of frames are read in one call: as much as stays in a cache until it is decoded.
+const TOGETHER: u64 = 1 << 20;
+
+/// Footers that are longer are looked for in the size of a pack before memory is taken for them.
+const MUCH: u64 = 16 << 20;
 
 /// A pack of the checkpoint's epoch.
 pub(crate) struct Pack {
     /// Its key in the store.
     pub(crate) key: String,
     /// What it holds.
-    pub(crate) footer: Footer,
+    pub(crate) footer: Arc<Footer>,
 }
 
 /// What went wrong on the way without stopping it: bad copies that another tier made good.
@@ -36,18 +43,18 @@ pub(crate) fn note(notes: &Notes, text: String) {
 }
 
 /// Memory that several threads fill at places that do not overlap.
-pub(crate) struct Target {
+pub(crate) struct SharedTarget {
     start: *mut u8,
     len: usize,
 }
 
-// SAFETY: the pieces of a plan write to disjoint ranges of a target, see `Target::slice`.
-unsafe impl Sync for Target {}
-unsafe impl Send for Target {}
+// SAFETY: the pieces of a plan write to disjoint ranges of a target, see `SharedTarget::slice_of`.
+unsafe impl Sync for SharedTarget {}
+unsafe impl Send for SharedTarget {}
 
-impl Target {
+impl SharedTarget {
     pub(crate) fn new(bytes: &mut [u8]) -> Self {
-        Target { start: bytes.as_mut_ptr(), len: bytes.len() }
+        SharedTarget { start: bytes.as_mut_ptr(), len: bytes.len() }
     }
 
     /// The bytes that one piece fills.
@@ -56,7 +63,8 @@ impl Target {
     /// No two pieces may overlap. A plan takes each chunk of a variable once and cuts it into
     /// pieces that do not overlap, and targets are distinct slices.
     #[allow(clippy::mut_from_ref)]
-    unsafe fn slice(&self, to: u64, len: usize) -> &mut [u8] {
+    unsafe fn slice_of(&self, piece: &FramePiece) -> &mut [u8] {
+        let (to, len) = (piece.to, piece.len as usize);
         assert!(to as usize + len <= self.len, "a piece lies outside of its target");
         // SAFETY: in bounds by the assertion, disjoint by the caller.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(to as usize), len) }
@@ -65,16 +73,16 @@ impl Target {
 
 /// Decoded frames of which only parts were wanted: the next part is often wanted soon.
 #[derive(Default)]
-pub(crate) struct Kept(Mutex<Vec<(Place, Arc<Vec<u8>>)>>);
+pub(crate) struct FrameCache(Mutex<Vec<(FrameId, Arc<Vec<u8>>)>>);
 
 /// Group, pack and frame.
-type Place = (u32, u32, u32);
+type FrameId = (GroupId, u32, u32);
 
 /// How many bytes of frames are kept at most, but for the newest.
 const KEPT: usize = 64 << 20;
 
-impl Kept {
-    fn get(&self, place: Place) -> Option<Arc<Vec<u8>>> {
+impl FrameCache {
+    fn get(&self, place: FrameId) -> Option<Arc<Vec<u8>>> {
         let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let at = kept.iter().position(|(other, _)| *other == place)?;
         let found = kept.remove(at);
@@ -83,7 +91,7 @@ impl Kept {
         Some(bytes)
     }
 
-    fn put(&self, place: Place, bytes: Arc<Vec<u8>>) {
+    fn put(&self, place: FrameId, bytes: Arc<Vec<u8>>) {
         let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         kept.push((place, bytes));
         let mut all: usize = kept.iter().map(|(_, bytes)| bytes.len()).sum();
@@ -96,23 +104,24 @@ impl Kept {
 /// Fills the targets by the plan, from the packs of a group.
 pub(crate) fn fetch(
     handles: &Handles,
-    (group, packs): (u32, &[Pack]),
-    plan: &[Piece],
-    targets: &[Target],
+    (group, packs): (GroupId, &[Pack]),
+    plan: &[FramePiece],
+    targets: &[SharedTarget],
     notes: &Notes,
-    kept: &Kept,
+    kept: &FrameCache,
 ) -> Result<()> {
-    let by_frame: Vec<&[Piece]> =
+    let by_frame: Vec<&[FramePiece]> =
         plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
     // Only who reads bit by bit comes back for the rest of a frame.
     let few = by_frame.len() <= FRAMES;
-    let tasks: Vec<&[&[Piece]]> = by_frame
+    let tasks: Vec<&[&[FramePiece]]> = by_frame
         .chunk_by(|a, b| a[0].pack == b[0].pack)
         .flat_map(|same_pack| same_pack.chunks(FRAMES))
         .collect();
     tasks.into_par_iter().try_for_each(|task| {
         let pack = &packs[task[0][0].pack as usize];
         let copies = handles.copies(&pack.key);
+        let mut direct = Vec::new();
         for pieces in task {
             let (number, wanted) = (pieces[0].frame as usize, pieces.iter().map(|p| p.len as u64));
             let whole = !few || wanted.sum::<u64>() >= pack.footer.frames[number].len;
@@ -120,7 +129,7 @@ pub(crate) fn fetch(
             let bytes = match kept.get(place) {
                 Some(bytes) => bytes,
                 None if whole && pack.footer.before(number).is_none() => {
-                    fill(pack, &copies, pieces, targets, notes)?;
+                    direct.push(*pieces);
                     continue;
                 }
                 None => {
@@ -134,7 +143,77 @@ pub(crate) fn fetch(
             };
             copy_pieces(&bytes, pieces, targets);
         }
-        Ok(())
+        let encoded = |pieces: &&[FramePiece]| pack.footer.frames[pieces[0].frame as usize].encoded;
+        let mut together = batches(&direct, TOGETHER, encoded).into_iter();
+        together.try_for_each(|frames| fill_together(pack, &copies, frames, targets, notes))
+    })
+}
+
+/// Fills the pieces of several frames of a pack, which the nearest copy gives in one call.
+fn fill_together(
+    pack: &Pack,
+    copies: &[Result<Box<dyn Blob>>],
+    frames: &[&[FramePiece]],
+    targets: &[SharedTarget],
+    notes: &Notes,
+) -> Result<()> {
+    let one_by_one =
+        || frames.iter().try_for_each(|pieces| fill(pack, copies, pieces, targets, notes));
+    let (Some(Ok(nearest)), [_, _, ..]) = (copies.first(), frames) else { return one_by_one() };
+    let of = |pieces: &[FramePiece]| &pack.footer.frames[pieces[0].frame as usize];
+    let mut rooms = frames
+        .iter()
+        .map(|pieces| match straight(of(pieces), pieces) {
+            Some(_) => Ok(None),
+            None => Scratch::new(of(pieces).encoded as usize).map(Some),
+        })
+        .collect::<Result<Vec<Option<Scratch>>>>()?;
+    let mut ranges: Vec<(u64, &mut [u8])> = Vec::with_capacity(frames.len());
+    for (pieces, room) in frames.iter().zip(&mut rooms) {
+        let buffer = match room {
+            Some(room) => &mut room[..],
+            // SAFETY: see `SharedTarget::slice_of`; nobody else looks at it before the reads are done.
+            None => unsafe { targets[pieces[0].target as usize].slice_of(&pieces[0]) },
+        };
+        ranges.push((of(pieces).position, buffer));
+    }
+    if let Err(error) = nearest.read_many(&mut ranges) {
+        let store = nearest.store();
+        note(notes, format!("{} in {store}, {} frames at once: {error}", pack.key, frames.len()));
+        return one_by_one();
+    }
+    drop(ranges);
+    for (pieces, room) in frames.iter().zip(rooms) {
+        let frame = of(pieces);
+        let filled = match room {
+            Some(encoded) => decoded(encoded, &pack.footer, frame)
+                .map(|bytes| copy_pieces(&bytes, pieces, targets)),
+            // SAFETY: see `SharedTarget::slice_of`.
+            None => {
+                check(unsafe { targets[pieces[0].target as usize].slice_of(&pieces[0]) }, frame)
+            }
+        };
+        if let Err(error) = filled {
+            fill_but_nearest(pack, copies, pieces, targets, notes, error)?;
+        }
+    }
+    Ok(())
+}
+
+/// Fills the pieces of one frame, of which the nearest copy was found to be bad.
+fn fill_but_nearest(
+    pack: &Pack,
+    copies: &[Result<Box<dyn Blob>>],
+    pieces: &[FramePiece],
+    targets: &[SharedTarget],
+    notes: &Notes,
+    error: Error,
+) -> Result<()> {
+    let number = pieces[0].frame as usize;
+    let nearest = Cell::new(Some(error));
+    from_copies(pack, copies, number, notes, |copy| match nearest.take() {
+        Some(error) => Err(error),
+        None => fill_from(copy, &pack.footer, number, pieces, targets),
     })
 }
 
@@ -211,8 +290,8 @@ pub(crate) fn image(
     let pack = &packs[number];
     let mut bytes: Vec<u8> = zeroed(pack.footer.len())?;
     let frames = pack.footer.frames.iter().enumerate();
-    let plan: Vec<Piece> = frames
-        .map(|(at, frame)| Piece {
+    let plan: Vec<FramePiece> = frames
+        .map(|(at, frame)| FramePiece {
             pack: number as u32,
             frame: at as u32,
             target: 0,
@@ -221,8 +300,8 @@ pub(crate) fn image(
             len: frame.len as u32,
         })
         .collect();
-    let targets = [Target::new(&mut bytes)];
-    fetch(handles, (0, packs), &plan, &targets, notes, &Kept::default())?;
+    let targets = [SharedTarget::new(&mut bytes)];
+    fetch(handles, (GroupId(0), packs), &plan, &targets, notes, &FrameCache::default())?;
     Ok(bytes)
 }
 
@@ -230,8 +309,8 @@ pub(crate) fn image(
 fn fill(
     pack: &Pack,
     copies: &[Result<Box<dyn Blob>>],
-    pieces: &[Piece],
-    targets: &[Target],
+    pieces: &[FramePiece],
+    targets: &[SharedTarget],
     notes: &Notes,
 ) -> Result<()> {
     let number = pieces[0].frame as usize;
@@ -270,18 +349,13 @@ fn fill_from(
     copy: &dyn Blob,
     footer: &Footer,
     number: usize,
-    pieces: &[Piece],
-    targets: &[Target],
+    pieces: &[FramePiece],
+    targets: &[SharedTarget],
 ) -> Result<()> {
     let frame = &footer.frames[number];
-    if let [piece] = pieces
-        && frame.codec == RAW
-        && u64::from(piece.len) == frame.len
-        && frame.encoded == frame.len
-    {
-        // A whole raw frame goes straight to its place.
-        // SAFETY: see `Target::slice`.
-        let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
+    if let Some(piece) = straight(frame, pieces) {
+        // SAFETY: see `SharedTarget::slice_of`.
+        let slice = unsafe { targets[piece.target as usize].slice_of(piece) };
         copy.read_at(frame.position, slice)?;
         return check(slice, frame);
     }
@@ -291,12 +365,26 @@ fn fill_from(
     Ok(())
 }
 
+/// The piece of a frame that is raw and wanted as a whole: it goes straight to its place.
+fn straight<'p>(frame: &Frame, pieces: &'p [FramePiece]) -> Option<&'p FramePiece> {
+    match pieces {
+        [piece]
+            if frame.codec == RAW
+                && u64::from(piece.len) == frame.len
+                && frame.encoded == frame.len =>
+        {
+            Some(piece)
+        }
+        _ => None,
+    }
+}
+
 /// Copies what pieces want of a frame.
-fn copy_pieces(bytes: &[u8], pieces: &[Piece], targets: &[Target]) {
+fn copy_pieces(bytes: &[u8], pieces: &[FramePiece], targets: &[SharedTarget]) {
     for piece in pieces {
         let from = piece.from as usize;
-        // SAFETY: see `Target::slice`.
-        let slice = unsafe { targets[piece.target as usize].slice(piece.to, piece.len as usize) };
+        // SAFETY: see `SharedTarget::slice_of`.
+        let slice = unsafe { targets[piece.target as usize].slice_of(piece) };
         slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
     }
 }
@@ -334,6 +422,26 @@ pub(crate) fn read_footer(copy: &dyn Blob, section: bool) -> Result<(Seal, Foote
     let mut footer = vec![0; seal.footer as usize];
     copy.read_at(at - seal.footer, &mut footer)?;
     Ok((seal, Footer::parse(&header, &footer, &seal, section)?))
+}
+
+/// Reads the footer of one copy of a pack whose seal is known: its size is not asked for, and header,
+/// footer and trailer come in one call.
+pub(crate) fn read_sealed(copy: &dyn Blob, seal: &Seal, section: bool) -> Result<Footer> {
+    let wrong = || Error::damaged("another pack is in its place");
+    let behind = seal.footer.checked_add(TRAILER_BYTES).ok_or_else(wrong)?;
+    let footer_at = seal.size.checked_sub(behind).ok_or_else(wrong)?;
+    // A seal may claim anything; much memory is taken only if the store says that there is as much.
+    if seal.footer > MUCH && copy.size() != seal.size {
+        return Err(wrong());
+    }
+    let (mut header, mut trailer) = ([0; HEADER_BYTES as usize], [0; TRAILER_BYTES as usize]);
+    let mut footer: Vec<u8> = zeroed(seal.footer)?;
+    let trailer_at = footer_at + seal.footer;
+    copy.read_many(&mut [(0, &mut header), (footer_at, &mut footer), (trailer_at, &mut trailer)])?;
+    match parse_trailer(&trailer, seal.size)? == *seal {
+        true => Footer::parse(&header, &footer, seal, section),
+        false => Err(wrong()),
+    }
 }
 
 /// Reads, checks and decodes every frame of one copy; the numbers of bad ones. `done` hears of bytes.

@@ -10,12 +10,14 @@
 mod backwards;
 mod checkpoint;
 mod fetch;
+mod footers;
 mod handles;
 mod plan;
 mod previous;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
-pub(crate) use checkpoint::{Restored, VariableBlob};
+pub(crate) use checkpoint::{RestoredVariable, VariableBlob};
 pub(crate) use fetch::{Pack, check_frames, read_footer};
+pub(crate) use footers::KnownFooters;
 pub(crate) use previous::Previous;

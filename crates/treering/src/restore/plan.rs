@@ -11,7 +11,7 @@ const WINDOW: u64 = 1 << 16;
 
 /// Bytes of one frame that go to one place of one target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Piece {
+pub(crate) struct FramePiece {
     /// The pack's position in its epoch.
     pub(crate) pack: u32,
     /// The frame's position in the pack.
@@ -43,14 +43,14 @@ pub(crate) struct Wanted<'a> {
 }
 
 /// All pieces of a restore, in the order in which they lie in the packs.
-pub(crate) fn plan(footers: &[&Footer], wanted: &[Wanted]) -> Result<Vec<Piece>> {
+pub(crate) fn plan(footers: &[&Footer], wanted: &[Wanted]) -> Result<Vec<FramePiece>> {
     let mut tasks = Vec::new();
     for (at, want) in wanted.iter().enumerate() {
         let chunks = want.range.start / want.chunk..want.range.end.div_ceil(want.chunk);
         let starts = (chunks.start..chunks.end).step_by(WINDOW as usize);
         tasks.extend(starts.map(|s| (at, s..chunks.end.min(s + WINDOW))));
     }
-    let parts: Vec<Vec<Piece>> = tasks
+    let parts: Vec<Vec<FramePiece>> = tasks
         .into_par_iter()
         .map_init(Vec::new, |places, (at, window)| pieces(footers, &wanted[at], window, places))
         .collect::<Result<_>>()?;
@@ -59,12 +59,12 @@ pub(crate) fn plan(footers: &[&Footer], wanted: &[Wanted]) -> Result<Vec<Piece>>
 
 /// Sorts pieces by pack and frame, by counting: there are few frames and many pieces. Within a frame
 /// they stay in the order of their targets.
-fn by_frame(footers: &[&Footer], parts: &[Vec<Piece>]) -> Vec<Piece> {
+fn by_frame(footers: &[&Footer], parts: &[Vec<FramePiece>]) -> Vec<FramePiece> {
     let mut first_frame = vec![0];
     for footer in footers {
         first_frame.push(first_frame[first_frame.len() - 1] + footer.frames.len());
     }
-    let frame_of = |piece: &Piece| first_frame[piece.pack as usize] + piece.frame as usize;
+    let frame_of = |piece: &FramePiece| first_frame[piece.pack as usize] + piece.frame as usize;
     let mut next = vec![0usize; first_frame[footers.len()] + 1];
     for piece in parts.iter().flatten() {
         next[frame_of(piece) + 1] += 1;
@@ -72,7 +72,7 @@ fn by_frame(footers: &[&Footer], parts: &[Vec<Piece>]) -> Vec<Piece> {
     for at in 1..next.len() {
         next[at] += next[at - 1];
     }
-    let mut sorted = vec![Piece::default(); next[next.len() - 1]];
+    let mut sorted = vec![FramePiece::default(); next[next.len() - 1]];
     for piece in parts.iter().flatten() {
         let at = &mut next[frame_of(piece)];
         sorted[*at] = *piece;
@@ -129,7 +129,7 @@ fn pieces(
     want: &Wanted,
     window: Range<u64>,
     places: &mut Vec<u64>,
-) -> Result<Vec<Piece>> {
+) -> Result<Vec<FramePiece>> {
     resolve(&want.layers, want.chunk, window.clone(), places)?;
     if let Some(layers) = &want.at_hand {
         subtract(places, layers, want.chunk, window.clone())?;
@@ -168,7 +168,7 @@ fn cut(
     mut len: u64,
     target: u32,
     mut to: u64,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<FramePiece>,
 ) -> Result<()> {
     let missing = || Error::damaged("a reference leads past the end of its pack");
     let mut frame = footer.frame_at(offset).ok_or_else(missing)?;
@@ -176,7 +176,7 @@ fn cut(
         let entry = footer.frames.get(frame).ok_or_else(missing)?;
         let from = offset - entry.offset;
         let take = len.min(entry.len - from);
-        pieces.push(Piece {
+        pieces.push(FramePiece {
             pack,
             frame: frame as u32,
             target,

@@ -6,9 +6,10 @@
 
 use super::checkpoint::Checkpoint;
 use super::fetch::Pack;
+use crate::array::VariableKey;
 use crate::error::Result;
-use crate::format::{Footer, MAX_DEPTH, Manifest, Run};
-use crate::pack::{Before, Key};
+use crate::format::{Footer, MAX_DEPTH, Manifest, PackExtent};
+use crate::pack::Before;
 use crate::store::Store;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -78,13 +79,18 @@ impl Loaded {
 }
 
 impl Before for Previous {
-    fn bytes(&self, key: &Key, ranges: &[Range<u64>], out: &mut [u8]) -> Option<Vec<Run>> {
+    fn bytes(
+        &self,
+        key: &VariableKey,
+        ranges: &[Range<u64>],
+        out: &mut [u8],
+    ) -> Option<Vec<PackExtent>> {
         let Loaded { checkpoint, depths } = self.loaded()?;
         let entry = checkpoint.entry(key)?;
-        let group = entry.group as usize;
+        let group = entry.group.index();
         let runs = checkpoint.runs_of(entry, ranges)?;
         let footers = &checkpoint.packs[group];
-        let is_deep = |run: &Run| {
+        let is_deep = |run: &PackExtent| {
             let footer = &footers[run.place.pack as usize].footer;
             let depths = &depths[group][run.place.pack as usize];
             let first = footer.frame_at(run.place.offset);

@@ -10,17 +10,18 @@ mod reference;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
 
-use crate::array::{Variable, VariableMut};
+use crate::array::{Rank, Sequence, Step, Variable, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
-use crate::compare::Outcome;
+use crate::compact::CompactionNotes;
+use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Origin, Sequence};
+use crate::format::{Manifest, Origin};
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint};
 use crate::save::{self, Failures, Save, Saver, Vote};
 use crate::store::{Lock, Store};
-use reference::Watch;
+use reference::ReferenceWatch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,9 +33,12 @@ pub struct Run {
     capture: Capture,
     saver: Saver,
     failures: Failures,
-    reference: Option<Watch>,
+    reference: Option<ReferenceWatch>,
     blocked: Duration,
     notes: Vec<String>,
+    /// Whether it was looked for bounds that no variable has.
+    bounds_checked: bool,
+    compaction: CompactionNotes,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,
@@ -56,14 +60,21 @@ impl Run {
     pub fn open(options: Options) -> Result<Run> {
         options.check()?;
         let writer = &options.writer;
-        let reference = options.reference.as_ref().map(Watch::open).transpose()?;
+        let reference = options.reference.as_ref().map(ReferenceWatch::open).transpose()?;
         let mut opened = save::open(&writer.tiers, &writer.run)?;
         let failures = Failures::default();
         for (step, error) in opened.trouble.drain(..) {
             failures.add(step, error, &Default::default());
         }
         let staging = Staging::new(options.staging);
-        let saver = Saver::start(writer.clone(), &mut opened, staging.clone(), failures.clone())?;
+        let compaction = CompactionNotes::default();
+        let saver = Saver::start(
+            writer.clone(),
+            &mut opened,
+            staging.clone(),
+            failures.clone(),
+            compaction.clone(),
+        )?;
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
             options,
@@ -73,6 +84,8 @@ impl Run {
             reference,
             blocked: Duration::ZERO,
             notes: opened.notes,
+            bounds_checked: false,
+            compaction,
             process: std::process::id(),
             _lock: opened.lock,
         })
@@ -87,6 +100,7 @@ impl Run {
         capture::check(variables)?;
         let start = Instant::now();
         let declared = self.capture.declare(variables)?;
+        self.note_unused_bounds(variables);
         let save = self.save(step, start, declared, |capture, whole, declared, hand| {
             capture.capture(whole, variables, declared, hand)
         })?;
@@ -126,14 +140,15 @@ impl Run {
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
-            let expected = if self.saver.decide(step, vote).whole { state } else { vote.changed };
+            let expected =
+                if self.saver.decide(Step(step), vote).whole { state } else { vote.changed };
             vote.overloaded = staging.is_full_for(expected.min(staging.limit()));
         }
         if vote.overloaded {
-            return Ok(Save::skipped(step));
+            return Ok(Save::skipped(Step(step)));
         }
         let turn = staging.begin_save();
-        let decision = self.saver.decide(step, vote);
+        let decision = self.saver.decide(Step(step), vote);
         let hasher = self.capture.hasher();
         let mut capturing = self.saver.begin(decision, vote, declared.clone(), hasher);
         let hand = &mut |batch| capturing.hand(batch);
@@ -141,13 +156,33 @@ impl Run {
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        Ok(Save::new(step, capturing.end(changed, blocked), changed, blocked))
+        Ok(Save::new(Step(step), capturing.end(changed, blocked), changed, blocked))
     }
 
-    /// What opening the run found that is worth knowing: a file system without locks, checkpoints that a
-    /// node gave up.
+    /// Notes, at the first checkpoint, bounds whose pattern matches none of its variables: probably a
+    /// mistake that would show only when runs are compared. Variables may also come later, so it is no error.
+    fn note_unused_bounds(&mut self, variables: &[Variable]) {
+        if std::mem::replace(&mut self.bounds_checked, true) {
+            return;
+        }
+        for (pattern, bound) in &self.options.bounds {
+            if !variables.iter().any(|v| matches(pattern, &v.description.name)) {
+                self.notes.push(format!(
+                    "no variable of the first checkpoint matches the bound {bound} of {pattern:?}"
+                ));
+            }
+        }
+    }
+
+    /// What a person should know: a file system without locks, checkpoints that a node gave up, bounds
+    /// that no variable of the first checkpoint has.
     pub fn notes(&self) -> &[String] {
         &self.notes
+    }
+
+    /// Compactions of small files that failed; see [`Options::compact`]. No checkpoint is affected.
+    pub fn compaction_notes(&self) -> Vec<String> {
+        self.compaction.get()
     }
 
     fn check_process(&self) -> Result<()> {
@@ -235,7 +270,7 @@ impl Run {
         let mut trouble = None;
         for sequence in log.sequences.iter().rev() {
             match log.manifest(*sequence) {
-                Ok(Some(manifest)) if manifest.step == step => {
+                Ok(Some(manifest)) if manifest.step == Step(step) => {
                     return self.restore_one(manifest, log.newest_epoch().as_ref(), variables);
                 }
                 Ok(_) => {}
@@ -275,7 +310,7 @@ impl Run {
 
     /// The saves that have failed since the last call: their steps and what went wrong.
     pub fn failures(&mut self) -> Vec<(u64, Error)> {
-        self.failures.take()
+        self.failures.take().into_iter().map(|(step, error)| (step.0, error)).collect()
     }
 
     /// How long checkpoints have held the program up so far.
@@ -302,7 +337,7 @@ impl Run {
         // new one. So does a state of several ranks.
         let goes_on = newest_epoch == Some(&checkpoint.manifest().epoch)
             && checkpoint.packs.len() == 1
-            && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == 0);
+            && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == Rank(0));
         let restored = checkpoint.resume_into(variables)?;
         let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
         let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();
@@ -340,4 +375,36 @@ fn with_notes(error: Error, notes: &[String]) -> Error {
 /// this one could be read if the operating system let us.
 fn may_fall_back(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::MemoryStore;
+
+    /// A capture that fails between its begin and its end costs that save, and is not taken for the next.
+    #[test]
+    fn a_capture_that_fails_is_a_failed_save_and_the_next_one_is_right() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+        let mut data = vec![1u8; 100_000];
+        run.checkpoint(0, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+        for _ in 0..3 {
+            data[7] += 1;
+            let declared = Declared::of(&[Variable::new("x", &data)]).unwrap();
+            let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
+                Err(Error::new(ErrorKind::Limit, "out of memory"))
+            };
+            assert!(run.save(1, Instant::now(), declared, scan).is_err());
+        }
+        data[8] += 1;
+        run.saver.drain();
+        run.checkpoint(2, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+        assert_eq!(run.failures().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 1, 1]);
+        run.finish().unwrap();
+        let mut back = vec![0u8; data.len()];
+        let mut run = Run::open(Options::in_store(store, "r")).unwrap();
+        let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+        assert!(restored.step == 2 && back == data);
+    }
 }

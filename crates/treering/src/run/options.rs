@@ -4,7 +4,8 @@ use super::reference::Reference;
 use crate::array::DType;
 use crate::capture::CaptureSettings;
 use crate::codec::Encoding;
-use crate::compare::{Settings, TreeSettings};
+use crate::compact::Compaction;
+use crate::compare::{CompareSettings, TreeSettings};
 use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
@@ -53,6 +54,7 @@ impl Options {
                 encoding: Encoding::default(),
                 record: 1 << 30,
                 growth: Growth::default(),
+                compaction: Some(Compaction::default()),
             },
             staging: 1 << 30,
             overload: Overload::Wait,
@@ -127,6 +129,15 @@ impl Options {
         self
     }
 
+    /// Compacts closed epochs of small packs behind the program: their manifests and packs become a few files
+    /// in the last tier. Default: when 128 files would go, of epochs whose packs have 256 KiB or less on
+    /// average. `None`: never. `treering compact` does the same at any time.
+    #[must_use]
+    pub fn compact(mut self, rule: Option<Compaction>) -> Self {
+        self.writer.compaction = rule;
+        self
+    }
+
     /// Makes a tree of every variable whose name matches the pattern (`*` and `?`), so that runs can
     /// be compared within this bound, and larger ones, without reading their data. Several bounds for
     /// a variable make several trees, in one pass over it.
@@ -158,7 +169,12 @@ impl Options {
     /// is opened. Both need trees within the same bound to be fast;
     /// a bound of the settings that the trees do not serve reads the reference's data.
     #[must_use]
-    pub fn reference(mut self, store: Arc<dyn Store>, run: &str, settings: Settings) -> Self {
+    pub fn reference(
+        mut self,
+        store: Arc<dyn Store>,
+        run: &str,
+        settings: CompareSettings,
+    ) -> Self {
         self.reference = Some(Reference { store, run: run.to_string(), settings });
         self
     }
@@ -193,6 +209,10 @@ impl Options {
                 self.staging
             ))
             .hint("give it 1 MiB at least"));
+        }
+        if self.writer.compaction.is_some_and(|rule| rule.files < 3) {
+            return Err(Error::usage("a compaction must free 3 files at least")
+                .hint("a bundle takes two files itself"));
         }
         let growth = self.writer.growth.part;
         if growth.is_nan() || growth < 0.0 {

@@ -4,13 +4,13 @@
 //! it: a run of thousands of checkpoints is not listed at every checkpoint. A comparison that fails is no
 //! failed save; [`ReferenceReport`] tells what was compared and what was not.
 
-use crate::array::Variable;
+use crate::array::{Step, Variable};
 use crate::compare::{
-    Answer, MemorySide, NotCompared, Outcome, Settings, Side, StoredSide, compare,
+    Answer, CompareSettings, MemorySide, NotCompared, Outcome, Side, StoredSide, compare,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Log;
-use crate::store::Store;
+use crate::store::{BundledStore, Store};
 use std::sync::Arc;
 
 /// The reference run, and how to compare with it.
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct Reference {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) run: String,
-    pub(crate) settings: Settings,
+    pub(crate) settings: CompareSettings,
 }
 
 /// Checkpoints that were compared with a reference run, and those that were not.
@@ -36,17 +36,18 @@ pub struct ReferenceReport {
 }
 
 /// A run that is compared with its reference.
-pub(super) struct Watch {
+pub(super) struct ReferenceWatch {
     reference: Reference,
     /// The checkpoints of the reference; none as long as it has none.
     side: Option<StoredSide>,
     pub(super) report: ReferenceReport,
 }
 
-impl Watch {
+impl ReferenceWatch {
     /// Looks for the reference run, which must exist.
-    pub(super) fn open(reference: &Reference) -> Result<Watch> {
-        let log = Log::read(reference.store.clone(), &reference.run)?;
+    pub(super) fn open(reference: &Reference) -> Result<ReferenceWatch> {
+        let store = Arc::new(BundledStore::new(reference.store.clone()));
+        let log = Log::read(store, &reference.run)?;
         if log.sequences.is_empty() {
             return Err(Error::new(
                 ErrorKind::NotFound,
@@ -57,8 +58,11 @@ impl Watch {
                 "check its name, or open this run without a reference; `treering ls` lists runs",
             ));
         }
-        let mut watch =
-            Watch { reference: reference.clone(), side: None, report: ReferenceReport::default() };
+        let mut watch = ReferenceWatch {
+            reference: reference.clone(),
+            side: None,
+            report: ReferenceReport::default(),
+        };
         watch.refresh()?;
         Ok(watch)
     }
@@ -111,10 +115,10 @@ impl Watch {
         variables: &[Variable],
         trees: &[Variable],
     ) -> Result<Outcome> {
-        let mut side = self.side.as_ref().and_then(|side| side.only(step));
+        let mut side = self.side.as_ref().and_then(|side| side.only(Step(step)));
         if side.is_none() {
             self.refresh()?;
-            side = self.side.as_ref().and_then(|side| side.only(step));
+            side = self.side.as_ref().and_then(|side| side.only(Step(step)));
         }
         let run = &self.reference.run;
         let side = side.ok_or_else(|| {

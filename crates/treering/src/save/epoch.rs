@@ -11,7 +11,8 @@
 //! - whole checkpoints add at most the size of the changes, and 64 KiB for each checkpoint, to what is
 //!   written: an epoch ends only when its deltas have cost as much as the whole.
 
-use crate::format::{Footer, MAX_DEPTH, Sequence, VariableDelta};
+use crate::array::{Sequence, Step};
+use crate::format::{Footer, MAX_DEPTH, VariableDelta};
 use crate::lineage::MAX_PACKS;
 use std::collections::VecDeque;
 
@@ -64,7 +65,7 @@ pub(crate) struct Vote {
 pub(crate) struct Decision {
     /// The number of the checkpoint in the log.
     pub(crate) sequence: Sequence,
-    pub(crate) step: u64,
+    pub(crate) step: Step,
     /// Whether it begins an epoch.
     pub(crate) whole: bool,
     /// Whether it is left out; its number is not used then.
@@ -172,7 +173,7 @@ impl Epoch {
 }
 
 /// Decides on the next checkpoint from the votes of all ranks.
-pub(crate) fn decide(epoch: &Epoch, votes: &[Vote], sequence: Sequence, step: u64) -> Decision {
+pub(crate) fn decide(epoch: &Epoch, votes: &[Vote], sequence: Sequence, step: Step) -> Decision {
     let changed = votes.iter().map(|vote| vote.changed).fold(0, u64::saturating_add);
     let whole = !epoch.is_open() || votes.iter().any(|vote| vote.whole) || epoch.is_over(changed);
     Decision { sequence, step, whole, skip: votes.iter().any(|vote| vote.overloaded) }
@@ -212,7 +213,7 @@ mod tests {
         let mut under_way = VecDeque::new();
         for step in 0..steps {
             let vote = Vote { state, changed, ..Vote::default() };
-            let decision = decide(&epoch, &[vote], Sequence(step + 2), step);
+            let decision = decide(&epoch, &[vote], Sequence(step + 2), Step(step));
             epoch.begin(decision, state);
             epoch.captured(decision.sequence, changed);
             wholes += u64::from(decision.whole);
@@ -245,20 +246,20 @@ mod tests {
     fn an_epoch_whose_save_failed_is_over_and_a_late_outcome_changes_nothing() {
         let mut epoch = Epoch::new(Growth::default());
         let vote = [Vote { state: 100, changed: 1, ..Vote::default() }];
-        let first = decide(&epoch, &vote, Sequence(2), 0);
+        let first = decide(&epoch, &vote, Sequence(2), Step(0));
         epoch.begin(first, 100);
-        let second = decide(&epoch, &vote, Sequence(3), 1);
+        let second = decide(&epoch, &vote, Sequence(3), Step(1));
         assert!(first.whole && !second.whole);
         epoch.begin(second, 100);
         epoch.failed(Sequence(2));
-        let third = decide(&epoch, &vote, Sequence(4), 2);
+        let third = decide(&epoch, &vote, Sequence(4), Step(2));
         assert!(third.whole);
         epoch.begin(third, 100);
         // The second one builds on the first and fails after the third has begun.
         epoch.failed(Sequence(3));
-        assert!(!decide(&epoch, &vote, Sequence(5), 3).whole);
+        assert!(!decide(&epoch, &vote, Sequence(5), Step(3)).whole);
         epoch.committed(Sequence(3), 1 << 40);
-        assert!(!decide(&epoch, &vote, Sequence(5), 3).whole);
+        assert!(!decide(&epoch, &vote, Sequence(5), Step(3)).whole);
     }
 
     proptest! {

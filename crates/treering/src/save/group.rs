@@ -5,7 +5,7 @@
 //! checkpoint; until then the pack counts for nothing.
 
 use super::WriterSettings;
-use crate::array::{Description, Rounding};
+use crate::array::{Description, GroupId, Rank, Rounding, Step, VariableKey};
 use crate::codec::Nature;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -14,21 +14,26 @@ use crate::format::{
 };
 use crate::lineage::MAX_PACKS;
 use crate::merkle::{Digest, Hasher, Tree};
-use crate::pack::{Before, Keeper, Key, Packed, Packer, Plan, Strip};
+use crate::pack::{Before, Keeper, PackPlan, Packed, Packer, Strip};
 use crate::restore::Pack;
 use crate::store::Put;
 use std::collections::HashSet;
+use std::sync::Arc;
 
 /// A variable of a checkpoint that is being written.
-pub(crate) struct Member {
+pub(crate) struct GroupMember {
     pub(crate) packed: Packed,
     pub(crate) description: Description,
     pub(crate) rounded: Option<Rounding>,
 }
 
-impl Member {
+impl GroupMember {
     /// A variable that stands for itself.
-    pub(crate) fn own(rank: u32, description: &Description, rounded: Option<Rounding>) -> Member {
+    pub(crate) fn own(
+        rank: Rank,
+        description: &Description,
+        rounded: Option<Rounding>,
+    ) -> GroupMember {
         let packed = Packed {
             rank,
             name: description.name.clone(),
@@ -37,7 +42,7 @@ impl Member {
             nature: Nature::of(description).rounded(rounded.as_ref()),
             far: false,
         };
-        Member { packed, description: description.clone(), rounded }
+        GroupMember { packed, description: description.clone(), rounded }
     }
 }
 
@@ -46,7 +51,7 @@ pub(crate) struct PackJob<'a> {
     pub(crate) writer: WriterId,
     /// The number of the checkpoint, which no other pack of this writer has.
     pub(crate) attempt: u64,
-    pub(crate) members: &'a [Member],
+    pub(crate) members: &'a [GroupMember],
     pub(crate) hasher: &'a Hasher,
     /// The state before, if frames may be differences to it.
     pub(crate) before: Option<&'a dyn Before>,
@@ -57,16 +62,19 @@ pub(crate) struct PackJob<'a> {
 }
 
 /// A pack that is complete.
-pub(crate) struct Sealed {
+pub(crate) struct SealedPack {
     pub(crate) footer: Footer,
     pub(crate) seal: Seal,
     pub(crate) stats: Stats,
 }
 
-impl Sealed {
+impl SealedPack {
     /// The pack as readers of the epoch see it.
     pub(crate) fn into_pack(self) -> Pack {
-        Pack { key: Names::new(&self.footer.run).pack(self.footer.name), footer: self.footer }
+        Pack {
+            key: Names::new(&self.footer.run).pack(self.footer.name),
+            footer: Arc::new(self.footer),
+        }
     }
 }
 
@@ -75,14 +83,14 @@ pub(crate) type Take<'t> = dyn FnMut(&[Strip], &[u8]) -> Result<()> + 't;
 
 /// The writer of one group.
 pub(crate) struct GroupWriter {
-    group: u32,
+    group: GroupId,
     pub(crate) keeper: Keeper,
     /// The packs of the open epoch.
     packs: Option<Group>,
 }
 
 impl GroupWriter {
-    pub(crate) fn new(group: u32, keeper: Keeper) -> Self {
+    pub(crate) fn new(group: GroupId, keeper: Keeper) -> Self {
         GroupWriter { group, keeper, packs: None }
     }
 
@@ -99,7 +107,11 @@ impl GroupWriter {
     }
 
     /// Goes on with an epoch that was read: its packs, and the tree of each variable.
-    pub(crate) fn resume(&mut self, packs: Group, trees: impl IntoIterator<Item = (Key, Tree)>) {
+    pub(crate) fn resume(
+        &mut self,
+        packs: Group,
+        trees: impl IntoIterator<Item = (VariableKey, Tree)>,
+    ) {
         self.begin_epoch();
         self.keeper.trees.extend(trees);
         self.packs = Some(packs);
@@ -117,12 +129,12 @@ impl GroupWriter {
         job: PackJob,
         put: &mut dyn Put,
         feed: impl FnOnce(&mut Take) -> Result<()>,
-    ) -> Result<Sealed> {
+    ) -> Result<SealedPack> {
         let ordinal = self.packs.as_ref().map_or(0, Group::count);
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
         }
-        let plan = Plan {
+        let plan = PackPlan {
             run: settings.run.clone(),
             name: self.name(job.writer, job.attempt),
             ordinal: ordinal as u32,
@@ -140,9 +152,10 @@ impl GroupWriter {
             within(job.pool, || packer.take(keeper, strips, bytes, &mut sink))
         })?;
         let (mut footer, stats) = within(job.pool, || packer.finish(keeper, &mut sink))?;
-        let keys: HashSet<Key> = job.members.iter().map(|member| member.packed.key()).collect();
+        let keys: HashSet<VariableKey> =
+            job.members.iter().map(|member| member.packed.key()).collect();
         keeper.retain(|key| keys.contains(key));
-        let entry = |member: &Member| VariableEntry {
+        let entry = |member: &GroupMember| VariableEntry {
             rank: member.packed.rank,
             group: self.group,
             description: member.description.clone(),
@@ -153,11 +166,11 @@ impl GroupWriter {
         footer.variables = job.members.iter().map(entry).collect();
         let (bytes, seal) = footer.write();
         put.append(&bytes)?;
-        Ok(Sealed { footer, seal, stats })
+        Ok(SealedPack { footer, seal, stats })
     }
 
     /// The packs of the epoch with a new one behind them.
-    pub(crate) fn with(&self, sealed: &Sealed) -> Group {
+    pub(crate) fn with(&self, sealed: &SealedPack) -> Group {
         let none = Group { packs: Vec::new(), seal: sealed.seal };
         let mut group = self.packs.clone().unwrap_or(none);
         group.push(&sealed.footer.run, sealed.footer.name, sealed.seal);
@@ -183,12 +196,17 @@ fn root(keeper: &Keeper, packed: &Packed) -> Digest {
 }
 
 /// The manifest of a checkpoint of these packs; where it stands in the log is still to be filled in.
-pub(crate) fn draft(run: &str, writers: &[GroupWriter], sealed: &[Sealed], ranks: u32) -> Manifest {
+pub(crate) fn draft(
+    run: &str,
+    writers: &[GroupWriter],
+    sealed: &[SealedPack],
+    ranks: u32,
+) -> Manifest {
     let mut manifest = Manifest {
         run: run.to_string(),
         sequence: Default::default(),
         writer: WriterId::default(),
-        step: 0,
+        step: Step(0),
         time: super::now(),
         parent: None,
         epoch: Origin { run: None, sequence: Default::default() },

@@ -1,12 +1,13 @@
 //! The handle of a save that a program can wait for, and the list of saves that failed.
 
+use crate::array::Step;
 use crate::error::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 #[derive(Clone, Debug, Default)]
-struct State {
+struct SaveState {
     /// The tiers in which it is complete.
     tiers: usize,
     durable: bool,
@@ -16,13 +17,13 @@ struct State {
 
 /// The progress of a save, shared by the threads that make it and the program that waits.
 #[derive(Clone, Default)]
-pub(crate) struct Progress {
-    state: Arc<(Mutex<State>, Condvar)>,
+pub(crate) struct SaveProgress {
+    state: Arc<(Mutex<SaveState>, Condvar)>,
     /// Whether the program has been told of the error.
     told: Arc<AtomicBool>,
 }
 
-impl Progress {
+impl SaveProgress {
     /// It is complete in one more tier.
     pub(crate) fn reached_tier(&self) {
         self.set(|state| (state.tiers, state.error) = (state.tiers + 1, None));
@@ -37,13 +38,13 @@ impl Progress {
         self.set(|state| state.error = Some(error));
     }
 
-    fn set(&self, change: impl FnOnce(&mut State)) {
+    fn set(&self, change: impl FnOnce(&mut SaveState)) {
         change(&mut held(&self.state.0));
         self.state.1.notify_all();
     }
 
-    fn wait(&self, reached: impl Fn(&State) -> bool) -> Result<()> {
-        let ready = |state: &State| reached(state) || state.error.is_some();
+    fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
+        let ready = |state: &SaveState| reached(state) || state.error.is_some();
         let state = self.state.1.wait_while(held(&self.state.0), |state| !ready(state));
         let state = state.unwrap_or_else(|poisoned| poisoned.into_inner());
         match &state.error {
@@ -63,24 +64,24 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// A checkpoint on its way to the store.
 pub struct Save {
-    step: u64,
-    progress: Option<Progress>,
+    step: Step,
+    progress: Option<SaveProgress>,
     changed: u64,
     blocked: Duration,
 }
 
 impl Save {
-    pub(crate) fn new(step: u64, progress: Progress, changed: u64, blocked: Duration) -> Self {
+    pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
         Save { step, progress: Some(progress), changed, blocked }
     }
 
-    pub(crate) fn skipped(step: u64) -> Self {
+    pub(crate) fn skipped(step: Step) -> Self {
         Save { step, progress: None, changed: 0, blocked: Duration::ZERO }
     }
 
     /// The step that was handed over.
     pub fn step(&self) -> u64 {
-        self.step
+        self.step.0
     }
 
     /// Whether it was left out because the staging memory was full; see [`crate::Overload`].
@@ -110,7 +111,7 @@ impl Save {
         self.wait(|state| state.durable)
     }
 
-    fn wait(&self, reached: impl Fn(&State) -> bool) -> Result<()> {
+    fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
         match &self.progress {
             Some(progress) => progress.wait(reached),
             None => Err(Error::usage(format!("the checkpoint of step {} was skipped", self.step))),
@@ -120,23 +121,23 @@ impl Save {
 
 /// The saves that failed and that the program has not heard of yet.
 #[derive(Clone, Default)]
-pub(crate) struct Failures(Arc<Mutex<Vec<(u64, Error, Progress)>>>);
+pub(crate) struct Failures(Arc<Mutex<Vec<(Step, Error, SaveProgress)>>>);
 
 impl Failures {
     /// Enters the failure of a save.
-    pub(crate) fn add(&self, step: u64, error: Error, progress: &Progress) {
+    pub(crate) fn add(&self, step: Step, error: Error, progress: &SaveProgress) {
         held(&self.0).push((step, error, progress.clone()));
     }
 
     /// Takes everything that has failed and did not come right after all.
-    pub(crate) fn take(&self) -> Vec<(u64, Error)> {
+    pub(crate) fn take(&self) -> Vec<(Step, Error)> {
         let all = std::mem::take(&mut *held(&self.0));
         let open = all.into_iter().filter(|(.., progress)| !held(&progress.state.0).durable);
         open.map(|(step, error, _)| (step, error)).collect()
     }
 
     /// The same, without what a [`Save`] has told the program.
-    pub(crate) fn take_untold(&self) -> Vec<(u64, Error)> {
+    pub(crate) fn take_untold(&self) -> Vec<(Step, Error)> {
         held(&self.0).retain(|(.., progress)| !progress.told.load(Ordering::SeqCst));
         self.take()
     }

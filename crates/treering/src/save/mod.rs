@@ -18,7 +18,7 @@ mod roomy;
 mod saver;
 
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
-pub(crate) use group::{GroupWriter, Member, PackJob, Sealed, draft};
+pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub(crate) use handle::Failures;
 pub use handle::Save;
 pub(crate) use open::open;
@@ -26,8 +26,9 @@ pub(crate) use publish::LogWriter;
 pub(crate) use saver::Saver;
 
 use crate::codec::Encoding;
+use crate::compact::Compaction;
 use crate::lineage::{ChunkSize, Method};
-use crate::store::{Store, TieredStore};
+use crate::store::{BundledStore, Store, TieredStore};
 use std::sync::Arc;
 
 /// How a run is written.
@@ -41,6 +42,8 @@ pub(crate) struct WriterSettings {
     /// The memory for the record of stored chunks.
     pub(crate) record: u64,
     pub(crate) growth: Growth,
+    /// When closed epochs are compacted, if ever.
+    pub(crate) compaction: Option<Compaction>,
 }
 
 /// The stores of a run: those in front, the nearest first, and the one that lasts.
@@ -56,11 +59,11 @@ impl Tiers {
         self.near.first().unwrap_or(&self.last)
     }
 
-    /// All tiers as one, for reading.
-    pub(crate) fn together(&self) -> Arc<dyn Store> {
+    /// All tiers as one, for reading. Bundles are in the last tier only: the others are left by closed epochs.
+    pub(crate) fn together(&self, last: BundledStore) -> Arc<dyn Store> {
         match self.near.is_empty() {
-            true => self.last.clone(),
-            false => Arc::new(TieredStore::new(self.near.clone(), self.last.clone())),
+            true => Arc::new(last),
+            false => Arc::new(TieredStore::new(self.near.clone(), Arc::new(last))),
         }
     }
 

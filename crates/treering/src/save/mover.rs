@@ -7,29 +7,31 @@
 //! the next one has leaves it.
 
 use super::epoch::Epoch;
-use super::handle::{Failures, Progress, held};
+use super::handle::{Failures, SaveProgress, held};
 use super::publish::LogWriter;
+use crate::array::Step;
+use crate::compact::AutoCompact;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
 use crate::log::{Log, packs_of};
 use crate::merkle::checksum;
 use crate::restore::read_footer;
-use crate::store::{Blob, Put, Store};
+use crate::store::{Blob, BundledStore, Put, Store};
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 /// A checkpoint on its way to the next tier.
 struct Moving {
     manifest: Manifest,
-    progress: Progress,
+    progress: SaveProgress,
     /// Whether the program was told that it could not be moved.
     told: bool,
 }
 
-enum Message {
+enum MoverMessage {
     Move(Box<Moving>),
     /// A checkpoint whose newest packs are in the next tier already.
     Publish(Box<Manifest>, Sender<Result<()>>),
@@ -42,7 +44,7 @@ enum Message {
 pub(crate) struct Movers(Vec<Mover>);
 
 struct Mover {
-    sender: Option<Sender<Message>>,
+    sender: Option<Sender<MoverMessage>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -51,20 +53,25 @@ impl Movers {
         edges: Vec<Edge>,
         failures: &Failures,
         epoch: &Arc<Mutex<Epoch>>,
+        mut compact: Option<AutoCompact>,
     ) -> Result<Self> {
         let mut movers: Vec<Mover> = Vec::new();
         // From the last edge to the first, so that each knows the next.
         for mut edge in edges.into_iter().rev() {
             let left = std::mem::take(&mut edge.left).into_iter();
             // Opening the run has reported them.
-            let waiting =
-                left.map(|manifest| Moving { manifest, progress: Progress::default(), told: true });
+            let waiting = left.map(|manifest| Moving {
+                manifest,
+                progress: SaveProgress::default(),
+                told: true,
+            });
             movers.push(Mover::start(Porter {
                 edge,
                 waiting: waiting.collect(),
                 next: movers.last().and_then(|mover| mover.sender.clone()),
                 failures: failures.clone(),
                 epoch: epoch.clone(),
+                compact: compact.take(),
             })?);
         }
         movers.reverse();
@@ -76,9 +83,9 @@ impl Movers {
     }
 
     /// Hands a checkpoint over that is complete in the first tier.
-    pub(crate) fn send(&self, manifest: Manifest, progress: Progress) {
+    pub(crate) fn send(&self, manifest: Manifest, progress: SaveProgress) {
         if let Some(first) = self.0.first() {
-            first.tell(Message::Move(Box::new(Moving { manifest, progress, told: false })));
+            first.tell(MoverMessage::Move(Box::new(Moving { manifest, progress, told: false })));
         }
     }
 
@@ -92,7 +99,7 @@ impl Movers {
         }
         let (done, wait) = channel();
         if let Some(last) = self.0.last() {
-            last.tell(Message::Publish(Box::new(manifest.clone()), done));
+            last.tell(MoverMessage::Publish(Box::new(manifest.clone()), done));
         }
         wait.recv().unwrap_or_else(|_| Err(ended()))
     }
@@ -101,7 +108,7 @@ impl Movers {
     pub(crate) fn make_room(&self) {
         for mover in self.0.iter().rev() {
             let (done, wait) = channel();
-            mover.tell(Message::MakeRoom(done));
+            mover.tell(MoverMessage::MakeRoom(done));
             let _ = wait.recv();
         }
     }
@@ -110,7 +117,7 @@ impl Movers {
     pub(crate) fn drain(&self) -> bool {
         self.0.iter().all(|mover| {
             let (done, wait) = channel();
-            mover.tell(Message::Drain(done));
+            mover.tell(MoverMessage::Drain(done));
             wait.recv().unwrap_or(false)
         })
     }
@@ -129,7 +136,7 @@ impl Mover {
         Ok(Mover { sender: Some(sender), thread: Some(thread) })
     }
 
-    fn tell(&self, message: Message) {
+    fn tell(&self, message: MoverMessage) {
         if let Some(sender) = &self.sender {
             // The thread ends only when this is dropped; a panic in it is caught.
             let _ = sender.send(message);
@@ -153,29 +160,35 @@ impl Drop for Movers {
 struct Porter {
     edge: Edge,
     waiting: VecDeque<Moving>,
-    next: Option<Sender<Message>>,
+    next: Option<Sender<MoverMessage>>,
     failures: Failures,
     epoch: Arc<Mutex<Epoch>>,
+    /// Only on the way to the last tier.
+    compact: Option<AutoCompact>,
 }
 
 impl Porter {
-    fn work(&mut self, messages: &Receiver<Message>) {
-        while let Ok(message) = messages.recv() {
+    fn work(&mut self, messages: &Receiver<MoverMessage>) {
+        while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
-                Message::Move(moving) => {
+                MoverMessage::Move(moving) => {
                     self.waiting.push_back(*moving);
                     self.move_all();
                 }
-                Message::Publish(manifest, done) => {
-                    let _ = done.send(guarded(|| self.edge.publish(&manifest)));
+                MoverMessage::Publish(manifest, done) => {
+                    let published = guarded(|| self.edge.publish(&manifest));
+                    if published.is_ok() {
+                        self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
+                    }
+                    let _ = done.send(published);
                 }
-                Message::MakeRoom(done) => {
+                MoverMessage::MakeRoom(done) => {
                     self.move_all();
                     // Copies that cannot be removed stay, and the caller finds that there is no room.
                     let _ = guarded(|| self.edge.evict(None, &self.waiting));
                     let _ = done.send(());
                 }
-                Message::Drain(done) => {
+                MoverMessage::Drain(done) => {
                     self.move_all();
                     let _ = done.send(self.waiting.is_empty());
                 }
@@ -208,13 +221,14 @@ impl Porter {
     }
 
     fn moved(&mut self, moving: Moving) {
+        self.compact.iter_mut().for_each(|compact| compact.committed(&moving.manifest));
         // Copies that cannot be removed now are removed after the next move.
         let _ = guarded(|| self.edge.evict(Some(&moving.manifest), &self.waiting));
         match &self.next {
             None => moving.progress.durable(),
             Some(next) => {
                 moving.progress.reached_tier();
-                let _ = next.send(Message::Move(Box::new(Moving { told: false, ..moving })));
+                let _ = next.send(MoverMessage::Move(Box::new(Moving { told: false, ..moving })));
             }
         }
     }
@@ -225,6 +239,23 @@ impl Porter {
             moving.told = true;
             self.failures.add(moving.manifest.step, error.clone(), &moving.progress);
             moving.progress.failed(error.clone());
+        }
+    }
+}
+
+/// The next message. While there is none, small files are compacted.
+pub(super) fn next<T>(
+    messages: &Receiver<T>,
+    compact: Option<&mut AutoCompact>,
+) -> std::result::Result<T, RecvError> {
+    let Some(compact) = compact.filter(|compact| compact.is_due()) else {
+        return messages.recv();
+    };
+    match messages.try_recv() {
+        Ok(message) => Ok(message),
+        Err(_) => {
+            compact.run_if_due();
+            messages.recv()
         }
     }
 }
@@ -245,6 +276,8 @@ fn is_hopeless(error: &Error) -> bool {
 pub(crate) struct Edge {
     from: Arc<dyn Store>,
     to: Arc<dyn Store>,
+    /// The next tier, for reading.
+    seen: Arc<dyn Store>,
     log: LogWriter,
     run: String,
     /// The packs that are durable in the next tier: a manifest there names them, or this process has seen to
@@ -261,14 +294,15 @@ impl Edge {
         run: &str,
         left: VecDeque<Manifest>,
     ) -> Result<Self> {
-        let there = Log::read(to.clone(), run)?.manifests().0;
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(to.clone()));
+        let there = Log::read(seen.clone(), run)?.manifests().0;
         let durable = there.iter().flat_map(packs_of).collect();
-        Ok(Edge { from, to, log, run: run.to_string(), durable, left })
+        Ok(Edge { from, to, seen, log, run: run.to_string(), durable, left })
     }
 
     /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
     /// steps.
-    pub(crate) fn roll_forward(&mut self) -> Vec<(u64, Error)> {
+    pub(crate) fn roll_forward(&mut self) -> Vec<(Step, Error)> {
         let mut trouble = Vec::new();
         let mut left = std::mem::take(&mut self.left);
         while let Some(manifest) = left.pop_front() {
@@ -301,7 +335,7 @@ impl Edge {
     fn bring(&self, (run, name): &(String, PackName)) -> Result<()> {
         let names = Names::new(run);
         let key = names.pack(*name);
-        match (self.to.open(&key), self.from.open(&key)) {
+        match (self.seen.open(&key), self.from.open(&key)) {
             (Ok(there), here) => {
                 let (seal, _) = read_footer(there.as_ref(), false)?;
                 if here
@@ -309,7 +343,8 @@ impl Edge {
                 {
                     return Err(Error::damaged("another pack is in the place of this one").at(key));
                 }
-                self.to.settle(&names.packs())
+                self.to.settle(&names.packs())?;
+                self.to.settle(&names.bundles())
             }
             (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
             (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?),

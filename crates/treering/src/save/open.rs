@@ -6,12 +6,14 @@
 use super::mover::Edge;
 use super::publish::{Fence, LogWriter};
 use super::{Tiers, now};
+use crate::array::{Sequence, Step};
+use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    LogEntry, Manifest, Names, Opening, Origin, PackName, Sequence, WriterId, check_run_name,
+    LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
 };
 use crate::log::{Log, named_packs, packs_of, settle_logs};
-use crate::store::{Lock, Store, lock_patiently};
+use crate::store::{BundledStore, Lock, Store, lock_patiently};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -33,7 +35,9 @@ pub(crate) struct Opened {
     pub(crate) edges: Vec<Edge>,
     pub(crate) fence: Fence,
     /// Checkpoints of an earlier process that could not be brought to the next tier: step and reason.
-    pub(crate) trouble: Vec<(u64, Error)>,
+    pub(crate) trouble: Vec<(Step, Error)>,
+    /// The number of files that the run had in the last tier, about.
+    pub(crate) files: u64,
     /// Things the user should know.
     pub(crate) notes: Vec<String>,
 }
@@ -58,8 +62,9 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         ));
     }
     tiers.near.iter().try_for_each(|tier| mark_tier(tier.as_ref(), tiers.last.as_ref(), run))?;
-    let store = tiers.together();
-    let (opening, left) = take(tiers, run)?;
+    let view = BundledStore::new(tiers.last.clone());
+    let store = tiers.together(view.clone());
+    let (opening, left, files) = take(tiers, &view, run)?;
     let (writer, fence) = (opening.writer, Fence::default());
     // Seeded per run, so that nobody can prepare data whose prints collide.
     let mut opened = Opened {
@@ -71,10 +76,11 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         edges: Vec::new(),
         fence,
         trouble: Vec::new(),
+        files,
         notes,
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
-    clean(&opened.store, run, writer)?;
+    clean(&opened.store, &tiers.last, run, writer)?;
     for (pair, left) in tiers.pairs().zip(waiting) {
         let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
         let mut edge = Edge::new(pair, log, run, left)?;
@@ -91,11 +97,11 @@ fn random() -> u64 {
 /// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
 /// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
 /// faster, everything is looked at again.
-fn take(tiers: &Tiers, run: &str) -> Result<(Opening, Leftovers)> {
+fn take(tiers: &Tiers, view: &BundledStore, run: &str) -> Result<(Opening, Leftovers, u64)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = Names::new(run);
     for _ in 0..100 {
-        let log = Log::read(tiers.last.clone(), run)?;
+        let log = Log::read(Arc::new(view.clone()), run)?;
         let left = Leftovers::find(tiers, run, &log)?;
         let sequence: Sequence = log.newest().next();
         let opening = Opening {
@@ -107,7 +113,9 @@ fn take(tiers: &Tiers, run: &str) -> Result<(Opening, Leftovers)> {
         if tiers.last.commit(&names.entry(sequence), &opening.write())? {
             // From here on, what earlier writers still commit behind this number counts for nothing.
             tiers.last.commit(&names.opening(sequence), &opening.write())?;
-            return Ok((opening, left));
+            // A checkpoint that is not in a bundle takes two.
+            let in_files = log.sequences.len().saturating_sub(view.bundled_entries(run));
+            return Ok((opening, left, 2 * in_files as u64));
         }
     }
     Err(Error::new(ErrorKind::Busy, "other processes keep taking this run")
@@ -201,7 +209,7 @@ impl Leftovers {
             }
             opened.newest = sequence;
         }
-        let mut given_up: BTreeMap<usize, BTreeSet<u64>> = BTreeMap::new();
+        let mut given_up: BTreeMap<usize, BTreeSet<Step>> = BTreeMap::new();
         for (manifest, place) in self.abandoned {
             tiers.near[place].delete(&[names.entry(manifest.sequence)])?;
             // An earlier opener may have published it again and died before it had removed this one.
@@ -210,7 +218,7 @@ impl Leftovers {
             }
         }
         for (place, steps) in given_up {
-            let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
+            let steps: Vec<String> = steps.iter().map(Step::to_string).collect();
             opened.notes.push(format!(
                 "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
                  since, and goes on from what the last tier has",
@@ -228,8 +236,16 @@ fn mark_tier(store: &dyn Store, last: &dyn Store, run: &str) -> Result<()> {
 }
 
 /// Removes what unfinished saves of earlier writers left behind.
-fn clean(store: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
+fn clean(store: &Arc<dyn Store>, last: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
     let names = Names::new(run);
+    // A compaction whose unfinished bundle goes here starts again.
+    last.sweep(&names.bundles())?;
+    let needed = || named_packs(store, run);
+    match Bundler::new(last.clone(), run).tidy(&needed, &BTreeSet::new()) {
+        // A manifest or a bundle that cannot be read may need anything, and a full disk takes no void index.
+        Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+        _ => {}
+    }
     store.sweep(&names.log())?;
     store.sweep(&names.packs())?;
     let packs = store.list(&names.packs())?;

@@ -4,8 +4,9 @@
 //! taken the run since stands at the very number it would use next. A writer that has lost its run, or
 //! whose opening is gone from the store, stops for good: it writes nothing more, not even packs.
 
+use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest, Mark, Names, Opening, Sequence, WriterId};
+use crate::format::{LogEntry, Manifest, Mark, Names, Opening, WriterId};
 use crate::store::{Store, read_small};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -5,18 +5,20 @@
 
 use super::WriterSettings;
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
-use super::group::{GroupWriter, Member, PackJob, Sealed, Take, draft};
-use super::handle::{Failures, Progress, held};
-use super::mover::Movers;
+use super::group::{GroupMember, GroupWriter, PackJob, SealedPack, Take, draft};
+use super::handle::{Failures, SaveProgress, held};
+use super::mover::{Movers, next};
 use super::open::Opened;
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
+use crate::array::{GroupId, Rank, Sequence, Step, VariableKey};
 use crate::capture::{Declared, StagedBatch, Staging};
+use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, Sequence, WriterId};
+use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
 use crate::pack::{Before, Keeper};
-use crate::restore::{Checkpoint, Previous, Restored};
+use crate::restore::{Checkpoint, Previous, RestoredVariable};
 use crate::store::Store;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -31,16 +33,16 @@ enum Feed {
 }
 
 /// A save that has begun.
-struct Job {
+struct SaveJob {
     decision: Decision,
     hasher: Arc<Hasher>,
     declared: Vec<Declared>,
-    progress: Progress,
+    progress: SaveProgress,
     feed: Receiver<Feed>,
 }
 
-enum Message {
-    Save(Box<Job>),
+enum SaverMessage {
+    Save(Box<SaveJob>),
     Resume(Box<Resume>),
     Drain(Sender<()>),
 }
@@ -55,7 +57,7 @@ struct Resume {
 /// The program's end of a save that is being captured.
 pub(crate) struct Capturing {
     pub(crate) decision: Decision,
-    pub(crate) progress: Progress,
+    pub(crate) progress: SaveProgress,
     sender: Sender<Feed>,
     epoch: Arc<Mutex<Epoch>>,
 }
@@ -67,7 +69,7 @@ impl Capturing {
     }
 
     /// Everything has been handed over. Dropped without this, the save fails.
-    pub(crate) fn end(self, changed: u64, blocked: Duration) -> Progress {
+    pub(crate) fn end(self, changed: u64, blocked: Duration) -> SaveProgress {
         held(&self.epoch).captured(self.decision.sequence, changed);
         let _ = self.sender.send(Feed::End { blocked });
         self.progress
@@ -76,7 +78,7 @@ impl Capturing {
 
 /// The program's end of the thread.
 pub(crate) struct Saver {
-    sender: Option<Sender<Message>>,
+    sender: Option<Sender<SaverMessage>>,
     thread: Option<JoinHandle<()>>,
     epoch: Arc<Mutex<Epoch>>,
     newest: Sequence,
@@ -89,15 +91,20 @@ impl Saver {
         opened: &mut Opened,
         staging: Staging,
         failures: Failures,
+        notes: CompactionNotes,
     ) -> Result<Self> {
         let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
-        let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch)?;
+        let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
+        // The thread that commits to the last tier compacts it.
+        let mut compact = Some(AutoCompact::new(last, &settings.run, rule, opened.files, notes));
+        let moved = if opened.edges.is_empty() { None } else { compact.take() };
+        let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
         let keeper = Keeper::new(settings.record, settings.encoding);
         let mut work = Work {
             store: opened.store.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
             writer: opened.opening.writer,
-            groups: [GroupWriter::new(0, keeper)],
+            groups: [GroupWriter::new(GroupId(0), keeper)],
             origin: None,
             parent: None,
             previous: None,
@@ -105,6 +112,7 @@ impl Saver {
             staging: staging.clone(),
             failures,
             movers,
+            compact,
             pool: None,
             settings,
         };
@@ -116,7 +124,7 @@ impl Saver {
         Ok(Saver { sender: Some(sender), thread: Some(thread), epoch, newest, staging })
     }
 
-    fn send(&self, message: Message) {
+    fn send(&self, message: SaverMessage) {
         if let Some(sender) = &self.sender {
             // The thread ends only when this is dropped.
             let _ = sender.send(message);
@@ -124,7 +132,7 @@ impl Saver {
     }
 
     /// Decides on the next checkpoint.
-    pub(crate) fn decide(&self, step: u64, vote: Vote) -> Decision {
+    pub(crate) fn decide(&self, step: Step, vote: Vote) -> Decision {
         decide(&held(&self.epoch), &[vote], self.newest.next(), step)
     }
 
@@ -139,21 +147,21 @@ impl Saver {
         self.newest = decision.sequence;
         held(&self.epoch).begin(decision, vote.state);
         let (sender, feed) = channel();
-        let progress = Progress::default();
-        let job = Job { decision, hasher, declared, progress: progress.clone(), feed };
-        self.send(Message::Save(Box::new(job)));
+        let progress = SaveProgress::default();
+        let job = SaveJob { decision, hasher, declared, progress: progress.clone(), feed };
+        self.send(SaverMessage::Save(Box::new(job)));
         Capturing { decision, progress, sender, epoch: self.epoch.clone() }
     }
 
     /// Waits until everything is in the last tier or has failed.
     pub(crate) fn drain(&self) {
         let (done, wait) = channel();
-        self.send(Message::Drain(done));
+        self.send(SaverMessage::Drain(done));
         let _ = wait.recv();
     }
 
     /// Goes on from a restored checkpoint; nothing is under way. With `restored`, its epoch goes on, too.
-    pub(crate) fn resume(&self, checkpoint: &Checkpoint, restored: Option<&[Restored]>) {
+    pub(crate) fn resume(&self, checkpoint: &Checkpoint, restored: Option<&[RestoredVariable]>) {
         let manifest = checkpoint.manifest();
         let mut epoch = held(&self.epoch);
         match restored {
@@ -165,10 +173,10 @@ impl Saver {
             }
             None => epoch.end(),
         }
-        let trees = |restored: &[Restored]| {
+        let trees = |restored: &[RestoredVariable]| {
             restored.iter().map(|r| (r.name.clone(), r.tree.clone())).collect()
         };
-        self.send(Message::Resume(Box::new(Resume {
+        self.send(SaverMessage::Resume(Box::new(Resume {
             base: restored.map(|restored| (manifest.clone(), trees(restored))),
             parent: Origin { run: None, sequence: manifest.sequence },
         })));
@@ -208,17 +216,19 @@ struct Work {
     staging: Staging,
     failures: Failures,
     movers: Movers,
+    /// Only without nearer tiers.
+    compact: Option<AutoCompact>,
     /// Its own threads, so that the program's capture never queues behind a save.
     pool: Option<rayon::ThreadPool>,
 }
 
 impl Work {
-    fn work(&mut self, messages: &Receiver<Message>) {
-        while let Ok(message) = messages.recv() {
+    fn work(&mut self, messages: &Receiver<SaverMessage>) {
+        while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
-                Message::Save(job) => self.save(*job),
-                Message::Resume(resume) => self.resume(*resume),
-                Message::Drain(done) => {
+                SaverMessage::Save(job) => self.save(*job),
+                SaverMessage::Resume(resume) => self.resume(*resume),
+                SaverMessage::Drain(done) => {
                     self.movers.drain();
                     let _ = done.send(());
                 }
@@ -233,13 +243,14 @@ impl Work {
         (self.origin, self.previous) = (None, None);
         if let Some((mut manifest, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
-            let trees = trees.into_iter().map(|(name, tree)| ((0, name), tree));
+            let trees =
+                trees.into_iter().map(|(name, tree)| (VariableKey { rank: Rank(0), name }, tree));
             self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
             self.groups[0].resume(manifest.groups.swap_remove(0), trees);
         }
     }
 
-    fn save(&mut self, job: Job) {
+    fn save(&mut self, job: SaveJob) {
         let outcome = catch_unwind(AssertUnwindSafe(|| self.write(&job)));
         let outcome = outcome.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Io, "a save ended in an internal error; please report it"))
@@ -251,6 +262,7 @@ impl Work {
         match outcome {
             Ok((manifest, direct)) => {
                 job.progress.reached_tier();
+                self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                 match direct {
                     true => job.progress.durable(),
                     false => self.movers.send(manifest, job.progress),
@@ -268,7 +280,7 @@ impl Work {
     }
 
     /// Writes the pack and commits the manifest; whether they are in the last tier.
-    fn write(&mut self, job: &Job) -> Result<(Manifest, bool)> {
+    fn write(&mut self, job: &SaveJob) -> Result<(Manifest, bool)> {
         if job.decision.whole {
             self.groups[0].begin_epoch();
             (self.origin, self.previous) = (None, None);
@@ -327,10 +339,13 @@ impl Work {
     }
 
     /// Writes the pack; whether it is in the last tier, and how long the program was held up.
-    fn pack(&mut self, job: &Job) -> Result<(Sealed, bool, Duration)> {
+    fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool, Duration)> {
         let pool = self.pool.take().map_or_else(start_pool, Ok)?;
-        let members: Vec<Member> =
-            job.declared.iter().map(|d| Member::own(0, &d.description, d.rounded)).collect();
+        let members: Vec<GroupMember> = job
+            .declared
+            .iter()
+            .map(|d| GroupMember::own(Rank(0), &d.description, d.rounded))
+            .collect();
         let before = self.previous.as_ref().map(|previous| previous as &dyn Before);
         let [group] = &mut self.groups;
         let attempt = job.decision.sequence.0;

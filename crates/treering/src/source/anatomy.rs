@@ -7,8 +7,8 @@
 //! becomes one field of bytes. Literals beyond a few MiB become a field of their own, so that a
 //! skeleton stays small.
 
-use super::found::{Contents, Found, Place};
-use super::plan::Plan;
+use super::found::{Contents, FoundArray, Placement};
+use super::plan::FilePlan;
 use super::{Extent, Field, OpenFile, RawLayout, Rounded};
 use crate::array::{Bound, DType, Rounding};
 use crate::error::{Error, ErrorKind, Result};
@@ -129,7 +129,7 @@ fn built_of(
         Some(found) => found,
         None => ("bytes", vec![all_bytes(file)?].into()),
     };
-    let mut plan = Plan::new(&file.whole, found)?;
+    let mut plan = FilePlan::new(&file.whole, found)?;
     let mut built = plan.build(digest)?;
     let proof = built.prove(&file.whole)?;
     if plan.keep_stored(&proof) {
@@ -141,8 +141,14 @@ fn built_of(
     Ok(Anatomy { format, fields, skeleton, in_skeleton, path: path.into(), stamp })
 }
 
-fn all_bytes(file: &OpenFile) -> Result<Found> {
-    Found::new(&file.stem, DType::Bytes, vec![file.whole.size()], false, Place::Plain { at: 0 })
+fn all_bytes(file: &OpenFile) -> Result<FoundArray> {
+    FoundArray::new(
+        &file.stem,
+        DType::Bytes,
+        vec![file.whole.size()],
+        false,
+        Placement::Plain { at: 0 },
+    )
 }
 
 /// The digest of all bytes of a file.

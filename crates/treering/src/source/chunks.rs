@@ -5,10 +5,10 @@
 
 use super::Extent;
 use super::filter::{self, Coding};
-use super::grid::Grid;
+use super::grid::ChunkGrid;
 use crate::error::{Error, Result};
-use crate::format::{Filter, Recipe};
-use crate::store::Blob;
+use crate::format::{ChunkRecipe, Filter};
+use crate::store::{Blob, read_each};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -26,9 +26,9 @@ pub(super) struct Stored {
 
 /// A chunked array.
 pub(super) struct Chunks {
-    pub(super) recipe: Recipe,
+    pub(super) recipe: ChunkRecipe,
     codings: Vec<Coding>,
-    pub(super) grid: Grid,
+    pub(super) grid: ChunkGrid,
     /// In the order of their indices; what is missing was never written.
     pub(super) stored: Vec<Stored>,
     /// The value of what was never written, as in the field.
@@ -41,7 +41,7 @@ pub(super) struct Chunks {
 impl Chunks {
     /// Refuses chunks that are there twice; those beyond the array are left out.
     pub(super) fn new(
-        recipe: Recipe,
+        recipe: ChunkRecipe,
         codings: Vec<Coding>,
         mut stored: Vec<Stored>,
         whole: &Extent,
@@ -49,7 +49,7 @@ impl Chunks {
     ) -> Result<Self> {
         recipe.check()?;
         let element = recipe.padding.len() as u64;
-        let grid = Grid::new(&recipe.shape, &recipe.chunk, element);
+        let grid = ChunkGrid::new(&recipe.shape, &recipe.chunk, element);
         stored.retain(|chunk| chunk.index < grid.chunks());
         stored.sort_by_key(|chunk| chunk.index);
         if stored.windows(2).any(|pair| pair[0].index == pair[1].index) {
@@ -108,7 +108,7 @@ impl Chunks {
     ///
     /// Padding is looked up in the first chunk that has some; the level of zlib is found by trying,
     /// the one that the file names first.
-    pub(super) fn calibrated(&self) -> Result<Option<Recipe>> {
+    pub(super) fn calibrated(&self) -> Result<Option<ChunkRecipe>> {
         let mut recipe = self.recipe.clone();
         recipe.filters.clear();
         for coding in &self.codings {
@@ -177,6 +177,10 @@ impl Blob for Chunks {
         })
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -197,10 +201,10 @@ pub(super) fn repeat(element: &[u8], from: u64, buffer: &mut [u8]) {
 
 /// Decoded chunks of a file, by where they lie in it; the oldest goes first.
 #[derive(Default)]
-pub(super) struct Cache(Mutex<Kept>);
+pub(super) struct Cache(Mutex<CachedChunks>);
 
 #[derive(Default)]
-struct Kept {
+struct CachedChunks {
     chunks: HashMap<u64, Arc<Vec<u8>>>,
     order: VecDeque<u64>,
     bytes: usize,

@@ -1,7 +1,7 @@
 //! A part of a file.
 
 use crate::error::{Error, Result};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Bytes of a file, from an offset on.
 #[derive(Clone)]
 pub struct Extent {
-    origin: Origin,
+    origin: ExtentOrigin,
     offset: u64,
     len: u64,
     path: PathBuf,
@@ -19,7 +19,7 @@ pub struct Extent {
 
 /// The file itself, or the bytes that it has when it is made again.
 #[derive(Clone)]
-enum Origin {
+enum ExtentOrigin {
     File(Arc<File>),
     Blob(Arc<dyn Blob>),
 }
@@ -28,13 +28,13 @@ impl Extent {
     /// All bytes of a file that is not on a disk.
     pub(crate) fn of(blob: Arc<dyn Blob>, name: &str) -> Self {
         let (len, path) = (blob.size(), PathBuf::from(name));
-        Extent { origin: Origin::Blob(blob), offset: 0, len, path, name: name.into() }
+        Extent { origin: ExtentOrigin::Blob(blob), offset: 0, len, path, name: name.into() }
     }
 
     /// `len` bytes from `offset` on, which the file has.
     pub fn new(file: Arc<File>, offset: u64, len: u64, path: &Path) -> Self {
         let name = path.display().to_string();
-        Extent { origin: Origin::File(file), offset, len, path: path.into(), name }
+        Extent { origin: ExtentOrigin::File(file), offset, len, path: path.into(), name }
     }
 
     /// A part of this part.
@@ -62,8 +62,8 @@ impl Blob for Extent {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         let file = match &self.origin {
-            Origin::File(file) => file,
-            Origin::Blob(blob) => return blob.read_at(self.offset + offset, buffer),
+            ExtentOrigin::File(file) => file,
+            ExtentOrigin::Blob(blob) => return blob.read_at(self.offset + offset, buffer),
         };
         file.read_exact_at(buffer, self.offset + offset).map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => {
@@ -73,10 +73,14 @@ impl Blob for Extent {
         })
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&File, &Path, u64)> {
         match &self.origin {
-            Origin::File(file) => Some((file, &self.path, self.offset)),
-            Origin::Blob(_) => None,
+            ExtentOrigin::File(file) => Some((file, &self.path, self.offset)),
+            ExtentOrigin::Blob(_) => None,
         }
     }
 

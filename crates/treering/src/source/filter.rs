@@ -5,7 +5,7 @@
 
 use super::scaled::Scaled;
 use crate::error::{Error, Result};
-use crate::format::{Filter, Recipe};
+use crate::format::{ChunkRecipe, Filter};
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 
 /// A filter as a file names it.
@@ -50,7 +50,7 @@ pub(super) fn decode(
 }
 
 /// The stored bytes of a chunk.
-pub(super) fn encode(recipe: &Recipe, left_out: u32, bytes: Vec<u8>) -> Vec<u8> {
+pub(super) fn encode(recipe: &ChunkRecipe, left_out: u32, bytes: Vec<u8>) -> Vec<u8> {
     let mut bytes = bytes;
     for (at, filter) in recipe.filters.iter().enumerate() {
         if at < 32 && left_out & 1 << at != 0 {
@@ -221,7 +221,7 @@ mod tests {
                                   element in 1u32..9, level in 1u8..10, left_out in 0u32..8) {
             let filters = vec![Filter::Shuffle(element), Filter::Deflate(level), Filter::Fletcher32];
             let codings: Vec<Coding> = filters.iter().map(|f| Coding::Known(*f)).collect();
-            let recipe = Recipe { shape: vec![], chunk: vec![], swap: 0, padding: vec![], filters };
+            let recipe = ChunkRecipe { shape: vec![], chunk: vec![], swap: 0, padding: vec![], filters };
             let stored = encode(&recipe, left_out, bytes.clone());
             prop_assert_eq!(decode(&codings, left_out, stored, bytes.len()).unwrap(), bytes);
         }

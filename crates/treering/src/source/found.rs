@@ -4,12 +4,12 @@
 
 use super::chunks::{self, Chunks};
 use super::filter::{self, MOST_INFLATED};
-use super::npz::Member;
+use super::npz::ZipMember;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
 use crate::array::{DType, Description, MAX_NAME, Order, Shape};
 use crate::error::{Error, Result};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use flate2::Crc;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -24,25 +24,25 @@ pub(super) const MOST_MARKS: usize = 8;
 
 /// What a file holds.
 pub(super) struct Contents {
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<FoundArray>,
     /// Where what was read to find it lies, if arrays might be claimed to lie there, too.
     pub(super) heads: Vec<(u64, u64)>,
     /// Datasets that are no arrays, and why.
     pub(super) others: Vec<(String, &'static str)>,
 }
 
-impl From<Vec<Found>> for Contents {
-    fn from(found: Vec<Found>) -> Self {
+impl From<Vec<FoundArray>> for Contents {
+    fn from(found: Vec<FoundArray>) -> Self {
         Contents { found, heads: Vec::new(), others: Vec::new() }
     }
 }
 
 /// An array of a file.
-pub(super) struct Found {
+pub(super) struct FoundArray {
     pub(super) description: Description,
     /// The size of the numbers whose bytes are in the other order, or 0.
     pub(super) swap: u8,
-    pub(super) place: Place,
+    pub(super) place: Placement,
     /// The part of the file that they lie in, and its CRC-32, if the file tells one.
     pub(super) checksum: Option<(Extent, u32)>,
     /// Whether they lie within a record of the file that may have a checksum of its own.
@@ -56,7 +56,7 @@ pub(super) struct Found {
 }
 
 /// Where the values of an array lie.
-pub(super) enum Place {
+pub(super) enum Placement {
     /// One after another.
     Plain { at: u64 },
     /// In runs.
@@ -64,21 +64,21 @@ pub(super) enum Place {
     /// In chunks.
     Chunks(Arc<Chunks>),
     /// In a deflated member of an archive.
-    Member(Arc<Member>),
+    Member(Arc<ZipMember>),
     /// Nowhere: this value was never written over.
     Filled(Vec<u8>),
     /// Where they cannot be read, and why.
     Unreadable(Error),
 }
 
-impl Found {
+impl FoundArray {
     /// Checks the description; a name that cannot be one is made one.
     pub(super) fn new(
         name: &str,
         dtype: DType,
         shape: Vec<u64>,
         swapped: bool,
-        place: Place,
+        place: Placement,
     ) -> Result<Self> {
         let mut name: String = name
             .chars()
@@ -99,7 +99,7 @@ impl Found {
             _ => dtype.size(),
         };
         let swap = if swapped && component > 1 { component as u8 } else { 0 };
-        Ok(Found {
+        Ok(FoundArray {
             description,
             swap,
             place,
@@ -132,13 +132,15 @@ impl Found {
     /// Where its values lie in the file, as far as that is known.
     pub(super) fn spans(&self) -> Vec<(u64, u64)> {
         match &self.place {
-            Place::Plain { at } => vec![(*at, self.bytes())],
-            Place::Runs(runs) => {
+            Placement::Plain { at } => vec![(*at, self.bytes())],
+            Placement::Runs(runs) => {
                 vec![(runs.at, runs.stride.saturating_mul(runs.count - 1).saturating_add(runs.len))]
             }
-            Place::Chunks(chunks) => chunks.stored.iter().map(|one| (one.at, one.len)).collect(),
-            Place::Member(member) => vec![(member.start, member.stored())],
-            Place::Filled(_) | Place::Unreadable(_) => Vec::new(),
+            Placement::Chunks(chunks) => {
+                chunks.stored.iter().map(|one| (one.at, one.len)).collect()
+            }
+            Placement::Member(member) => vec![(member.start, member.stored())],
+            Placement::Filled(_) | Placement::Unreadable(_) => Vec::new(),
         }
     }
 
@@ -155,7 +157,7 @@ impl Found {
             component => Arc::new(Swapped { inner, component }),
         };
         let bytes: Arc<dyn Blob> = match &self.place {
-            Place::Plain { at } => {
+            Placement::Plain { at } => {
                 let plain = whole.part(*at, size)?;
                 match self.checksum.clone() {
                     None => swapped(Arc::new(plain)),
@@ -164,13 +166,13 @@ impl Found {
                     }
                 }
             }
-            Place::Runs(runs) => swapped(Arc::new(Spread::new(whole, vec![*runs]))),
-            Place::Chunks(chunks) => chunks.clone(),
-            Place::Member(member) => swapped(member.clone()),
-            Place::Filled(value) => {
+            Placement::Runs(runs) => swapped(Arc::new(Spread::new(whole, vec![*runs]))),
+            Placement::Chunks(chunks) => chunks.clone(),
+            Placement::Member(member) => swapped(member.clone()),
+            Placement::Filled(value) => {
                 Arc::new(Filled { value: value.clone(), size, name: whole.store().to_string() })
             }
-            Place::Unreadable(why) => {
+            Placement::Unreadable(why) => {
                 let name = whole.store().to_string();
                 let why = why.clone().at(format!("{} in {name}", self.description.name));
                 // A size that no file pays for would be believed by whoever plans to read it.
@@ -183,7 +185,7 @@ impl Found {
         let description = self.description.clone();
         let marks = match &self.place {
             // What was never written has no bits to save.
-            Place::Filled(value) if value.len() as u64 == description.dtype.size() => {
+            Placement::Filled(value) if value.len() as u64 == description.dtype.size() => {
                 vec![value.clone()]
             }
             _ => self.marks.clone(),
@@ -194,16 +196,19 @@ impl Found {
     /// Why its values cannot take other bits in the file: something else in it depends on them.
     fn fixed(&self) -> Option<&'static str> {
         match &self.place {
-            Place::Member(_) => Some("they are deflated"),
+            Placement::Member(_) => Some("they are deflated"),
             _ if self.checksum.is_some() => Some("the archive has a checksum of them"),
             _ if self.in_record => Some("they lie in a header that may have a checksum of them"),
-            Place::Chunks(chunks) if chunks.is_filtered() => {
+            Placement::Chunks(chunks) if chunks.is_filtered() => {
                 Some("they are compressed or filtered")
             }
-            Place::Unreadable(_) => Some("they cannot be read"),
+            Placement::Unreadable(_) => Some("they cannot be read"),
             _ if self.unmarked => Some("their attributes cannot be read"),
             _ if self.shared => Some("something else of the file lies at the same place"),
-            Place::Filled(_) | Place::Plain { .. } | Place::Runs(_) | Place::Chunks(_) => None,
+            Placement::Filled(_)
+            | Placement::Plain { .. }
+            | Placement::Runs(_)
+            | Placement::Chunks(_) => None,
         }
     }
 }
@@ -249,6 +254,10 @@ impl Blob for Checked {
         self.plain.read_at(offset, buffer)
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -259,7 +268,7 @@ impl Blob for Checked {
 }
 
 /// Two arrays of one name would be one: the later gets a mark.
-pub(super) fn name_apart(all: &mut [Found]) {
+pub(super) fn name_apart(all: &mut [FoundArray]) {
     let mut seen = HashSet::new();
     let mut marks: HashMap<String, u64> = HashMap::new();
     for found in all {
@@ -301,6 +310,10 @@ impl Blob for Swapped {
         Ok(())
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn in_order(&self) -> bool {
         self.inner.in_order()
     }
@@ -331,6 +344,10 @@ impl Blob for Filled {
         Ok(())
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
         None
     }
@@ -358,6 +375,10 @@ impl Blob for Unreadable {
 
     fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
         Err(self.why.clone())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

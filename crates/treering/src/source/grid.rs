@@ -8,7 +8,7 @@ use crate::error::Result;
 
 /// The geometry of a chunked array, in bytes.
 #[derive(Clone, Debug)]
-pub(super) struct Grid {
+pub(super) struct ChunkGrid {
     /// The extent of the array; the last axis counts bytes.
     shape: Vec<u64>,
     chunk: Vec<u64>,
@@ -20,9 +20,9 @@ pub(super) struct Grid {
     chunk_strides: Vec<u64>,
 }
 
-impl Grid {
+impl ChunkGrid {
     /// For an array and chunks of whose sizes in bytes are known to be numbers.
-    pub(super) fn new(shape: &[u64], chunk: &[u64], element: u64) -> Grid {
+    pub(super) fn new(shape: &[u64], chunk: &[u64], element: u64) -> ChunkGrid {
         let (mut joined, mut chunks) = (Vec::new(), Vec::new());
         for (&extent, &chunk) in shape.iter().zip(chunk).chain([(&element, &element)]) {
             match (joined.last_mut(), chunks.last_mut()) {
@@ -38,7 +38,7 @@ impl Grid {
         }
         let counts = joined.iter().zip(&chunks).map(|(s, c)| s.div_ceil(*c)).collect();
         let (strides, chunk_strides) = (strides(&joined), strides(&chunks));
-        Grid { shape: joined, chunk: chunks, counts, strides, chunk_strides }
+        ChunkGrid { shape: joined, chunk: chunks, counts, strides, chunk_strides }
     }
 
     /// How many chunks there are.
@@ -172,7 +172,7 @@ mod tests {
             let shape: Vec<u64> = axes.iter().map(|a| a.0).collect();
             let chunk: Vec<u64> = axes.iter().map(|a| a.1).collect();
             let bytes = shape.iter().product::<u64>() * element;
-            let grid = Grid::new(&shape, &chunk, element);
+            let grid = ChunkGrid::new(&shape, &chunk, element);
             let (a, b) = (u64::from(cut.0) % (bytes + 1), u64::from(cut.1) % (bytes + 1));
             let (from, to) = (a.min(b), a.max(b));
             let mut seen = vec![0; bytes as usize];

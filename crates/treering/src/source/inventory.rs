@@ -8,7 +8,7 @@
 //! layout of chunks and their filters) is left out. Content that is not understood is listed as unknown, and
 //! files that differ and have some are never called equal.
 
-use super::found::Found;
+use super::found::FoundArray;
 use super::{Extent, RawLayout, hdf5, netcdf, npy, npz, safetensors};
 use crate::array::DType;
 use crate::error::Result;
@@ -25,13 +25,13 @@ pub struct Inventory {
     /// The format, in a word.
     pub format: String,
     /// Items by name.
-    items: BTreeMap<String, Item>,
+    items: BTreeMap<String, InventoryItem>,
     /// Names of content that is not understood, each with the reason.
     unknown: Vec<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Item {
+struct InventoryItem {
     digest: Digest,
     /// The value as a message shows it; empty if it is too long for that.
     shown: String,
@@ -45,7 +45,7 @@ impl Inventory {
 
     pub(super) fn add_digest(&mut self, name: String, digest: Digest, shown: String) {
         let shown = if shown.chars().count() > SHOWN { String::new() } else { shown };
-        self.items.insert(name, Item { digest, shown });
+        self.items.insert(name, InventoryItem { digest, shown });
     }
 
     /// Adds content that is not understood.
@@ -143,8 +143,8 @@ pub(super) const OBJECT: &str = "object ";
 const BESIDE: &str = "bytes outside of the arrays";
 
 /// Adds the bytes that lie behind the arrays, or with `before` all that lie between them, too.
-fn beside(whole: &Extent, found: &[Found], before: bool, all: &mut Inventory) -> Result<()> {
-    let mut spans: Vec<(u64, u64)> = found.iter().flat_map(Found::spans).collect();
+fn beside(whole: &Extent, found: &[FoundArray], before: bool, all: &mut Inventory) -> Result<()> {
+    let mut spans: Vec<(u64, u64)> = found.iter().flat_map(FoundArray::spans).collect();
     spans.sort_unstable();
     let mut digester = Digester::new();
     let (mut at, mut any) = (0, false);

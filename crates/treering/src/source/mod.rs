@@ -29,8 +29,8 @@ mod rounded;
 mod safetensors;
 mod scaled;
 mod spread;
+mod unfinished;
 
-pub use crate::format::Skeleton;
 pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
 pub use extent::Extent;
@@ -38,9 +38,9 @@ pub use inventory::Inventory;
 pub(crate) use inventory::inventory;
 pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
-pub use rebuild::ReadField;
 pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
+pub(crate) use unfinished::unfinished;
 
 use self::found::Contents;
 use crate::array::{Description, Rounding};

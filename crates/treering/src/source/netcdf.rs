@@ -5,7 +5,7 @@
 
 use super::Extent;
 use super::filter;
-use super::found::{Contents, Found, Place};
+use super::found::{Contents, FoundArray, Placement};
 use super::found::{MARKS, MOST_MARKS};
 use super::inventory::{Inventory, shown};
 use super::spread::Runs;
@@ -31,7 +31,7 @@ pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
 }
 
 fn read(whole: &Extent, all: &mut Inventory) -> Result<Contents> {
-    let mut head = Head { whole, bytes: Vec::new(), at: 4, wide: false };
+    let mut head = NetcdfHead { whole, bytes: Vec::new(), at: 4, wide: false };
     let version = head.take_at(3, 1)?[0];
     head.wide = version == 5;
     let records = head.count()?;
@@ -71,13 +71,13 @@ fn read(whole: &Extent, all: &mut Inventory) -> Result<Contents> {
         head.count()?;
         let at = head.number(if version == 1 { 4 } else { 8 })?;
         let marks = marks(dtype, attributes);
-        variables.push(Variable { name, dtype, shape, record, at, marks });
+        variables.push(NetcdfVariable { name, dtype, shape, record, at, marks });
     }
     let heads = vec![(0, head.at)];
     Ok(Contents { found: place(whole, variables)?, heads, others: Vec::new() })
 }
 
-struct Variable {
+struct NetcdfVariable {
     name: String,
     dtype: DType,
     shape: Vec<u64>,
@@ -105,36 +105,36 @@ fn marks(dtype: DType, attributes: Vec<Attribute>) -> Vec<Vec<u8>> {
     told.chain(usual).take(MOST_MARKS).collect()
 }
 
-fn place(whole: &Extent, variables: Vec<Variable>) -> Result<Vec<Found>> {
+fn place(whole: &Extent, variables: Vec<NetcdfVariable>) -> Result<Vec<FoundArray>> {
     let large = || Error::damaged("a variable of this netCDF file is larger than any file");
     let slab = |dtype: DType, shape: &[u64]| {
         shape.iter().try_fold(dtype.size(), |n, e| n.checked_mul(*e)).ok_or_else(large)
     };
     let mut stride = 0u64;
     let interleaved = variables.iter().filter(|variable| variable.record).count();
-    for Variable { dtype, shape, .. } in variables.iter().filter(|variable| variable.record) {
+    for NetcdfVariable { dtype, shape, .. } in variables.iter().filter(|variable| variable.record) {
         let len = slab(*dtype, &shape[1..])?;
         let padded = len.checked_next_multiple_of(4).ok_or_else(large)?;
         stride =
             stride.checked_add(if interleaved == 1 { len } else { padded }).ok_or_else(large)?;
     }
     let mut all = Vec::new();
-    for Variable { name, dtype, shape, record, at, marks } in variables {
+    for NetcdfVariable { name, dtype, shape, record, at, marks } in variables {
         let len = match record {
             true => slab(dtype, &shape[1..])?,
             false => slab(dtype, &shape)?,
         };
         let count = if record { shape[0] } else { 1 };
         let place = match record && count > 0 && len > 0 {
-            true => Place::Runs(Runs { at, len, stride, count }),
-            false if record || len == 0 => Place::Filled(vec![0]),
-            false => Place::Plain { at },
+            true => Placement::Runs(Runs { at, len, stride, count }),
+            false if record || len == 0 => Placement::Filled(vec![0]),
+            false => Placement::Plain { at },
         };
-        if let Place::Runs(_) | Place::Plain { .. } = &place {
+        if let Placement::Runs(_) | Placement::Plain { .. } = &place {
             let last = stride.checked_mul(count - 1).and_then(|n| n.checked_add(at));
             whole.part(last.ok_or_else(large)?, len)?;
         }
-        let mut found = Found::new(&name, dtype, shape, true, place)?;
+        let mut found = FoundArray::new(&name, dtype, shape, true, place)?;
         marks.iter().for_each(|mark| found.mark(mark));
         all.push(found);
     }
@@ -159,7 +159,7 @@ fn number_type(code: u64) -> Result<DType> {
 }
 
 /// The head as far as it has been read.
-struct Head<'a> {
+struct NetcdfHead<'a> {
     whole: &'a Extent,
     bytes: Vec<u8>,
     at: u64,
@@ -167,7 +167,7 @@ struct Head<'a> {
     wide: bool,
 }
 
-impl Head<'_> {
+impl NetcdfHead<'_> {
     fn take_at(&mut self, at: u64, len: u64) -> Result<&[u8]> {
         let end = at.checked_add(len).filter(|end| *end <= MOST_HEAD.min(self.whole.size()));
         let end = end.ok_or_else(|| Error::damaged("the file ends within its head"))?;

@@ -2,7 +2,7 @@
 //! values.
 
 use super::Extent;
-use super::found::{Found, Place};
+use super::found::{FoundArray, Placement};
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
 use crate::store::Blob;
@@ -13,7 +13,7 @@ const MAX_HEAD: usize = 1 << 16;
 
 /// What a head says.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Head {
+pub(super) struct NpyHead {
     pub(super) dtype: DType,
     /// Whether the bytes of a value are in the other order.
     pub(super) swapped: bool,
@@ -24,25 +24,47 @@ pub(super) struct Head {
 }
 
 /// The array in a file, or in a member of an archive that begins at `start`.
-pub(super) fn find(part: &Extent, start: u64, name: &str) -> Result<Found> {
+pub(super) fn find(part: &Extent, start: u64, name: &str) -> Result<FoundArray> {
     let mut bytes = vec![0; part.size().min(12 + MAX_HEAD as u64) as usize];
     part.read_at(0, &mut bytes)?;
     let head = parse(&bytes)?;
-    let found = head.found(name, Place::Plain { at: start + head.len })?;
+    let found = head.found(name, Placement::Plain { at: start + head.len })?;
     part.part(head.len, found.bytes())?;
     Ok(found)
 }
 
-impl Head {
+/// Where a file ends, as its head states, or at least where its head does. `None` if the head is not
+/// understood.
+pub(super) fn end(whole: &Extent) -> Result<Option<u64>> {
+    let mut bytes = vec![0; whole.size().min(12 + MAX_HEAD as u64) as usize];
+    whole.read_at(0, &mut bytes)?;
+    let (from, len) = match bytes[..] {
+        [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u64::from(u16::from_le_bytes([a, b]))),
+        [_, _, _, _, _, _, 2 | 3, _, a, b, c, d, ..] => {
+            (12, u64::from(u32::from_le_bytes([a, b, c, d])))
+        }
+        _ if bytes.len() < 12 && matches!(bytes.get(6), None | Some(1..=3)) => (12, 0),
+        _ => return Ok(None),
+    };
+    if whole.size() < from + len {
+        return Ok(Some(from + len).filter(|_| len <= MAX_HEAD as u64));
+    }
+    let found = parse(&bytes).and_then(|head| {
+        Ok((head.len, head.found("", Placement::Plain { at: head.len })?.bytes()))
+    });
+    Ok(found.ok().and_then(|(head, values)| head.checked_add(values)))
+}
+
+impl NpyHead {
     /// The array whose values lie at a place.
-    pub(super) fn found(&self, name: &str, place: Place) -> Result<Found> {
-        let found = Found::new(name, self.dtype, self.shape.clone(), self.swapped, place)?;
+    pub(super) fn found(&self, name: &str, place: Placement) -> Result<FoundArray> {
+        let found = FoundArray::new(name, self.dtype, self.shape.clone(), self.swapped, place)?;
         Ok(found.ordered(self.fortran))
     }
 }
 
 /// Reads a head; `bytes` may go on behind it.
-pub(super) fn parse(bytes: &[u8]) -> Result<Head> {
+pub(super) fn parse(bytes: &[u8]) -> Result<NpyHead> {
     let cut = || Error::damaged("the file ends within its head");
     let version = *bytes.get(6).ok_or_else(cut)?;
     let (from, len) = match version {
@@ -67,7 +89,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Head> {
     Ok(head)
 }
 
-fn dictionary(text: &str) -> Result<Head> {
+fn dictionary(text: &str) -> Result<NpyHead> {
     let odd = || Error::damaged("the head of this .npy file is not understood");
     let mut rest = text.trim().strip_prefix('{').ok_or_else(odd)?;
     let (mut descr, mut fortran, mut shape) = (None, None, None);
@@ -114,7 +136,7 @@ fn dictionary(text: &str) -> Result<Head> {
     }
     let ((dtype, swapped), fortran, shape) =
         (descr.ok_or_else(odd)?, fortran.ok_or_else(odd)?, shape.ok_or_else(odd)?);
-    Ok(Head { dtype, swapped, fortran, shape, len: 0 })
+    Ok(NpyHead { dtype, swapped, fortran, shape, len: 0 })
 }
 
 fn quoted(text: &str) -> Option<(&str, &str)> {
@@ -165,7 +187,7 @@ fn number_type(text: &str) -> Result<(DType, bool)> {
 mod tests {
     use super::*;
 
-    fn head(text: &str) -> Result<Head> {
+    fn head(text: &str) -> Result<NpyHead> {
         let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
         bytes.extend((text.len() as u16).to_le_bytes());
         bytes.extend(text.as_bytes());

@@ -5,12 +5,12 @@
 //! goes back. When it has been read to its end in one go, its checksum is held against the archive's.
 
 use super::filter::MOST_INFLATED;
-use super::found::{Found, Place};
+use super::found::{FoundArray, Placement};
 use super::inventory::Inventory;
 use super::{Extent, npy};
 use crate::error::{Error, Result};
 use crate::merkle::Digester;
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use flate2::{Crc, read::DeflateDecoder};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::{Arc, Mutex};
@@ -18,16 +18,20 @@ use zip::{CompressionMethod, ZipArchive};
 
 pub(super) const MAGIC: &[u8] = b"PK\x03\x04";
 pub(super) const EMPTY: &[u8] = b"PK\x05\x06";
+/// Length of the record that ends a directory, and of the longest one, with its comment.
+const END_RECORD: usize = 22;
+const LONGEST_END: u64 = END_RECORD as u64 + 0xffff;
 /// More members than any archive of arrays has.
 const MAX_MEMBERS: usize = 1 << 20;
 
 /// The arrays of an archive, in its order.
-pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
+pub(super) fn find(whole: &Extent) -> Result<Vec<FoundArray>> {
     let broken = |e: zip::result::ZipError| {
         Error::damaged(format!("this archive cannot be read: {e}"))
             .hint("it was cut, or is still being written")
     };
-    let mut archive = ZipArchive::new(Cursor { extent: whole.clone(), at: 0 }).map_err(broken)?;
+    let mut archive =
+        ZipArchive::new(ExtentCursor { extent: whole.clone(), at: 0 }).map_err(broken)?;
     if archive.len() > MAX_MEMBERS {
         return Err(Error::damaged("this archive has more members than any can have"));
     }
@@ -40,7 +44,7 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
         let packed = whole.part(start, member.compressed_size())?;
         let found = match member.compression() {
             CompressionMethod::Stored => npy::find(&packed, start, name)
-                .map(|found| Found { checksum: Some((packed, member.crc32())), ..found }),
+                .map(|found| FoundArray { checksum: Some((packed, member.crc32())), ..found }),
             CompressionMethod::Deflated => {
                 deflated(packed, start, member.size(), member.crc32(), name)
             }
@@ -52,11 +56,21 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<Found>> {
     Ok(all)
 }
 
+/// Whether an archive has the record that ends its directory. It is written last.
+pub(super) fn has_directory(whole: &Extent) -> Result<bool> {
+    let len = whole.size().min(LONGEST_END);
+    let mut bytes = vec![0; len as usize];
+    whole.read_at(whole.size() - len, &mut bytes)?;
+    let record = bytes.windows(EMPTY.len()).rposition(|at| at == EMPTY);
+    Ok(record.is_some_and(|at| bytes.len() - at >= END_RECORD))
+}
+
 /// Adds the members that are no arrays, and the comment of the archive.
 pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
     let broken =
         |e: zip::result::ZipError| Error::damaged(format!("this archive cannot be read: {e}"));
-    let mut archive = ZipArchive::new(Cursor { extent: whole.clone(), at: 0 }).map_err(broken)?;
+    let mut archive =
+        ZipArchive::new(ExtentCursor { extent: whole.clone(), at: 0 }).map_err(broken)?;
     if !archive.comment().is_empty() {
         all.add("comment of the archive".into(), archive.comment(), String::new());
     }
@@ -90,17 +104,24 @@ pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
     Ok(())
 }
 
-fn deflated(packed: Extent, start: u64, size: u64, crc: u32, name: &str) -> Result<Found> {
+fn deflated(packed: Extent, start: u64, size: u64, crc: u32, name: &str) -> Result<FoundArray> {
     if size > packed.size().saturating_mul(MOST_INFLATED) {
         return Err(Error::damaged("a member claims more bytes than it can inflate to"));
     }
-    let mut member =
-        Member { packed, start, inflated: size, crc, head: 0, values: 0, state: Mutex::default() };
+    let mut member = ZipMember {
+        packed,
+        start,
+        inflated: size,
+        crc,
+        head: 0,
+        values: 0,
+        state: Mutex::default(),
+    };
     let mut bytes = vec![0; size.min(1 << 17) as usize];
     member.read_inflated(0, &mut bytes)?;
     let head = npy::parse(&bytes)?;
     member.head = head.len;
-    let empty = head.found(name, Place::Plain { at: 0 })?;
+    let empty = head.found(name, Placement::Plain { at: 0 })?;
     member.values = empty.bytes();
     if head.len.checked_add(member.values).is_none_or(|end| end > size) {
         return Err(Error::damaged(format!(
@@ -108,11 +129,11 @@ fn deflated(packed: Extent, start: u64, size: u64, crc: u32, name: &str) -> Resu
             member.values
         )));
     }
-    Ok(Found { place: Place::Member(Arc::new(member)), ..empty })
+    Ok(FoundArray { place: Placement::Member(Arc::new(member)), ..empty })
 }
 
 /// A deflated member, without its head.
-pub(super) struct Member {
+pub(super) struct ZipMember {
     packed: Extent,
     /// Where it begins in the file.
     pub(super) start: u64,
@@ -122,16 +143,16 @@ pub(super) struct Member {
     /// Where its values begin, inflated.
     pub(super) head: u64,
     values: u64,
-    state: Mutex<Option<Stream>>,
+    state: Mutex<Option<InflateStream>>,
 }
 
-struct Stream {
-    decoder: DeflateDecoder<Cursor>,
+struct InflateStream {
+    decoder: DeflateDecoder<ExtentCursor>,
     at: u64,
     crc: Crc,
 }
 
-impl Member {
+impl ZipMember {
     /// Its size in the file.
     pub(super) fn stored(&self) -> u64 {
         self.packed.size()
@@ -142,8 +163,8 @@ impl Member {
         let mut state = self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut stream = match state.take() {
             Some(stream) if stream.at <= offset => stream,
-            _ => Stream {
-                decoder: DeflateDecoder::new(Cursor { extent: self.packed.clone(), at: 0 }),
+            _ => InflateStream {
+                decoder: DeflateDecoder::new(ExtentCursor { extent: self.packed.clone(), at: 0 }),
                 at: 0,
                 crc: Crc::new(),
             },
@@ -158,7 +179,7 @@ impl Member {
         Ok(())
     }
 
-    fn take(&self, stream: &mut Stream, buffer: &mut [u8]) -> Result<()> {
+    fn take(&self, stream: &mut InflateStream, buffer: &mut [u8]) -> Result<()> {
         stream.decoder.read_exact(buffer).map_err(|e| {
             Error::damaged(format!("a member of this archive cannot be inflated: {e}"))
                 .at(self.packed.store())
@@ -173,7 +194,7 @@ impl Member {
     }
 }
 
-impl Blob for Member {
+impl Blob for ZipMember {
     fn store(&self) -> &str {
         self.packed.store()
     }
@@ -184,6 +205,10 @@ impl Blob for Member {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.read_inflated(self.head + offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn in_order(&self) -> bool {
@@ -197,12 +222,12 @@ impl Blob for Member {
 
 /// A part of a file, read from a place that moves.
 #[derive(Clone)]
-struct Cursor {
+struct ExtentCursor {
     extent: Extent,
     at: u64,
 }
 
-impl Read for Cursor {
+impl Read for ExtentCursor {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let len = buffer.len().min(self.extent.size().saturating_sub(self.at) as usize);
         self.extent.read_at(self.at, &mut buffer[..len]).map_err(io::Error::other)?;
@@ -211,7 +236,7 @@ impl Read for Cursor {
     }
 }
 
-impl Seek for Cursor {
+impl Seek for ExtentCursor {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
         let at = match to {
             SeekFrom::Start(at) => Some(at),

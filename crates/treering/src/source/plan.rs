@@ -3,14 +3,14 @@
 //! What lies between the pieces is literal. Arrays that lie interleaved are one piece; an array that
 //! overlaps another, or whose values are not in the file, is no field.
 
-use super::found::{Contents, Found, Place};
+use super::found::{Contents, FoundArray, Placement};
 use super::proof::{Built, Proof};
-use super::rebuild::Stream;
+use super::rebuild::DeflateStream;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
 use crate::array::{DType, Description, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Chunk, Piece, Recipe, Skeleton, Values};
+use crate::format::{Chunk, ChunkRecipe, Piece, Skeleton, Values};
 use crate::merkle::Digest;
 use crate::store::Blob;
 use std::collections::{BTreeMap, HashSet};
@@ -51,22 +51,22 @@ impl Laid {
 }
 
 /// What was found, laid over the file.
-pub(super) struct Plan<'a> {
+pub(super) struct FilePlan<'a> {
     whole: &'a Extent,
-    found: Vec<Found>,
+    found: Vec<FoundArray>,
     others: Vec<(String, &'static str)>,
-    recipes: Vec<Recipe>,
+    recipes: Vec<ChunkRecipe>,
     /// In the order of the file, without overlaps.
     laid: Vec<Laid>,
     /// The arrays that are fields.
     fields: Vec<usize>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> FilePlan<'a> {
     pub(super) fn new(whole: &'a Extent, contents: Contents) -> Result<Self> {
         let Contents { found, mut heads, others } = contents;
         let (recipes, laid, fields) = Default::default();
-        let mut plan = Plan { whole, found, others, recipes, laid, fields };
+        let mut plan = FilePlan { whole, found, others, recipes, laid, fields };
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
         let records = plan.records(&mut taken)?;
         for number in 0..plan.found.len() {
@@ -104,7 +104,7 @@ impl<'a> Plan<'a> {
             shared.extend(over.map(|laid| laid.array));
         }
         // Those that lie interleaved are one piece.
-        let runs = |found: &Found| matches!(found.place, Place::Runs(_));
+        let runs = |found: &FoundArray| matches!(found.place, Placement::Runs(_));
         let any = shared.iter().any(|number| runs(&self.found[*number]));
         for (number, found) in self.found.iter_mut().enumerate() {
             found.shared = shared.contains(&number) || any && runs(found);
@@ -118,10 +118,10 @@ impl<'a> Plan<'a> {
         let values = |offset, len| Values { field: number as u64, offset, len, swap: found.swap };
         let laid = |at, piece| Laid { at, array: number, piece, around: Vec::new() };
         Ok(match &found.place {
-            Place::Plain { at } => Some(vec![laid(*at, Piece::Values(values(0, len)))]),
-            Place::Filled(_) if len <= SMALL => Some(Vec::new()),
-            Place::Filled(_) | Place::Runs(_) | Place::Unreadable(_) => None,
-            Place::Chunks(chunks) => {
+            Placement::Plain { at } => Some(vec![laid(*at, Piece::Values(values(0, len)))]),
+            Placement::Filled(_) if len <= SMALL => Some(Vec::new()),
+            Placement::Filled(_) | Placement::Runs(_) | Placement::Unreadable(_) => None,
+            Placement::Chunks(chunks) => {
                 let written = chunks.stored.len() as u64 * chunks.grid.chunk_bytes();
                 if len > written.saturating_mul(4).saturating_add(SMALL) {
                     return Ok(None);
@@ -145,7 +145,7 @@ impl<'a> Plan<'a> {
                 self.recipes.push(recipe);
                 Some(pieces)
             }
-            Place::Member(member) => {
+            Placement::Member(member) => {
                 let tail = member.inflated - member.head - len;
                 if member.head.max(tail) > MOST_AROUND {
                     return Ok(None);
@@ -173,7 +173,7 @@ impl<'a> Plan<'a> {
     fn records(&mut self, taken: &mut BTreeMap<u64, u64>) -> Result<HashSet<usize>> {
         let mut columns: Vec<(usize, Runs, u8)> = Vec::new();
         for (number, found) in self.found.iter().enumerate() {
-            if let Place::Runs(runs) = &found.place {
+            if let Placement::Runs(runs) = &found.place {
                 columns.push((number, *runs, found.swap));
             }
         }
@@ -225,13 +225,15 @@ impl<'a> Plan<'a> {
     /// Datasets that are no fields: names and reasons.
     pub(super) fn in_skeleton(&self) -> Vec<(String, String)> {
         let fields: HashSet<usize> = self.fields.iter().copied().collect();
-        let why = |found: &Found| match &found.place {
-            Place::Unreadable(why) => why.to_string(),
-            Place::Filled(_) => "its values were never written".to_string(),
-            Place::Chunks(_) | Place::Member(_) => {
+        let why = |found: &FoundArray| match &found.place {
+            Placement::Unreadable(why) => why.to_string(),
+            Placement::Filled(_) => "its values were never written".to_string(),
+            Placement::Chunks(_) | Placement::Member(_) => {
                 "packing its values again does not give the same bytes".to_string()
             }
-            Place::Plain { .. } | Place::Runs(_) => "something else lies at its place".to_string(),
+            Placement::Plain { .. } | Placement::Runs(_) => {
+                "something else lies at its place".to_string()
+            }
         };
         let left = self.found.iter().enumerate().filter(|(number, _)| !fields.contains(number));
         let left = left.map(|(_, found)| (found.description.name.clone(), why(found)));
@@ -361,7 +363,7 @@ impl<'a> Plan<'a> {
             }
         }
         // Records are interleaved: all of them stay, or none.
-        let records = |n: &usize| matches!(self.found[*n].place, Place::Runs(_));
+        let records = |n: &usize| matches!(self.found[*n].place, Placement::Runs(_));
         let torn = bad.iter().any(records);
         let gone = |n: usize| bad.contains(&n) || torn && records(&n);
         let gone: HashSet<usize> = (0..self.found.len()).filter(|n| gone(*n)).collect();
@@ -439,14 +441,14 @@ fn take(taken: &mut BTreeMap<u64, u64>, spans: &[(u64, u64)], size: u64) -> bool
 }
 
 /// The level of zlib whose output begins as a member does.
-fn level_of(member: &super::npz::Member, whole: &Extent) -> Result<Option<u8>> {
+fn level_of(member: &super::npz::ZipMember, whole: &Extent) -> Result<Option<u8>> {
     let mut bytes = vec![0; member.inflated.min(1 << 20) as usize];
     member.read_inflated(0, &mut bytes)?;
     let mut stored = vec![0; member.stored().min(2 << 20) as usize];
     whole.read_at(member.start, &mut stored)?;
     let all = bytes.len() as u64 == member.inflated;
     for level in [6, 9, 1, 2, 3, 4, 5, 7, 8] {
-        let mut stream = Stream::new(level, member.stored());
+        let mut stream = DeflateStream::new(level, member.stored());
         let mut came = 0;
         let mut same = |part: &[u8]| {
             let to = (came + part.len()).min(stored.len());

@@ -2,7 +2,7 @@
 //! whole file or as a layout of fields in a small TOML file; what no field covers is kept as it is.
 
 use super::Extent;
-use super::found::{Found, Place};
+use super::found::{FoundArray, Placement};
 use crate::array::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::store::Blob;
@@ -85,7 +85,7 @@ impl RawLayout {
     }
 
     /// The fields of a file.
-    pub(super) fn find(&self, whole: &Extent, stem: &str) -> Result<Vec<Found>> {
+    pub(super) fn find(&self, whole: &Extent, stem: &str) -> Result<Vec<FoundArray>> {
         let (mut all, mut end) = (Vec::new(), 0);
         for (at, field) in self.fields.iter().enumerate() {
             let start = field.offset.unwrap_or(end);
@@ -109,13 +109,18 @@ impl RawLayout {
 }
 
 impl RawField {
-    fn find(&self, size: u64, start: u64, next: Option<u64>, stem: &str) -> Result<Found> {
+    fn find(&self, size: u64, start: u64, next: Option<u64>, stem: &str) -> Result<FoundArray> {
         let name = self.name.as_deref().unwrap_or(stem);
         let room = next.unwrap_or(size).min(size).saturating_sub(start);
         let all = || Shape(vec![room / self.dtype.size()]);
         let shape = self.shape.clone().unwrap_or_else(all);
-        let found =
-            Found::new(name, self.dtype, shape.0, self.big_endian, Place::Plain { at: start })?;
+        let found = FoundArray::new(
+            name,
+            self.dtype,
+            shape.0,
+            self.big_endian,
+            Placement::Plain { at: start },
+        )?;
         let found = found.ordered(self.fortran);
         if start.checked_add(found.bytes()).is_none_or(|end| end > size) {
             return Err(match self.name {
@@ -131,7 +136,7 @@ impl RawField {
     }
 
     /// A file that is not as long as its values.
-    fn too_much(&self, found: &Found, size: u64) -> Error {
+    fn too_much(&self, found: &FoundArray, size: u64) -> Error {
         match self.shape {
             None => {
                 Error::usage(format!("{size} bytes are no whole number of {} values", self.dtype))

@@ -5,9 +5,9 @@
 //! file is taken apart and writes the file when it is given back, where the digest has the last word.
 
 use super::filter;
-use super::grid::Grid;
+use super::grid::ChunkGrid;
 use crate::error::{Error, Result};
-use crate::format::{Chunk, Piece, Recipe, Skeleton, Values};
+use crate::format::{Chunk, ChunkRecipe, Piece, Skeleton, Values};
 use crate::memory::Scratch;
 use crate::merkle::Digester;
 use flate2::{Compress, Compression, FlushCompress, Status};
@@ -71,13 +71,13 @@ impl Skeleton {
     }
 }
 
-fn grid(recipe: &Recipe) -> Grid {
-    Grid::new(&recipe.shape, &recipe.chunk, recipe.padding.len() as u64)
+fn grid(recipe: &ChunkRecipe) -> ChunkGrid {
+    ChunkGrid::new(&recipe.shape, &recipe.chunk, recipe.padding.len() as u64)
 }
 
 struct Renderer<'a> {
-    recipes: &'a [Recipe],
-    grids: Vec<Grid>,
+    recipes: &'a [ChunkRecipe],
+    grids: Vec<ChunkGrid>,
     literals: &'a [u8],
     read: ReadField<'a>,
     /// A band of a field, read at once: the field, where it begins, its bytes.
@@ -99,7 +99,7 @@ impl<'a> Renderer<'a> {
             Piece::Chunk(_) => return self.chunks(pieces, number, emit),
             Piece::Stream { values, head, tail, level, stored } => {
                 let (head, tail) = (self.literal(*head)?, self.literal(*tail)?);
-                let mut stream = Stream::new(*level, *stored);
+                let mut stream = DeflateStream::new(*level, *stored);
                 let done = stream.feed(head, &mut |part| emit(number, Ok(part)));
                 let done = done.and_then(|()| {
                     self.values(values, &mut |part| {
@@ -245,7 +245,7 @@ impl<'a> Renderer<'a> {
         Ok(batch.len())
     }
 
-    fn recipe(&self, chunk: &Chunk) -> Result<(&'a Recipe, &Grid)> {
+    fn recipe(&self, chunk: &Chunk) -> Result<(&'a ChunkRecipe, &ChunkGrid)> {
         let at = chunk.recipe as usize;
         match (self.recipes.get(at), self.grids.get(at)) {
             (Some(recipe), Some(grid)) if chunk.index < grid.chunks() => Ok((recipe, grid)),
@@ -294,16 +294,16 @@ impl<'a> Renderer<'a> {
 }
 
 /// A stream that is being deflated, up to the length it must have.
-pub(super) struct Stream {
+pub(super) struct DeflateStream {
     zlib: Compress,
     left: u64,
     out: Vec<u8>,
 }
 
-impl Stream {
+impl DeflateStream {
     pub(super) fn new(level: u8, stored: u64) -> Self {
         let zlib = Compress::new(Compression::new(level.into()), false);
-        Stream { zlib, left: stored, out: Vec::with_capacity(1 << 16) }
+        DeflateStream { zlib, left: stored, out: Vec::with_capacity(1 << 16) }
     }
 
     pub(super) fn feed(

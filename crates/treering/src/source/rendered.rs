@@ -6,7 +6,7 @@
 use super::filter;
 use crate::error::{Error, Result};
 use crate::format::{Piece, Skeleton, Values};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -147,6 +147,10 @@ impl Blob for Rendered {
             at = to;
         }
         Ok(())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

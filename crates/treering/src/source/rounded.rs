@@ -2,7 +2,7 @@
 
 use crate::array::Rounding;
 use crate::error::Result;
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 use std::sync::Arc;
 
 /// The values of a blob, rounded.
@@ -27,6 +27,10 @@ impl Blob for Rounded<'_> {
         self.inner.read_at(offset, buffer)?;
         self.rounding.round_but(buffer, &self.marks);
         Ok(())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn in_order(&self) -> bool {

@@ -1,7 +1,7 @@
 //! The safetensors format: the length of a head, the head in JSON, the values.
 
 use super::Extent;
-use super::found::{Found, Place};
+use super::found::{FoundArray, Placement};
 use super::inventory::Inventory;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, Result};
@@ -12,7 +12,7 @@ use serde_json::Value;
 const MOST_HEAD: u64 = 1 << 25;
 
 /// The tensors of a file, in its order; none if this is no such file.
-pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>> {
+pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<FoundArray>>> {
     let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
     if !(2..=MOST_HEAD).contains(&len) || start[8] != b'{' || len + 8 > whole.size() {
         return Ok(None);
@@ -26,7 +26,7 @@ pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>
         let at = from.checked_add(8 + len);
         let at = at.ok_or_else(|| Error::damaged("a tensor is out of the file"))?;
         let Some(dtype) = dtype else { continue };
-        let found = Found::new(name, dtype, shape, false, Place::Plain { at })?;
+        let found = FoundArray::new(name, dtype, shape, false, Placement::Plain { at })?;
         if to.checked_sub(from) != Some(found.bytes()) {
             return Err(
                 Error::damaged("a tensor has another size than its shape asks for").at(name)
@@ -37,6 +37,21 @@ pub(super) fn find(whole: &Extent, start: &[u8; 9]) -> Result<Option<Vec<Found>>
     }
     all.sort_by_key(|(at, _)| *at);
     Ok(Some(all.into_iter().map(|(_, found)| found).collect()))
+}
+
+/// Where a file ends, as its head states; none if this is no such file, or if its head is cut.
+pub(super) fn end(whole: &Extent, start: &[u8; 9]) -> Result<Option<u64>> {
+    let len = start.first_chunk::<8>().map_or(0, |len| u64::from_le_bytes(*len));
+    if !(2..=MOST_HEAD).contains(&len) || start[8] != b'{' || len + 8 > whole.size() {
+        return Ok(None);
+    }
+    let mut head = vec![0; len as usize];
+    whole.read_at(8, &mut head)?;
+    let Ok(Value::Object(entries)) = serde_json::from_slice(&head) else { return Ok(None) };
+    let tensors = entries.iter().filter(|(name, _)| *name != "__metadata__");
+    let ends: Option<Vec<u64>> = tensors.map(|(_, entry)| Some(tensor(entry)?.3)).collect();
+    let last = ends.and_then(|ends| ends.into_iter().max());
+    Ok(last.and_then(|last| last.checked_add(8 + len)))
 }
 
 /// Adds the metadata, and tensors whose types have no whole bytes.

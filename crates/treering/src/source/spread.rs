@@ -2,7 +2,7 @@
 
 use super::Extent;
 use crate::error::{Error, Result};
-use crate::store::Blob;
+use crate::store::{Blob, read_each};
 
 /// How much is read to pick short runs from.
 const AT_ONCE: u64 = 1 << 20;
@@ -91,6 +91,10 @@ impl Blob for Spread {
             rest = later;
         }
         Ok(())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

@@ -6,11 +6,11 @@
 //! could not write: the file is given up.
 
 use super::disk::{Disk, DiskFile, OsDisk};
-use super::{Blob, Item, Lock, Put, Store, after, only_copy};
+use super::{Blob, Lock, Put, Store, StoreItem, after, only_copy};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::HashSet;
 use std::fs::File;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -177,11 +177,11 @@ impl Store for DirectoryStore {
         only_copy(self.open(key))
     }
 
-    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<StoreItem>> {
         Ok(after(self.list(folder)?, from))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         let listed = match folder {
             "" => self.disk.list(&self.root),
             _ => self.disk.list(&self.path(folder)?),
@@ -191,10 +191,14 @@ impl Store for DirectoryStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.failed("list", folder, error)),
         };
-        let mut items: Vec<Item> = items
+        let mut items: Vec<StoreItem> = items
             .into_iter()
             .filter(|(name, ..)| !name.starts_with('.'))
-            .map(|(name, size, folder)| Item { name, size: if folder { 0 } else { size }, folder })
+            .map(|(name, size, folder)| StoreItem {
+                name,
+                size: if folder { 0 } else { size },
+                folder,
+            })
             .collect();
         items.sort();
         Ok(items)
@@ -333,6 +337,17 @@ struct DirectoryBlob {
     store: String,
 }
 
+impl DirectoryBlob {
+    fn failed(&self, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::UnexpectedEof => {
+                Error::damaged("a file is shorter than it should be").at(&self.key)
+            }
+            _ => Error::io("cannot read a file of the store", error).at(&self.key),
+        }
+    }
+}
+
 impl Blob for DirectoryBlob {
     fn store(&self) -> &str {
         &self.store
@@ -343,12 +358,22 @@ impl Blob for DirectoryBlob {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.file.read_at(offset, buffer).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => {
-                Error::damaged("a file is shorter than it should be").at(&self.key)
-            }
-            _ => Error::io("cannot read a file of the store", error).at(&self.key),
-        })
+        self.file.read_at(offset, buffer).map_err(|e| self.failed(e))
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        ranges.sort_unstable_by_key(|(offset, _)| *offset);
+        // Ranges that follow each other are read by one call.
+        let follows = |a: &(u64, &mut [u8]), b: &(u64, &mut [u8])| {
+            a.0.checked_add(a.1.len() as u64) == Some(b.0)
+        };
+        for together in ranges.chunk_by_mut(follows) {
+            let offset = together[0].0;
+            let mut parts: Vec<IoSliceMut> =
+                together.iter_mut().map(|(_, buffer)| IoSliceMut::new(buffer)).collect();
+            self.file.read_vectored_at(offset, &mut parts).map_err(|e| self.failed(e))?;
+        }
+        Ok(())
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {

@@ -4,7 +4,7 @@
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::any::Any;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io::{self, IoSliceMut, Seek, SeekFrom, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -41,6 +41,8 @@ pub trait DiskFile: Send + Sync {
     fn size(&self) -> io::Result<u64>;
     /// Fills `buffer` from `offset` on.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
+    /// Fills the parts one after another from `offset` on; they are left anyhow.
+    fn read_vectored_at(&self, offset: u64, parts: &mut [IoSliceMut]) -> io::Result<()>;
 }
 
 /// The real file system.
@@ -124,6 +126,9 @@ impl Drop for OsLock {
     }
 }
 
+/// The most parts that the system reads in one call (IOV_MAX).
+const MOST_PARTS: usize = 1024;
+
 impl DiskFile for File {
     fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.write_all(bytes)
@@ -144,6 +149,24 @@ impl DiskFile for File {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(buffer, offset)
+    }
+
+    fn read_vectored_at(&self, mut offset: u64, parts: &mut [IoSliceMut]) -> io::Result<()> {
+        for mut parts in parts.chunks_mut(MOST_PARTS) {
+            IoSliceMut::advance_slices(&mut parts, 0);
+            while !parts.is_empty() {
+                match rustix::io::preadv(self, parts, offset) {
+                    Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                    Ok(read) => {
+                        offset += read as u64;
+                        IoSliceMut::advance_slices(&mut parts, read);
+                    }
+                    Err(rustix::io::Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
     }
 }
 

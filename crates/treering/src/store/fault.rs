@@ -1,6 +1,6 @@
 //! A wrapper that makes the n-th call of a store go wrong; for tests of programs and of treering.
 
-use super::{Blob, Item, Lock, Put, Store};
+use super::{Blob, Lock, Put, Store, StoreItem};
 use crate::error::{Error, ErrorKind, Result};
 use std::fs::File;
 use std::path::Path;
@@ -20,13 +20,13 @@ pub enum Fault {
     Flip,
 }
 
-struct Plan {
+struct FaultPlan {
     calls: AtomicU64,
     at: u64,
     fault: Option<Fault>,
 }
 
-impl Plan {
+impl FaultPlan {
     /// The fault of this call, if it is its turn.
     fn now(&self) -> Option<Fault> {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
@@ -50,7 +50,7 @@ impl Plan {
 #[derive(Clone)]
 pub struct FaultStore {
     inner: Arc<dyn Store>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl FaultStore {
@@ -66,7 +66,7 @@ impl FaultStore {
 
     fn with(inner: Arc<dyn Store>, at: u64, fault: Option<Fault>) -> Self {
         let calls = AtomicU64::new(0);
-        FaultStore { inner, plan: Arc::new(Plan { calls, at, fault }) }
+        FaultStore { inner, plan: Arc::new(FaultPlan { calls, at, fault }) }
     }
 
     /// How many calls there were.
@@ -104,12 +104,12 @@ impl Store for FaultStore {
         self.inner.copies(key).into_iter().map(|copy| copy.map(faulty)).collect()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         self.plan.check()?;
         self.inner.list(folder)
     }
 
-    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<StoreItem>> {
         self.plan.check()?;
         self.inner.list_after(folder, after)
     }
@@ -137,7 +137,7 @@ impl Store for FaultStore {
 
 struct FaultPut {
     inner: Box<dyn Put>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl Put for FaultPut {
@@ -166,7 +166,7 @@ impl Put for FaultPut {
 
 struct FaultBlob {
     inner: Box<dyn Blob>,
-    plan: Arc<Plan>,
+    plan: Arc<FaultPlan>,
 }
 
 impl Blob for FaultBlob {
@@ -186,6 +186,22 @@ impl Blob for FaultBlob {
         }
         if fault == Some(Fault::Flip)
             && let Some(byte) = buffer.get_mut(offset as usize % buffer.len().max(1))
+        {
+            *byte ^= 0x10;
+        }
+        Ok(())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let fault = self.plan.now();
+        match fault {
+            None | Some(Fault::Flip) => self.inner.read_many(ranges)?,
+            Some(_) => return Err(Error::new(ErrorKind::Io, "the read failed (injected)")),
+        }
+        let flipped = ranges.len() / 2;
+        if fault == Some(Fault::Flip)
+            && let Some((offset, buffer)) = ranges.get_mut(flipped)
+            && let Some(byte) = buffer.get_mut(*offset as usize % buffer.len().max(1))
         {
             *byte ^= 0x10;
         }

@@ -1,6 +1,6 @@
 //! A store in memory: for tests, and as the tier above the node's disk.
 
-use super::{Blob, Item, Lock, Put, Store, after, only_copy};
+use super::{Blob, Lock, Put, Store, StoreItem, after, only_copy, read_each};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -64,7 +64,7 @@ impl Store for MemoryStore {
         only_copy(self.open(key))
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         let prefix = if folder.is_empty() { String::new() } else { format!("{folder}/") };
         let mut items = BTreeSet::new();
         for (key, bytes) in held(&self.objects).range(prefix.clone()..) {
@@ -72,14 +72,14 @@ impl Store for MemoryStore {
                 break;
             };
             items.insert(match rest.split_once('/') {
-                Some((name, _)) => Item { name: name.into(), size: 0, folder: true },
-                None => Item { name: rest.into(), size: bytes.len() as u64, folder: false },
+                Some((name, _)) => StoreItem { name: name.into(), size: 0, folder: true },
+                None => StoreItem { name: rest.into(), size: bytes.len() as u64, folder: false },
             });
         }
         Ok(items.into_iter().collect())
     }
 
-    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<StoreItem>> {
         Ok(after(self.list(folder)?, from))
     }
 
@@ -152,6 +152,10 @@ impl Blob for MemoryBlob {
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         copy_out(&self.0, offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {

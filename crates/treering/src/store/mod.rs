@@ -4,17 +4,25 @@
 //! object appears whole or not at all, and never replaces another. Every implementation passes
 //! `testing::store_suite`.
 
+mod bundled;
 mod directory;
 mod disk;
+#[cfg(any(test, feature = "testing"))]
 mod fault;
 mod memory;
+mod shelf;
+#[cfg(any(test, feature = "testing"))]
 mod sim;
 mod tiered;
 
+pub(crate) use bundled::BundledStore;
 pub use directory::DirectoryStore;
 pub use disk::{Disk, DiskFile, OsDisk};
+#[cfg(any(test, feature = "testing"))]
 pub use fault::{Fault, FaultStore};
 pub use memory::MemoryStore;
+pub(crate) use shelf::{Shelved, read_tail};
+#[cfg(any(test, feature = "testing"))]
 pub use sim::{PowerCut, SimDisk, SimFault};
 pub(crate) use tiered::TieredStore;
 
@@ -46,10 +54,10 @@ pub trait Store: Send + Sync {
     fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>>;
 
     /// The items of a folder, sorted by name; a folder that does not exist is empty.
-    fn list(&self, folder: &str) -> Result<Vec<Item>>;
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>>;
 
     /// The items of a folder whose names are greater than `after`, sorted by name.
-    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>>;
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<StoreItem>>;
 
     /// Removes objects of one folder, durably; an object that is missing is removed already.
     fn delete(&self, keys: &[String]) -> Result<()>;
@@ -83,6 +91,10 @@ pub trait Blob: Send + Sync {
     fn size(&self) -> u64;
     /// Fills `buffer` from `offset` on.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
+    /// Fills every buffer from its offset on, in one call: neighbours can then be read together, and a
+    /// store behind a network can ask for all of them at once. The ranges may be reordered; after an error
+    /// the buffers hold anything.
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()>;
     /// The file that holds these bytes as they are, its path, and the offset at which they begin.
     /// `None` if there is no such file, or if its bytes are changed on the way.
     fn file(&self) -> Option<(&File, &Path, u64)>;
@@ -92,7 +104,7 @@ pub trait Blob: Send + Sync {
 
 /// Something in a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Item {
+pub struct StoreItem {
     /// The last part of its key.
     pub name: String,
     /// Its size; 0 for a folder.
@@ -103,6 +115,11 @@ pub struct Item {
 
 /// Held until it is dropped.
 pub type Lock = Box<dyn Any + Send + Sync>;
+
+/// Reads ranges one after another, for blobs that gain nothing by reading them together.
+pub(crate) fn read_each<B: Blob + ?Sized>(blob: &B, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+    ranges.iter_mut().try_for_each(|(offset, buffer)| blob.read_at(*offset, buffer))
+}
 
 /// Reads a whole small object, refusing sizes that no such object has.
 pub(crate) fn read_small(blob: &dyn Blob) -> Result<Vec<u8>> {
@@ -141,7 +158,7 @@ pub(crate) fn only_copy(opened: Result<Box<dyn Blob>>) -> Vec<Result<Box<dyn Blo
 }
 
 /// The items behind a name, of a listing that is sorted.
-pub(crate) fn after(items: Vec<Item>, after: &str) -> Vec<Item> {
+pub(crate) fn after(items: Vec<StoreItem>, after: &str) -> Vec<StoreItem> {
     let first = items.partition_point(|item| item.name.as_str() <= after);
     items.into_iter().skip(first).collect()
 }

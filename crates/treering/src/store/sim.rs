@@ -9,7 +9,7 @@
 use super::disk::{Disk, DiskFile};
 use std::any::Any;
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -25,33 +25,33 @@ pub enum SimFault {
 }
 
 #[derive(Clone, Debug)]
-enum Node {
+enum SimNode {
     File(usize),
     Folder,
 }
 
 #[derive(Clone, Debug)]
 enum Change {
-    Add(String, Node),
+    Add(String, SimNode),
     Remove(String),
     Rename(String, String),
 }
 
 #[derive(Clone, Default)]
-struct Folder {
-    synced: BTreeMap<String, Node>,
+struct SimFolder {
+    synced: BTreeMap<String, SimNode>,
     changes: Vec<Change>,
 }
 
-impl Folder {
-    fn now(&self) -> BTreeMap<String, Node> {
+impl SimFolder {
+    fn now(&self) -> BTreeMap<String, SimNode> {
         let mut names = self.synced.clone();
         self.changes.iter().for_each(|c| apply(&mut names, c));
         names
     }
 }
 
-fn apply(names: &mut BTreeMap<String, Node>, change: &Change) {
+fn apply(names: &mut BTreeMap<String, SimNode>, change: &Change) {
     match change {
         Change::Add(name, node) => {
             names.insert(name.clone(), node.clone());
@@ -68,15 +68,15 @@ fn apply(names: &mut BTreeMap<String, Node>, change: &Change) {
 }
 
 #[derive(Clone, Default)]
-struct Content {
+struct SimContent {
     synced: Vec<u8>,
     now: Vec<u8>,
 }
 
 #[derive(Clone, Default)]
-struct State {
-    files: Vec<Content>,
-    folders: BTreeMap<PathBuf, Folder>,
+struct SimState {
+    files: Vec<SimContent>,
+    folders: BTreeMap<PathBuf, SimFolder>,
     locks: BTreeMap<PathBuf, ()>,
     operations: u64,
     fault: Option<(u64, SimFault)>,
@@ -85,7 +85,7 @@ struct State {
 
 /// A disk in memory that loses what was not synced.
 #[derive(Clone)]
-pub struct SimDisk(Arc<Mutex<State>>);
+pub struct SimDisk(Arc<Mutex<SimState>>);
 
 /// How a power cut decides about each unsynced change: a source of small numbers.
 ///
@@ -129,8 +129,8 @@ impl Default for SimDisk {
 impl SimDisk {
     /// An empty disk.
     pub fn new() -> Self {
-        let mut state = State::default();
-        state.folders.insert(PathBuf::from("/"), Folder::default());
+        let mut state = SimState::default();
+        state.folders.insert(PathBuf::from("/"), SimFolder::default());
         SimDisk(Arc::new(Mutex::new(state)))
     }
 
@@ -162,10 +162,10 @@ impl SimDisk {
     /// The disk as it may be found after a power cut at this moment.
     pub fn after_cut(&self, mut dice: PowerCut) -> SimDisk {
         let state = self.held();
-        let mut next = State::default();
+        let mut next = SimState::default();
         for content in &state.files {
             let data = survive(content, &mut dice);
-            next.files.push(Content { synced: data.clone(), now: data });
+            next.files.push(SimContent { synced: data.clone(), now: data });
         }
         for (path, folder) in &state.folders {
             let mut names = folder.synced.clone();
@@ -174,7 +174,7 @@ impl SimDisk {
                     apply(&mut names, change);
                 }
             }
-            next.folders.insert(path.clone(), Folder { synced: names, changes: Vec::new() });
+            next.folders.insert(path.clone(), SimFolder { synced: names, changes: Vec::new() });
         }
         SimDisk(Arc::new(Mutex::new(next)))
     }
@@ -184,12 +184,12 @@ impl SimDisk {
         self.after_cut(PowerCut::Keep)
     }
 
-    fn held(&self) -> MutexGuard<'_, State> {
+    fn held(&self) -> MutexGuard<'_, SimState> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// Counts an operation; the state, and whether it is to be torn.
-    fn operate(&self) -> io::Result<(MutexGuard<'_, State>, bool)> {
+    fn operate(&self) -> io::Result<(MutexGuard<'_, SimState>, bool)> {
         let mut state = self.held();
         if state.dead {
             return Err(io::Error::other("the power is cut (simulated)"));
@@ -209,7 +209,7 @@ impl SimDisk {
         }
     }
 
-    fn whole(&self) -> io::Result<MutexGuard<'_, State>> {
+    fn whole(&self) -> io::Result<MutexGuard<'_, SimState>> {
         match self.operate()? {
             (state, false) => Ok(state),
             (_, true) => Err(io::Error::other("the operation failed (simulated)")),
@@ -218,7 +218,7 @@ impl SimDisk {
 }
 
 /// What a power cut leaves of a file.
-fn survive(content: &Content, dice: &mut PowerCut) -> Vec<u8> {
+fn survive(content: &SimContent, dice: &mut PowerCut) -> Vec<u8> {
     let (synced, now) = (&content.synced, &content.now);
     if synced == now {
         return now.clone();
@@ -243,13 +243,13 @@ fn split(path: &Path) -> io::Result<(PathBuf, String)> {
     }
 }
 
-impl State {
+impl SimState {
     /// A folder exists if its name is there, and so all the way up.
-    fn folder(&mut self, path: &Path) -> io::Result<&mut Folder> {
+    fn folder(&mut self, path: &Path) -> io::Result<&mut SimFolder> {
         if path != Path::new("/") {
             let (parent, name) = split(path)?;
             match self.folder(&parent)?.now().get(&name) {
-                Some(Node::Folder) => {}
+                Some(SimNode::Folder) => {}
                 _ => return Err(io::ErrorKind::NotFound.into()),
             }
         }
@@ -259,12 +259,12 @@ impl State {
     fn file(&mut self, path: &Path) -> io::Result<usize> {
         let (parent, name) = split(path)?;
         match self.folder(&parent)?.now().get(&name) {
-            Some(Node::File(file)) => Ok(*file),
+            Some(SimNode::File(file)) => Ok(*file),
             _ => Err(io::ErrorKind::NotFound.into()),
         }
     }
 
-    fn add(&mut self, path: &Path, node: Node) -> io::Result<()> {
+    fn add(&mut self, path: &Path, node: SimNode) -> io::Result<()> {
         let (parent, name) = split(path)?;
         let folder = self.folder(&parent)?;
         if folder.now().contains_key(&name) {
@@ -279,8 +279,8 @@ impl Disk for SimDisk {
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         let mut state = self.whole()?;
         let file = state.files.len();
-        state.add(path, Node::File(file))?;
-        state.files.push(Content::default());
+        state.add(path, SimNode::File(file))?;
+        state.files.push(SimContent::default());
         Ok(Box::new(SimFile { disk: self.clone(), file }))
     }
 
@@ -310,8 +310,8 @@ impl Disk for SimDisk {
 
     fn make_folder(&self, path: &Path) -> io::Result<()> {
         let mut state = self.whole()?;
-        state.add(path, Node::Folder)?;
-        state.folders.insert(path.to_path_buf(), Folder::default());
+        state.add(path, SimNode::Folder)?;
+        state.folders.insert(path.to_path_buf(), SimFolder::default());
         Ok(())
     }
 
@@ -326,9 +326,9 @@ impl Disk for SimDisk {
     fn list(&self, path: &Path) -> io::Result<Vec<(String, u64, bool)>> {
         let mut state = self.whole()?;
         let names = state.folder(path)?.now();
-        let item = |(name, node): (String, Node)| match node {
-            Node::File(file) => (name, state.files[file].now.len() as u64, false),
-            Node::Folder => (name, 0, true),
+        let item = |(name, node): (String, SimNode)| match node {
+            SimNode::File(file) => (name, state.files[file].now.len() as u64, false),
+            SimNode::Folder => (name, 0, true),
         };
         Ok(names.into_iter().map(item).collect())
     }
@@ -337,8 +337,8 @@ impl Disk for SimDisk {
         let mut state = self.whole()?;
         if state.file(path).is_err() {
             let file = state.files.len();
-            state.add(path, Node::File(file))?;
-            state.files.push(Content::default());
+            state.add(path, SimNode::File(file))?;
+            state.files.push(SimContent::default());
         }
         if state.locks.insert(path.to_path_buf(), ()).is_some() {
             return Err(io::Error::new(io::ErrorKind::WouldBlock, "this process"));
@@ -395,5 +395,13 @@ impl DiskFile for SimFile {
             None => return Err(io::ErrorKind::UnexpectedEof.into()),
         }
         Ok(())
+    }
+
+    fn read_vectored_at(&self, mut offset: u64, parts: &mut [IoSliceMut]) -> io::Result<()> {
+        parts.iter_mut().try_for_each(|part| {
+            let at = offset;
+            offset = at.saturating_add(part.len() as u64);
+            self.read_at(at, part)
+        })
     }
 }

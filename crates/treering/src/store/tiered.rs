@@ -3,7 +3,7 @@
 //! Reading tries the nearest first; a reader that finds a bad copy asks for the next. Writing goes to the
 //! last tier: a run writes its nearer tiers itself, because it reports when each of them is done.
 
-use super::{Blob, Item, Lock, Put, Store, after};
+use super::{Blob, Lock, Put, Store, StoreItem, after};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,11 +52,11 @@ impl Store for TieredStore {
         self.all().flat_map(|tier| tier.copies(key)).collect()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         self.list_after(folder, "")
     }
 
-    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, from: &str) -> Result<Vec<StoreItem>> {
         let mut all = BTreeMap::new();
         for tier in &self.near {
             // A node that is gone must not hide what the last tier has.

@@ -1,7 +1,7 @@
 //! A store whose calls can be watched, held up or refused, and whose locks can be made to lie.
 
 use crate::error::Result;
-use crate::store::{Blob, Item, Lock, Put, Store};
+use crate::store::{Blob, Lock, Put, Store, StoreItem};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
@@ -96,12 +96,12 @@ impl Store for HookedStore {
         copies.map(|copy| copy.map(|inner| self.wrap(key, inner))).collect()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         (self.hook)(Call::List(folder))?;
         self.inner.list(folder)
     }
 
-    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<StoreItem>> {
         (self.hook)(Call::List(folder))?;
         self.inner.list_after(folder, after)
     }
@@ -168,6 +168,12 @@ impl Blob for HookedBlob {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         (self.hook)(Call::Read(&self.key, buffer.len()))?;
         self.inner.read_at(offset, buffer)
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let bytes = ranges.iter().map(|(_, buffer)| buffer.len()).sum();
+        (self.hook)(Call::Read(&self.key, bytes))?;
+        self.inner.read_many(ranges)
     }
 
     fn file(&self) -> Option<(&File, &Path, u64)> {

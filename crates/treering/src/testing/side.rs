@@ -1,13 +1,13 @@
 //! The conformance suite of [`Side`].
 
-use crate::array::{DType, Variable};
-use crate::compare::{Answer, Entry, FileView, MemorySide, Settings, Side, compare};
+use crate::array::{DType, Rank, Step, Variable};
+use crate::compare::{Answer, CompareSettings, FileView, MemorySide, Side, SideEntry, compare};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
 
 /// A step that no side of a test has.
-const NO_STEP: Option<u64> = Some(u64::MAX);
+const NO_STEP: Option<Step> = Some(Step(u64::MAX));
 
 /// Checks that a side keeps the rules that comparison relies on.
 ///
@@ -32,7 +32,7 @@ pub fn check_side(side: &dyn Side) {
     check_with_itself(side);
 }
 
-fn check_entries(side: &dyn Side, step: Option<u64>) {
+fn check_entries(side: &dyn Side, step: Option<Step>) {
     let entries = side.entries(step).expect("the entries of a listed step");
     let mut names = HashSet::new();
     for entry in &entries {
@@ -56,7 +56,7 @@ fn check_entries(side: &dyn Side, step: Option<u64>) {
         }
     }
     let again = side.entries(step).expect("the entries of a listed step, again");
-    let shown = |all: &[Entry]| -> Vec<_> {
+    let shown = |all: &[SideEntry]| -> Vec<_> {
         all.iter().map(|e| (e.rank, e.description.clone(), e.trees.len())).collect()
     };
     assert_eq!(shown(&entries), shown(&again), "entries are the same every time");
@@ -77,7 +77,7 @@ fn check_values(name: &str, values: &dyn Blob) {
     }
 }
 
-fn check_files(side: &dyn Side, step: Option<u64>) {
+fn check_files(side: &dyn Side, step: Option<Step>) {
     let files = side.files(step).expect("the files of a listed step");
     let names: HashSet<_> = files.iter().map(|file| (file.rank, file.name.clone())).collect();
     assert_eq!(names.len(), files.len(), "a rank has one file of a name");
@@ -86,7 +86,7 @@ fn check_files(side: &dyn Side, step: Option<u64>) {
 /// A side is never different from itself, and equal to itself if all of it can be read.
 fn check_with_itself(side: &dyn Side) {
     for trees in [true, false] {
-        let settings = Settings { trees, ..Settings::default() };
+        let settings = CompareSettings { trees, ..CompareSettings::default() };
         let outcome = match compare(side, side, &settings, None, &|_, _| {}) {
             Ok(outcome) => outcome,
             Err(_) if side.unreadable() > 0 => continue,
@@ -113,7 +113,7 @@ pub fn check_side_wrapper(wrap: impl for<'s> Fn(&'s dyn Side) -> Box<dyn Side + 
     for step in inner.steps().expect("the steps of the inner side") {
         let [of_inner, of_wrapper] = [&inner as &dyn Side, wrapper.as_ref()].map(|side| {
             let entries = side.entries(step).expect("the entries of a listed step");
-            let entry = |e: &Entry| (e.rank, e.description.clone(), e.unread.is_some());
+            let entry = |e: &SideEntry| (e.rank, e.description.clone(), e.unread.is_some());
             entries.iter().map(entry).collect::<Vec<_>>()
         });
         assert_eq!(of_inner, of_wrapper, "variables are not lost, nor why they cannot be read");
@@ -135,26 +135,26 @@ impl Side for Scripted {
         "scripted".into()
     }
 
-    fn steps(&self) -> Result<Vec<Option<u64>>> {
-        Ok(vec![Some(3), Some(5)])
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
+        Ok(vec![Some(Step(3)), Some(Step(5))])
     }
 
-    fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
         let step = step.unwrap_or_default();
         let shape = [self.values.len() as u64 / 4];
         let variables = [
             Variable::from_bytes("x", DType::U32, &shape, &self.values),
             Variable::from_bytes("unread", DType::U32, &shape, &self.values),
         ];
-        let side = MemorySide::new(step, &variables, &[])?;
+        let side = MemorySide::new(step.0, &variables, &[])?;
         let mut entries = side.into_entries();
         entries[1].values = None;
         entries[1].unread = Some(Error::damaged("scripted"));
         Ok(entries)
     }
 
-    fn files(&self, _: Option<u64>) -> Result<Vec<FileView>> {
-        Ok(vec![FileView::of_bytes(0, "file", &self.values)])
+    fn files(&self, _: Option<Step>) -> Result<Vec<FileView>> {
+        Ok(vec![FileView::of_bytes(Rank(0), "file", &self.values)])
     }
 
     fn unreadable(&self) -> u64 {
@@ -169,7 +169,7 @@ impl Side for Scripted {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::compare::{FileSide, Golden, Prepared, StoredSide, TreeSettings, record};
+    use crate::compare::{FileSide, Golden, StoredSide, TreeSettings, TreedSide, record};
     use crate::ingest::{Ingest, RankFile};
     use crate::merkle::bounded::Bound;
     use crate::run::{Options, Run};
@@ -206,7 +206,7 @@ mod tests {
         let options = Options::in_store(store.clone(), "files");
         let mut ingest = Ingest::open(options, Default::default()).unwrap();
         let files = ["x.npy", "other.txt"].map(|name| RankFile {
-            rank: 0,
+            rank: Rank(0),
             path: folder.join("files").join(name),
             name: name.into(),
             like: name.into(),
@@ -224,7 +224,7 @@ mod tests {
         check_side(&FileSide::open(&folder.path().join("files/x.npy"), None, true).unwrap());
         let arrays = StoredSide::open(store.clone(), "arrays", None).unwrap();
         check_side(&arrays);
-        check_side(&StoredSide::open(store.clone(), "arrays", Some(4)).unwrap());
+        check_side(&StoredSide::open(store.clone(), "arrays", Some(Step(4))).unwrap());
         check_side(&StoredSide::open(store, "files", None).unwrap());
         let path = folder.path().join("golden.tree");
         let bounds = vec![Bound::abs(1e-3), Bound::rel(1e-3)];
@@ -232,17 +232,17 @@ mod tests {
         record(&arrays, &[], &settings, &path, &|_, _| {}).unwrap();
         let golden = Golden::open(&path).unwrap();
         check_side(&golden);
-        check_side(&Prepared::new(&arrays, &golden));
+        check_side(&TreedSide::new(&arrays, &golden));
         let x = values(4);
         let variables = [Variable::new("x", &x), Variable::new("y", &x)];
         let memory = MemorySide::new(4, &variables, &[]).unwrap();
         check_side(&memory);
-        check_side(&Prepared::new(&memory, &golden));
+        check_side(&TreedSide::new(&memory, &golden));
     }
 
     #[test]
     fn wrappers_lose_nothing() {
-        check_side_wrapper(|side| Box::new(Prepared::new(side, side)));
+        check_side_wrapper(|side| Box::new(TreedSide::new(side, side)));
     }
 
     #[test]
@@ -253,13 +253,13 @@ mod tests {
             fn name(&self) -> String {
                 self.0.name()
             }
-            fn steps(&self) -> Result<Vec<Option<u64>>> {
+            fn steps(&self) -> Result<Vec<Option<Step>>> {
                 self.0.steps()
             }
-            fn entries(&self, step: Option<u64>) -> Result<Vec<Entry<'_>>> {
+            fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
                 self.0.entries(step)
             }
-            fn files(&self, step: Option<u64>) -> Result<Vec<FileView>> {
+            fn files(&self, step: Option<Step>) -> Result<Vec<FileView>> {
                 self.0.files(step)
             }
             fn unreadable(&self) -> u64 {

@@ -1,7 +1,7 @@
 //! The law of a store, for every implementation.
 
 use crate::error::{ErrorKind, Result};
-use crate::store::{Item, Store};
+use crate::store::{Store, StoreItem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -27,6 +27,7 @@ fn names(store: &dyn Store, folder: &str) -> Vec<String> {
 pub fn store_suite(make: impl Fn() -> Arc<dyn Store>) {
     what_is_put_can_be_read(make().as_ref());
     a_read_past_the_end_is_an_error(make().as_ref());
+    many_ranges_are_read_in_one_call(make().as_ref());
     a_key_is_used_once(make().as_ref());
     an_unfinished_object_leaves_nothing(make().as_ref());
     of_two_writers_of_one_key_one_finishes(make().as_ref());
@@ -68,6 +69,38 @@ fn a_read_past_the_end_is_an_error(store: &dyn Store) {
     for offset in [u64::MAX, u64::MAX - 3, i64::MAX as u64] {
         assert!(blob.read_at(offset, &mut [0; 4]).is_err(), "at {offset}");
     }
+}
+
+fn many_ranges_are_read_in_one_call(store: &dyn Store) {
+    let bytes: Vec<u8> = (0..10_000u32).map(|i| ((i * i) >> 3) as u8).collect();
+    put(store, "f/a", &[&bytes]);
+    let blob = store.open("f/a").unwrap();
+    let check = |wanted: &[(u64, usize)]| {
+        let mut buffers: Vec<Vec<u8>> = wanted.iter().map(|(_, len)| vec![0; *len]).collect();
+        let offsets = wanted.iter().map(|(offset, _)| *offset);
+        let mut ranges: Vec<(u64, &mut [u8])> =
+            offsets.zip(buffers.iter_mut().map(Vec::as_mut_slice)).collect();
+        let read = blob.read_many(&mut ranges);
+        let there = |(offset, len): &(u64, usize)| {
+            bytes.get(*offset as usize..).and_then(|rest| rest.get(..*len))
+        };
+        assert_eq!(read.is_ok(), wanted.iter().all(|w| there(w).is_some()), "{wanted:?}");
+        if read.is_ok() {
+            for (wanted, buffer) in wanted.iter().zip(&buffers) {
+                assert!(there(wanted) == Some(buffer), "{wanted:?}");
+            }
+        }
+    };
+    check(&[]);
+    check(&[(0, 10_000)]);
+    // Neighbours, gaps, overlaps, the same twice, nothing, the end; in any order.
+    check(&[(0, 100), (100, 1), (101, 4000), (5000, 10), (9_999, 1)]);
+    check(&[(9_000, 1000), (100, 0), (0, 100), (50, 100), (50, 100), (10_000, 0)]);
+    // More neighbours than one call of the system takes.
+    check(&(0..3000).map(|at| (at, 1)).collect::<Vec<_>>());
+    check(&[(0, 100), (9_990, 11)]);
+    check(&[(10_001, 1), (0, 1)]);
+    check(&[(u64::MAX - 3, 4), (0, 1)]);
 }
 
 fn a_key_is_used_once(store: &dyn Store) {
@@ -123,12 +156,12 @@ fn lists_are_sorted_and_tell_folders(store: &dyn Store) {
     for key in ["f/b", "f/a", "f/sub/x", "f/sub/y", "fa/z", "f.a", "f/b.c"] {
         put(store, key, &[key.as_bytes()]);
     }
-    let item = |name: &str, size, folder| Item { name: name.into(), size, folder };
+    let item = |name: &str, size, folder| StoreItem { name: name.into(), size, folder };
     let in_f =
         [item("a", 3, false), item("b", 3, false), item("b.c", 5, false), item("sub", 0, true)];
     assert_eq!(store.list("f").unwrap(), in_f);
     let at_top = [item("f", 0, true), item("f.a", 3, false), item("fa", 0, true)];
-    let folders_have_no_size = |mut items: Vec<Item>| {
+    let folders_have_no_size = |mut items: Vec<StoreItem>| {
         items.iter_mut().filter(|i| i.folder).for_each(|i| i.size = 0);
         items
     };

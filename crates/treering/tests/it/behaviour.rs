@@ -2,12 +2,10 @@
 //! results that do not depend on the number of threads.
 
 use std::sync::{Arc, Condvar, Mutex};
-use treering::format::{Footer, Seal};
-use treering::merkle::Digest;
-use treering::store::{Item, MemoryStore, Store};
-use treering::testing::{Call, HookedStore};
+use treering::testing::{Call, Digest, Footer, HookedStore, Seal};
 use treering::{
-    ChunkSize, Encoding, Library, Method, Options, Overload, Run, Variable, VariableMut,
+    ChunkSize, Encoding, Library, MemoryStore, Method, Options, Overload, Run, Store, StoreItem,
+    Variable, VariableMut,
 };
 
 /// Numbers that do not repeat.
@@ -160,7 +158,7 @@ fn packs_do_not_depend_on_the_number_of_threads() {
         }
         run.finish().unwrap();
         let items = store.list("runs/r/packs").unwrap();
-        let read = |item: &Item| {
+        let read = |item: &StoreItem| {
             let blob = store.open(&format!("runs/r/packs/{}", item.name)).unwrap();
             let mut bytes = vec![0; blob.size() as usize];
             blob.read_at(0, &mut bytes).unwrap();

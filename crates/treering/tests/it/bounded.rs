@@ -7,9 +7,8 @@ use crate::laws::{FLOATS, Format, oracle};
 use proptest::prelude::*;
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use treering::DType;
-use treering::compare::Judge;
-use treering::merkle::bounded::{Bound, Builder, Grid, Image, MAX_PLANES, Recipe, Sketch, Verdict};
+use treering::testing::{Builder, Grid, Image, Judge, MAX_PLANES, Recipe, Sketch, Verdict};
+use treering::{Bound, DType};
 
 fn is_complex(dtype: DType) -> bool {
     matches!(dtype, DType::C64 | DType::C128)

@@ -3,8 +3,7 @@
 //! folder.
 
 use std::path::Path;
-use treering::codec::Chain;
-use treering::testing::codec_suite;
+use treering::testing::{Chain, codec_suite};
 
 /// Two waves that run across each other, and a few special values.
 fn field() -> Vec<u8> {

@@ -6,16 +6,13 @@ use crate::laws::{FLOATS, Format, oracle};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::compare::{
-    Answer, Entry, FileView, List, Outcome, Prepared, Reading, Settings, Side, StoredSide,
-    TREE_PREFIX, TreeSettings, Value, VariableOutcome, compare, make_beside, record, sidecar,
+use treering::testing::{Builder, Grid, Reading, Recipe, TREE_FRONT, TREE_PREFIX};
+use treering::{
+    Answer, Blob, Bound, CompareSettings, DType, DifferenceList, FileView, Library, MemoryStore,
+    Options, Outcome, RawLayout, Run, Side, SideEntry, Store, StoredSide, TreeSettings, TreedSide,
+    Value, Variable, VariableMut, VariableOutcome, compare, make_trees_beside, open_side,
+    record_golden, sidecar,
 };
-use treering::format::TREE_FRONT;
-use treering::library::open_side;
-use treering::merkle::bounded::{Bound, Builder, Grid, Recipe};
-use treering::source::RawLayout;
-use treering::store::{Blob, MemoryStore, Store};
-use treering::{DType, Library, Options, Run, Variable, VariableMut};
 
 /// What a plain loop over two arrays finds.
 #[derive(Debug, PartialEq)]
@@ -91,7 +88,7 @@ fn check_answer(outcome: &Outcome, differences: u64, what: &str) {
     assert_eq!(outcome.first.is_some(), differences > 0, "{what}");
 }
 
-fn run(a: &Path, b: &Path, raw: Option<&RawLayout>, settings: &Settings) -> Outcome {
+fn run(a: &Path, b: &Path, raw: Option<&RawLayout>, settings: &CompareSettings) -> Outcome {
     let (a, b) = (side(a, raw), side(b, raw));
     compare(a.as_ref(), b.as_ref(), settings, None, &|_, _| {}).unwrap()
 }
@@ -102,7 +99,7 @@ fn side(path: &Path, raw: Option<&RawLayout>) -> Box<dyn Side> {
 
 fn tree(path: &Path, raw: Option<&RawLayout>, bound: Bound, chunk: u32, planes: u8) -> PathBuf {
     let settings = TreeSettings { bounds: vec![bound], chunk, planes };
-    make_beside(path, raw, &settings, &|_, _| {}).unwrap()
+    make_trees_beside(path, raw, &settings, &|_, _| {}).unwrap()
 }
 
 /// Two arrays that differ here and there, or only within their cells.
@@ -222,13 +219,13 @@ fn files_give_one_answer_with_and_without_trees() {
         let fortran = kind == Kind::Fortran && shape.len() > 1;
         let chunk = dice.choose(&[512u32, 1024, 4096, 65536]);
         for nan_equal in [true, false] {
-            let settings = Settings { nan_equal, ..Settings::within(bound) };
+            let settings = CompareSettings { nan_equal, ..CompareSettings::within(bound) };
             let order = (&shape[..], fortran);
             let truth = expected(*dtype, bound, nan_equal, order, &data[0], &data[1]);
             let what = format!(
                 "{dtype} {bound} {kind:?} of {count}, change {change}, chunk {chunk}, {nan_equal}"
             );
-            let test = |settings: &Settings, how: &str| {
+            let test = |settings: &CompareSettings, how: &str| {
                 let outcome = run(&files.a, &files.b, raw, settings);
                 check(&outcome.variables[0], &truth, &format!("{what}: {how}"));
                 check_answer(&outcome, truth.differences, &format!("{what}: {how}"));
@@ -236,16 +233,16 @@ fn files_give_one_answer_with_and_without_trees() {
             };
             for reading in [Reading::Ring, Reading::Pool] {
                 [&files.a, &files.b].into_iter().for_each(|path| cool(path));
-                test(&Settings { trees: false, reading, ..settings.clone() }, "values");
+                test(&CompareSettings { trees: false, reading, ..settings.clone() }, "values");
             }
             for planes in 0..=4 {
                 tree(&files.a, raw, bound, chunk, planes);
                 tree(&files.b, raw, bound, chunk, if planes == 3 { 1 } else { planes });
                 test(&settings, &format!("{planes} planes"));
             }
-            test(&Settings { reading: Reading::Pool, ..settings.clone() }, "pool");
-            test(&Settings { trees: false, ..settings.clone() }, "trees left alone");
-            test(&Settings { trees: false, mapped: true, ..settings.clone() }, "mapped");
+            test(&CompareSettings { reading: Reading::Pool, ..settings.clone() }, "pool");
+            test(&CompareSettings { trees: false, ..settings.clone() }, "trees left alone");
+            test(&CompareSettings { trees: false, mapped: true, ..settings.clone() }, "mapped");
             for other in [Bound::Bits, Bound::abs(0.1), Bound::rel(0.01), Bound::Ulp(3)] {
                 tree(&files.a, raw, other, chunk, 2);
                 if dice.below(3) > 0 {
@@ -280,11 +277,12 @@ fn nan_that_differs_from_itself_is_found_under_any_tree() {
             tree(&files.a, Some(&raw), made, 512, 2);
             tree(&files.b, Some(&raw), made, 512, 2);
             for asked in [Bound::EQUAL, Bound::abs(0.5), Bound::rel(0.5), Bound::Ulp(4)] {
-                let settings = Settings { nan_equal: false, ..Settings::within(asked) };
+                let settings =
+                    CompareSettings { nan_equal: false, ..CompareSettings::within(asked) };
                 let outcome = run(&files.a, &files.b, Some(&raw), &settings);
                 assert_eq!(outcome.differences, 1, "{dtype} made for {made}, asked for {asked}");
                 assert_eq!(outcome.variables[0].first_index, Some(vec![2000]));
-                let settings = Settings { nan_equal: true, ..settings };
+                let settings = CompareSettings { nan_equal: true, ..settings };
                 let outcome = run(&files.a, &files.b, Some(&raw), &settings);
                 check_answer(&outcome, 0, "NaN is NaN");
                 assert_eq!(outcome.variables[0].nans, Some([1, 1]), "{dtype} {made} {asked}");
@@ -301,7 +299,7 @@ fn deflated_arrays_ask_to_be_read_in_order() {
     let member = |big| npy(DType::F64, &[10], false, big, &[1; 80]);
     for deflated in [false, true] {
         npz(&path, deflated, &[("little", member(false)), ("big", member(true))]);
-        let fields = treering::source::open(&path, None).unwrap();
+        let fields = treering::testing::open_file(&path, None).unwrap();
         assert_eq!(fields.len(), 2);
         fields.iter().for_each(|field| assert_eq!(field.bytes.in_order(), deflated));
     }
@@ -324,7 +322,7 @@ fn folders_are_compared_file_by_file() {
         }
     }
     let raw = RawLayout::values(DType::F32, None);
-    let settings = Settings::within(Bound::abs(0.5));
+    let settings = CompareSettings::within(Bound::abs(0.5));
     check_answer(&run(&a, &b, Some(&raw), &settings), 0, "the same");
     for name in ["u.npy", "deep/u.npy", "dump.0000", "dump.0002", "dump.0003"] {
         let path = b.join(name);
@@ -358,7 +356,7 @@ fn jittery(differ: bool) -> (Files, Vec<Vec<u8>>) {
 /// A tree beside a file that is damaged, cut, gone or out of date changes nothing about the answer.
 #[test]
 fn damaged_trees_beside_files_change_no_answer() {
-    let settings = Settings::within(Bound::abs(1e-3));
+    let settings = CompareSettings::within(Bound::abs(1e-3));
     for differ in [false, true] {
         let (files, trees) = jittery(differ);
         let beside = [sidecar(&files.a), sidecar(&files.b)];
@@ -403,7 +401,7 @@ fn damaged_trees_beside_files_change_no_answer() {
 #[test]
 fn a_file_that_was_rewritten_is_not_taken_for_what_it_was() {
     let (files, _) = jittery(false);
-    let settings = Settings::within(Bound::abs(1e-3));
+    let settings = CompareSettings::within(Bound::abs(1e-3));
     check_answer(&run(&files.a, &files.b, None, &settings), 0, "fresh");
     let mut bytes = std::fs::read(&files.b).unwrap();
     let end = bytes.len();
@@ -435,10 +433,11 @@ fn golden_files_are_never_wrong() {
         let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: number as u8 % 9 };
-        record(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+        record_golden(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {})
+            .unwrap();
         let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
-        let now = Prepared::new(now.as_ref(), golden.as_ref());
-        let within = Settings::within(bound);
+        let now = TreedSide::new(now.as_ref(), golden.as_ref());
+        let within = CompareSettings::within(bound);
         let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {}).unwrap();
         let truth = expected(*dtype, bound, true, (&[1500], false), &data[0], &data[1]);
         let what = format!("{dtype} {bound} change {kind}: {truth:?} {outcome:?}");
@@ -462,13 +461,13 @@ fn complex_numbers_with_nan_are_not_told_apart_by_their_other_part() {
     let bytes = |side: &[[f64; 2]]| side.iter().flatten().flat_map(|x| x.to_le_bytes()).collect();
     let data: [Vec<u8>; 2] = [bytes(&a), bytes(&b)];
     let files = files(Kind::Npy, DType::C128, &[64], &data);
-    let within = Settings::within(Bound::abs(1e-2));
+    let within = CompareSettings::within(Bound::abs(1e-2));
     check_answer(&run(&files.a, &files.b, None, &within), 0, "values");
     let golden = files._folder.path().join("golden.tree");
     let settings = TreeSettings { bounds: vec![Bound::abs(1e-2)], chunk: 512, planes: 8 };
-    record(side(&files.b, None).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+    record_golden(side(&files.b, None).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
     let (now, golden) = (side(&files.a, None), side(&golden, None));
-    let now = Prepared::new(now.as_ref(), golden.as_ref());
+    let now = TreedSide::new(now.as_ref(), golden.as_ref());
     let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {}).unwrap();
     assert_eq!(outcome.verdict, Answer::Undecided, "{:?}", outcome.variables);
 }
@@ -481,9 +480,9 @@ fn damaged_golden_files_hide_nothing() {
         let path = files._folder.path().join("golden.tree");
         let bound = Bound::abs(1e-3);
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
-        record(side(&files.b, None).as_ref(), &[], &settings, &path, &|_, _| {}).unwrap();
+        record_golden(side(&files.b, None).as_ref(), &[], &settings, &path, &|_, _| {}).unwrap();
         let sound = std::fs::read(&path).unwrap();
-        let within = Settings { trees: true, ..Settings::within(bound) };
+        let within = CompareSettings { trees: true, ..CompareSettings::within(bound) };
         // Levels, leaves and numbers of NaN; behind them, planes.
         let planes = 4096 + 16 + 32 * 16 + 32 * 4;
         let mut answers = BTreeMap::new();
@@ -493,7 +492,7 @@ fn damaged_golden_files_hide_nothing() {
             std::fs::write(&path, &bytes).unwrap();
             let Ok(golden) = open_side(&path.display().to_string(), None, true) else { continue };
             let now = side(&files.a, None);
-            let now = Prepared::new(now.as_ref(), golden.as_ref());
+            let now = TreedSide::new(now.as_ref(), golden.as_ref());
             let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {});
             let Ok(outcome) = outcome else { continue };
             *answers.entry(format!("{:?}", outcome.verdict)).or_insert(0) += 1;
@@ -524,7 +523,7 @@ fn the_first_difference_is_the_first() {
                 tree(&files.a, None, Bound::EQUAL, 512, 2);
                 tree(&files.b, None, Bound::EQUAL, 512, 2);
             }
-            let settings = Settings { first: true, ..Settings::within(Bound::EQUAL) };
+            let settings = CompareSettings { first: true, ..CompareSettings::within(Bound::EQUAL) };
             let outcome = run(&files.a, &files.b, None, &settings);
             let first = outcome.first.unwrap();
             let index = if kind == Kind::Fortran { vec![156, 411] } else { vec![123, 456] };
@@ -550,9 +549,9 @@ fn lists_have_every_difference() {
             pairs().filter(|(_, (x, y))| differ(x, y)).map(|(at, _)| at).collect();
         for name in ["list.jsonl", "list.npy"] {
             let path = files._folder.path().join(name);
-            let mut list = List::create(&path).unwrap();
+            let mut list = DifferenceList::create(&path).unwrap();
             let (a, b) = (side(&files.a, None), side(&files.b, None));
-            let settings = Settings::within(bound);
+            let settings = CompareSettings::within(bound);
             compare(a.as_ref(), b.as_ref(), &settings, Some(&mut list), &|_, _| {}).unwrap();
             assert_eq!(list.finish().unwrap(), places.len() as u64);
             let bytes = std::fs::read(&path).unwrap();
@@ -642,7 +641,7 @@ fn check_runs(outcome: &Outcome, bound: Bound, steps: std::ops::Range<u64>, what
 #[test]
 fn runs_give_one_answer_with_and_without_trees() {
     let bound = Bound::abs(1e-5);
-    let settings = Settings::within(bound);
+    let settings = CompareSettings::within(bound);
     for planes in [0, 1, 4] {
         let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
         let options = |name: &str| Options::in_store(store.clone(), name).tree(512, planes);
@@ -666,7 +665,7 @@ fn runs_give_one_answer_with_and_without_trees() {
             }
         }
         let side = |name: &str| StoredSide::open(store.clone(), name, None).unwrap();
-        let of = |a: &str, b: &str, settings: &Settings| {
+        let of = |a: &str, b: &str, settings: &CompareSettings| {
             compare(&side(a), &side(b), settings, None, &|_, _| {}).unwrap()
         };
         let whole = ["", "-trees", "-late", "-other"];
@@ -674,7 +673,7 @@ fn runs_give_one_answer_with_and_without_trees() {
             for y in whole {
                 let (a, b) = (format!("a{x}"), format!("b{y}"));
                 check_runs(&of(&a, &b, &settings), bound, 0..4, &format!("{a} {b}"));
-                let plain = Settings { trees: false, ..settings.clone() };
+                let plain = CompareSettings { trees: false, ..settings.clone() };
                 check_runs(&of(&a, &b, &plain), bound, 0..4, &format!("{a} {b} values"));
             }
         }
@@ -712,12 +711,12 @@ fn trees_made_step_by_step_stay() {
     let source = StoredSide::open(store.clone(), "a", None).unwrap();
     for step in [2, 0, 3, 1] {
         library.make_trees("a", Some(step), &[], &trees, &|_, _| {}).unwrap();
-        let one = StoredSide::open(store.clone(), "a", Some(step)).unwrap();
+        let one = StoredSide::open(store.clone(), "a", Some(treering::Step(step))).unwrap();
         library.keep_trees("kept", step, &[Box::new(one)], &[], &trees, &|_, _| {}).unwrap();
     }
     let side = StoredSide::open(store.clone(), "a", None).unwrap();
     for step in 0..4 {
-        for entry in side.entries(Some(step)).unwrap() {
+        for entry in side.entries(Some(treering::Step(step))).unwrap() {
             assert_eq!(entry.trees.len(), 1, "step {step} {}", entry.description.name);
         }
     }
@@ -747,7 +746,7 @@ fn what_does_not_fit_together_is_named() {
         run.finish().unwrap();
     }
     let side = |name: &str| StoredSide::open(store.clone(), name, None).unwrap();
-    let settings = Settings::within(Bound::abs(0.1));
+    let settings = CompareSettings::within(Bound::abs(0.1));
     let outcome = compare(&side("a"), &side("b"), &settings, None, &|_, _| {}).unwrap();
     assert_eq!((outcome.verdict, outcome.differences), (Answer::Different, 0));
     assert_eq!(outcome.variables.len(), 2);
@@ -771,10 +770,10 @@ fn what_does_not_fit_together_is_named() {
     }
     expected.sort();
     assert_eq!(told, expected);
-    let only = Settings { variables: vec!["s*e".into()], ..settings.clone() };
+    let only = CompareSettings { variables: vec!["s*e".into()], ..settings.clone() };
     let outcome = compare(&side("a"), &side("b"), &only, None, &|_, _| {}).unwrap();
     assert_eq!(outcome.verdict, Answer::Different);
-    let only = Settings { variables: vec!["same".into()], ..settings };
+    let only = CompareSettings { variables: vec!["same".into()], ..settings };
     let outcome = compare(&side("a"), &side("b"), &only, None, &|_, _| {}).unwrap();
     assert_eq!(outcome.verdict, Answer::Equal);
 }
@@ -895,7 +894,7 @@ fn a_run_notices_when_it_parts_from_its_reference() {
         let mut a = Run::open(reference).unwrap();
         save(&mut a, 0..4, false);
         a.finish().unwrap();
-        let settings = Settings::within(bound);
+        let settings = CompareSettings::within(bound);
         let held = || options("b").reference(store.clone(), "a", settings.clone());
         let mut b = Run::open(held()).unwrap();
         save(&mut b, 0..2, true);
@@ -942,15 +941,15 @@ fn archives_whose_checksum_does_not_match_are_trouble() {
         let damaged = folder.path().join("y.npz");
         std::fs::write(&damaged, &bad).unwrap();
         let (a, b) = (
-            treering::compare::FileSide::open(&path, None, true),
-            treering::compare::FileSide::open(&damaged, None, true),
+            treering::testing::FileSide::open(&path, None, true),
+            treering::testing::FileSide::open(&damaged, None, true),
         );
         let (a, b) = (a.unwrap(), b.unwrap());
-        let outcome = compare(&a, &b, &Settings::within(Bound::EQUAL), None, &|_, _| {});
+        let outcome = compare(&a, &b, &CompareSettings::within(Bound::EQUAL), None, &|_, _| {});
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("archive"), "{error}");
         // Taken apart, it comes back as it is.
-        let anatomy = treering::source::take_apart(&damaged, None).unwrap();
+        let anatomy = treering::testing::take_apart(&damaged, None).unwrap();
         let read = |field: usize, offset: u64, out: &mut [u8]| {
             anatomy.fields[field].bytes.read_at(offset, out)
         };
@@ -980,6 +979,10 @@ impl Blob for Bad {
         Err(treering::Error::damaged("this cannot be read"))
     }
 
+    fn read_many(&self, _: &mut [(u64, &mut [u8])]) -> treering::Result<()> {
+        self.read_at(0, &mut [])
+    }
+
     fn file(&self) -> Option<(&std::fs::File, &Path, u64)> {
         None
     }
@@ -1001,13 +1004,13 @@ impl Side for BadSide {
         "bad".into()
     }
 
-    fn steps(&self) -> treering::Result<Vec<Option<u64>>> {
+    fn steps(&self) -> treering::Result<Vec<Option<treering::Step>>> {
         Ok(vec![None])
     }
 
-    fn entries(&self, _: Option<u64>) -> treering::Result<Vec<Entry<'_>>> {
-        let entry = |name: &str, values: Arc<dyn Blob>| Entry {
-            rank: 0,
+    fn entries(&self, _: Option<treering::Step>) -> treering::Result<Vec<SideEntry<'_>>> {
+        let entry = |name: &str, values: Arc<dyn Blob>| SideEntry {
+            rank: treering::Rank(0),
             description: Variable::from_bytes(name, DType::U8, &[values.size()], &[])
                 .description()
                 .clone(),
@@ -1025,7 +1028,7 @@ impl Side for BadSide {
         Ok(entries)
     }
 
-    fn files(&self, _: Option<u64>) -> treering::Result<Vec<FileView>> {
+    fn files(&self, _: Option<treering::Step>) -> treering::Result<Vec<FileView>> {
         Ok(Vec::new())
     }
 
@@ -1043,7 +1046,7 @@ impl Side for BadSide {
 fn a_worker_that_panics_is_trouble_and_not_equal() {
     for size in [1 << 10, 64 << 20] {
         let sides = [0, 1].map(|_| BadSide { good: None, size, panics: true });
-        let outcome = compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {});
+        let outcome = compare(&sides[0], &sides[1], &CompareSettings::default(), None, &|_, _| {});
         let error = outcome.unwrap_err().to_string();
         assert!(error.contains("this read panics"), "{error}");
     }
@@ -1064,8 +1067,8 @@ fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
 fn check_golden(golden: &Path, folder: &Path, run: &str) -> Outcome {
     let golden = side(golden, None);
     let now = open_side(&format!("{}#{run}", folder.display()), None, false).unwrap();
-    let now = Prepared::new(now.as_ref(), golden.as_ref());
-    let settings = Settings { expected: true, ..Settings::default() };
+    let now = TreedSide::new(now.as_ref(), golden.as_ref());
+    let settings = CompareSettings { expected: true, ..CompareSettings::default() };
     compare(golden.as_ref(), &now, &settings, None, &|_, _| {}).unwrap()
 }
 
@@ -1078,14 +1081,14 @@ fn steps_that_a_golden_file_expects_must_be_there() {
     let golden = folder.path().join("golden.tree");
     let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], chunk: 4096, planes: 4 };
     let whole = open_side(&format!("{}#whole", folder.path().display()), None, false).unwrap();
-    record(whole.as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+    record_golden(whole.as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
     let outcome = check_golden(&golden, folder.path(), "whole");
     assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
     let outcome = check_golden(&golden, folder.path(), "crashed");
     assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
     let missing: Vec<_> = outcome.unmatched.iter().filter_map(|u| u.step).collect();
     assert_eq!(missing, [2, 3]);
-    assert!(treering::report::sentence(&outcome).contains("missing"), "{outcome:?}");
+    assert!(outcome.sentence().contains("missing"), "{outcome:?}");
 
     let log = folder.path().join("runs/whole/log");
     let mut log: Vec<_> = std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().path()).collect();
@@ -1105,7 +1108,7 @@ fn what_cannot_be_read_is_named_and_everything_else_is_compared() {
     write_run(folder.path(), "a", 0..4);
     write_run(folder.path(), "b", 0..4);
     let open = |run: &str| open_side(&format!("{}#{run}", folder.path().display()), None, true);
-    let all = |settings: &Settings| {
+    let all = |settings: &CompareSettings| {
         let (a, b) = (open("a").unwrap(), open("b").unwrap());
         compare(a.as_ref(), b.as_ref(), settings, None, &|_, _| {}).unwrap()
     };
@@ -1113,27 +1116,28 @@ fn what_cannot_be_read_is_named_and_everything_else_is_compared() {
     let mut packs: Vec<_> = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).collect();
     packs.sort();
     std::fs::remove_file(packs.last().unwrap()).unwrap();
-    let outcome = all(&Settings::default());
+    let outcome = all(&CompareSettings::default());
     assert_eq!(outcome.verdict, Answer::Undecided, "{outcome:?}");
     assert_eq!(outcome.variables.iter().filter(|v| !v.incomplete).count(), 6, "{outcome:?}");
     let steps: Vec<_> = outcome.not_compared.iter().map(|left| left.step).collect();
     assert!(!steps.is_empty() && steps.iter().all(|step| *step == Some(3)), "{steps:?}");
     let json = serde_json::to_value(&outcome).unwrap();
     assert_eq!(json["not_compared"][0]["step"], 3);
-    let sentence = treering::report::sentence(&outcome);
+    let sentence = outcome.sentence();
     assert!(sentence.starts_with("undecided"), "{sentence}");
-    assert!(treering::report::html(&outcome, "").unwrap().contains("not_compared"));
+    assert!(outcome.html("").unwrap().contains("not_compared"));
 
     for (fill, verdict) in [(1, Answer::Undecided), (2, Answer::Different)] {
         let sides = [1, fill].map(|fill| BadSide { good: Some(fill), size: 99, panics: false });
         let outcome =
-            compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {}).unwrap();
+            compare(&sides[0], &sides[1], &CompareSettings::default(), None, &|_, _| {}).unwrap();
         assert_eq!(outcome.verdict, verdict, "{outcome:?}");
         assert_eq!(outcome.not_compared[0].variable.as_deref(), Some("bad"));
         assert!(outcome.not_compared[0].why.contains("this cannot be read"));
     }
     let sides = [1, 2].map(|_| BadSide { good: None, size: 99, panics: false });
-    let error = compare(&sides[0], &sides[1], &Settings::default(), None, &|_, _| {}).unwrap_err();
+    let error =
+        compare(&sides[0], &sides[1], &CompareSettings::default(), None, &|_, _| {}).unwrap_err();
     assert!(error.to_string().contains("this cannot be read"));
 }
 
@@ -1179,10 +1183,11 @@ fn golden_files_prove_differences_of_every_type() {
         let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
-        record(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+        record_golden(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {})
+            .unwrap();
         let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
-        let now = Prepared::new(now.as_ref(), golden.as_ref());
-        let outcome = compare(&now, golden.as_ref(), &Settings::default(), None, &|_, _| {});
+        let now = TreedSide::new(now.as_ref(), golden.as_ref());
+        let outcome = compare(&now, golden.as_ref(), &CompareSettings::default(), None, &|_, _| {});
         let outcome = outcome.unwrap();
         let own = bound.of_type(*dtype);
         let truth = expected(*dtype, own, true, (&[1500], false), &a, &b).differences;
@@ -1210,10 +1215,10 @@ fn golden_files_prove_differences_of_every_type() {
 #[test]
 fn a_run_tells_what_it_compared_with_its_reference() {
     let folder = tempfile::tempdir().unwrap();
-    let store: Arc<dyn Store> = Arc::new(treering::store::DirectoryStore::new(folder.path()));
+    let store: Arc<dyn Store> = Arc::new(treering::DirectoryStore::new(folder.path()));
     let open = |name: &str, of: &str| {
         let options = Options::in_store(store.clone(), name);
-        Run::open(options.reference(store.clone(), of, Settings::default()))
+        Run::open(options.reference(store.clone(), of, CompareSettings::default()))
     };
     let Err(error) = open("b", "nobody") else { panic!("there is no such run") };
     assert!(error.to_string().contains("\"nobody\" does not exist"), "{error}");
@@ -1260,7 +1265,8 @@ fn arrays_in_fortran_order_keep_their_shape() {
     std::fs::write(&b, npy(DType::F64, &[30, 40], true, false, &changed)).unwrap();
     let store = folder.path().join("store");
     let name = "x.npy".to_string();
-    let file = treering::RankFile { rank: 0, path: a.clone(), like: name.clone(), name };
+    let file =
+        treering::RankFile { rank: treering::Rank(0), path: a.clone(), like: name.clone(), name };
     let options = Options::directory(&store, "files");
     let mut ingest = treering::Ingest::open(options, Default::default()).unwrap();
     ingest.take(1, &[file], &|_, _| {}).unwrap();
@@ -1283,7 +1289,7 @@ fn arrays_in_fortran_order_keep_their_shape() {
     for same in &places {
         let sides = [&places[0], same].map(|place| open_side(place, None, true).unwrap());
         let [x, y] = &sides;
-        let settings = Settings::default();
+        let settings = CompareSettings::default();
         let outcome = compare(x.as_ref(), y.as_ref(), &settings, None, &|_, _| {}).unwrap();
         assert_eq!(outcome.verdict, Answer::Equal, "{same}: {outcome:?}");
         for other in [b.display().to_string(), stored("arrays@2")] {

@@ -4,14 +4,14 @@
 //! The pairs of files come from `make_pairs.py` (`make test`), which sets TREERING_FILE_PAIRS.
 
 use std::path::{Path, PathBuf};
-use treering::compare::{Answer, Outcome, Settings, compare};
-use treering::library::open_side;
-use treering::merkle::bounded::Bound;
-use treering::{Ingest, IngestSettings, Library, Options, RankFile};
+use treering::{
+    Answer, Bound, CompareSettings, Ingest, IngestSettings, Library, Options, Outcome, RankFile,
+    compare, open_side,
+};
 
 fn ingest(store: &Path, run: &str, file: &Path) {
     let name = "out.h5".to_string();
-    let file = RankFile { rank: 0, path: file.into(), like: name.clone(), name };
+    let file = RankFile { rank: treering::Rank(0), path: file.into(), like: name.clone(), name };
     let options = Options::directory(store, run);
     let mut ingest = Ingest::open(options, IngestSettings::default()).unwrap();
     ingest.take(1, &[file], &|_, _| {}).unwrap();
@@ -19,7 +19,7 @@ fn ingest(store: &Path, run: &str, file: &Path) {
 
 fn compared(a: &str, b: &str) -> Outcome {
     let [a, b] = [a, b].map(|place| open_side(place, None, true).unwrap());
-    let settings = Settings::within(Bound::abs(1e-3));
+    let settings = CompareSettings::within(Bound::abs(1e-3));
     compare(a.as_ref(), b.as_ref(), &settings, None, &|_, _| {}).unwrap()
 }
 
@@ -67,7 +67,8 @@ fn metadata_is_content_and_its_order_is_not() {
         // Who asks for variables gets variables.
         let [a, b] = [stored("a"), stored("b")].map(|place| open_side(&place, None, true).unwrap());
         let bound = Some(Bound::abs(1e-3));
-        let settings = Settings { bound, variables: vec!["x".into()], ..Settings::default() };
+        let settings =
+            CompareSettings { bound, variables: vec!["x".into()], ..CompareSettings::default() };
         let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_, _| {}).unwrap();
         assert_eq!(outcome.equal, value < 1.5);
     }
@@ -102,7 +103,7 @@ fn check(answer: &str, right: impl Fn(&Outcome) -> bool) {
         for (x, y) in [(of_a, of_b.clone()), (stored("a"), stored("b")), (stored("a"), of_b)] {
             let outcome = compared(&x, &y);
             if !right(&outcome) {
-                let sentence = treering::report::sentence(&outcome);
+                let sentence = outcome.sentence();
                 let why = (&outcome.unmatched, &outcome.contents, &outcome.not_compared);
                 wrong.push(format!("{x} and {y}: {sentence}\n  {why:?}"));
             }

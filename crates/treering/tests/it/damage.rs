@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use treering::store::{DirectoryStore, MemoryStore, Store};
-use treering::{ChunkSize, Encoding, Library, Options, Run, Variable, VariableMut};
+use treering::{
+    ChunkSize, DirectoryStore, Encoding, Library, MemoryStore, Options, Run, Store, Variable,
+    VariableMut,
+};
 
 const RUNS: [&str; 2] = ["main", "side"];
 const BYTES: usize = 640;

@@ -2,8 +2,10 @@
 //! bit for bit: every step, whoever wrote it, and never from a long chain.
 
 use std::sync::Arc;
-use treering::store::{MemoryStore, Store};
-use treering::{Ingest, IngestSettings, Library, Options, RankFile, Run, Variable, VariableMut};
+use treering::{
+    Ingest, IngestSettings, Library, MemoryStore, Options, RankFile, Run, Store, Variable,
+    VariableMut,
+};
 
 /// A field of which the last digits change from step to step, as noise does.
 fn field(step: u64, count: usize) -> Vec<f64> {
@@ -186,10 +188,10 @@ fn files_of_separate_processes_are_differences_too() {
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
             std::fs::write(&path, bytes).unwrap();
             let (name, like) = (format!("state.{rank}"), "state.{rank}".to_string());
-            files.push(RankFile { rank, path, name, like });
+            files.push(RankFile { rank: treering::Rank(rank), path, name, like });
         }
         let settings = IngestSettings {
-            raw: Some(treering::source::RawLayout::values(treering::DType::F64, None)),
+            raw: Some(treering::RawLayout::values(treering::DType::F64, None)),
             ..IngestSettings::default()
         };
         let mut ingest = Ingest::open(Options::in_store(store.clone(), "sim"), settings).unwrap();

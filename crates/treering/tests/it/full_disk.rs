@@ -3,8 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use treering::library::Keep;
-use treering::{Encoding, ErrorKind, Library, Options, Run, Variable, VariableMut};
+use treering::{Encoding, ErrorKind, Keep, Library, Options, Run, Variable, VariableMut};
 
 const BYTES: usize = 600 << 10;
 

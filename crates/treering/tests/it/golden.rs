@@ -4,8 +4,8 @@
 //! running this test with TREERING_NEW_GOLDEN set to that folder.
 
 use std::path::Path;
-use treering::array::{Order, Rounding};
-use treering::{Bound, ChunkSize, DType, Encoding, Library, Options, Run, Variable};
+use treering::testing::Rounding;
+use treering::{Bound, ChunkSize, DType, Encoding, Library, Options, Order, Run, Variable};
 
 const STEPS: u64 = 6;
 
@@ -54,7 +54,7 @@ fn version_1_reads_as_it_was_written() {
             let checkpoint = library.checkpoint(run, Some(step)).unwrap();
             assert_eq!(checkpoint.read::<f64>("field").unwrap(), field(step));
             assert_eq!(checkpoint.read::<f64>("columns").unwrap(), field(step));
-            let columns = &checkpoint.variable(0, "columns").unwrap().description;
+            let columns = &checkpoint.variable(treering::Rank(0), "columns").unwrap().description;
             assert_eq!((columns.order, &columns.shape.0[..]), (Order::Fortran, &[45, 20][..]));
             let flags_there = checkpoint.variables().any(|v| v.name == "flags");
             assert_eq!(flags_there, step != 3);

@@ -4,9 +4,11 @@
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::source::RawLayout;
-use treering::store::{Fault, FaultStore, MemoryStore, Store};
-use treering::{DType, Ingest, IngestSettings, Library, Merge, Options, RankFile};
+use treering::testing::{Fault, FaultStore};
+use treering::{
+    DType, Ingest, IngestSettings, Library, MemoryStore, Merge, Options, Rank, RankFile, RawLayout,
+    Store,
+};
 
 /// An `.npy` file of f64 values.
 fn npy(shape: &[u64], values: &[f64]) -> Vec<u8> {
@@ -39,7 +41,7 @@ fn files(folder: &Path, step: u64, ranks: u32) -> Vec<RankFile> {
         for (name, like, bytes) in own {
             let path = folder.join(&name);
             std::fs::write(&path, bytes).unwrap();
-            files.push(RankFile { rank, path, name, like: like.to_string() });
+            files.push(RankFile { rank: Rank(rank), path, name, like: like.to_string() });
         }
     }
     files
@@ -89,13 +91,13 @@ fn sets_of_files_come_back_byte_for_byte() {
         }
         // Restarting: some ranks only.
         let to = at(format!("part-{ranks_per_pack}"));
-        let written = library.export("sim", None, &[2, 5], &to).unwrap();
+        let written = library.export("sim", None, &[Rank(2), Rank(5)], &to).unwrap();
         assert_eq!(written.len(), 4);
         let some: Vec<RankFile> =
-            sets[3].iter().filter(|f| [2, 5].contains(&f.rank)).cloned().collect();
+            sets[3].iter().filter(|f| [Rank(2), Rank(5)].contains(&f.rank)).cloned().collect();
         same(&some, &to);
         // What is there stays.
-        let error = library.export("sim", None, &[2], &to).unwrap_err().to_string();
+        let error = library.export("sim", None, &[Rank(2)], &to).unwrap_err().to_string();
         assert!(error.contains("is there already"), "{error}");
         // Fields are variables, with their types and shapes.
         let checkpoint = library.checkpoint("sim", Some(1)).unwrap();
@@ -141,7 +143,7 @@ fn sets_that_cannot_come_back_are_refused_with_a_sentence() {
         (
             "two files of rank 1",
             with(&|set| {
-                set[0].rank = 1;
+                set[0].rank = Rank(1);
                 set[0].like = set[3].like.clone();
             }),
         ),
@@ -202,7 +204,7 @@ fn twins(folder: &Path, ranks: u32) -> (Vec<RankFile>, RawLayout) {
         let path = folder.join(format!("twins.{rank}"));
         std::fs::write(&path, bytes).unwrap();
         let (name, like) = (format!("twins.{rank}"), "twins.{rank}".to_string());
-        files.push(RankFile { rank, path, name, like });
+        files.push(RankFile { rank: Rank(rank), path, name, like });
     }
     let field =
         |name: &str| format!("[[field]]\nname = {name:?}\ntype = \"f64\"\nshape = [20000]\n");
@@ -267,7 +269,12 @@ fn a_thousand_damaged_and_random_files_come_back() {
         let name = format!("file-{number}");
         let path = folder.path().join(&name);
         std::fs::write(&path, bytes).unwrap();
-        files.push(RankFile { rank: number as u32 % 8, path, name: name.clone(), like: name });
+        files.push(RankFile {
+            rank: Rank(number as u32 % 8),
+            path,
+            name: name.clone(),
+            like: name,
+        });
     }
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     open(&store, 32).take(1, &files, &quiet).unwrap();
@@ -287,7 +294,7 @@ fn uneven(folder: &Path, ranks: u32, step: u64) -> Vec<RankFile> {
         let name = format!("state-{rank:03}.raw");
         let path = folder.join(&name);
         std::fs::write(&path, bytes).unwrap();
-        RankFile { rank, path, name, like: "state.raw".into() }
+        RankFile { rank: Rank(rank), path, name, like: "state.raw".into() }
     })
     .collect()
 }

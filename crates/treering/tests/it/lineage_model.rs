@@ -4,8 +4,10 @@
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use treering::store::{MemoryStore, Store};
-use treering::{ChunkSize, Encoding, Library, Method, Options, Run, Variable, VariableMut};
+use treering::{
+    ChunkSize, Encoding, Library, MemoryStore, Method, Options, Rank, Run, Store, Variable,
+    VariableKey, VariableMut,
+};
 
 #[derive(Clone, Debug)]
 enum Action {
@@ -150,7 +152,7 @@ fn play(method: Method, chunk: u64, encoding: Encoding, actions: &[Action]) {
             let expected = &saved[state.step as usize];
             assert_eq!(state.variables.len(), expected.len());
             for (name, bytes) in expected {
-                assert_eq!(&state.variables[&(0, name.clone())], bytes);
+                assert_eq!(&state.variables[&VariableKey::new(Rank(0), name)], bytes);
             }
         }
     }

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-use treering::library::Keep;
-use treering::store::{DirectoryStore, MemoryStore, Store};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options,
+    Result, Run, Store, Variable, VariableMut,
 };
 
 fn memory() -> Arc<dyn Store> {
@@ -477,7 +476,12 @@ fn states_of_several_ranks_go_backwards() {
                 let path = folder.path().join(format!("out.{rank}.{step}"));
                 std::fs::write(&path, content(rank, step)).unwrap();
                 let name = format!("out.{rank}");
-                treering::RankFile { rank, path, name, like: "out.{rank}".into() }
+                treering::RankFile {
+                    rank: treering::Rank(rank),
+                    path,
+                    name,
+                    like: "out.{rank}".into(),
+                }
             })
             .collect();
         ingest.take(step, &files, &|_, _| {}).unwrap();
@@ -486,7 +490,10 @@ fn states_of_several_ranks_go_backwards() {
     assert_eq!(states.iter().map(|s| s.step).collect::<Vec<_>>(), [2, 1, 0]);
     for state in states {
         for rank in 0..3 {
-            assert_eq!(state.get_of::<u8>(rank, "out.{rank}").unwrap(), content(rank, state.step));
+            assert_eq!(
+                state.get_of::<u8>(treering::Rank(rank), "out.{rank}").unwrap(),
+                content(rank, state.step)
+            );
         }
     }
 }
@@ -529,4 +536,38 @@ fn a_run_of_trees_says_that_it_cannot_be_restored() {
 fn an_error_prints_its_sentence_in_both_forms() {
     let error = Library::of(memory()).checkpoint("none", None).err().unwrap();
     assert!(format!("{error:?}").starts_with(&error.to_string()), "{error:?}");
+}
+
+/// A thread behind the program that panics is a save that fails: nobody waits for it in vain, and the next
+/// checkpoint is whole.
+#[test]
+fn a_panic_behind_the_program_fails_the_save_and_nothing_else() {
+    for on_node in [true, false] {
+        let (node, shared) = (memory(), memory());
+        let panics = Arc::new(AtomicBool::new(false));
+        let (when, inner) = (panics.clone(), if on_node { node.clone() } else { shared.clone() });
+        let bad: Arc<dyn Store> = Arc::new(HookedStore::new(inner, move |call| {
+            let pack = matches!(call, Call::Append(key, _) if key.ends_with(".pack"));
+            assert!(!pack || !when.load(Ordering::SeqCst), "a bug of the store");
+            Ok(())
+        }));
+        let (near, last) = if on_node { (bad, shared.clone()) } else { (node, bad) };
+        let mut run = Run::open(Options::in_store(last, "r").node(near)).unwrap();
+        let mut data = noise(1000);
+        let mut save = |run: &mut Run, step: u64| {
+            data[0] = step;
+            run.checkpoint(step, &[Variable::new("x", &data)]).unwrap()
+        };
+        save(&mut run, 0).durable().unwrap();
+        panics.store(true, Ordering::SeqCst);
+        let error = save(&mut run, 1).durable().unwrap_err();
+        assert!(error.to_string().contains("internal error"), "{error}");
+        panics.store(false, Ordering::SeqCst);
+        // On the node the save is lost; on its way to the shared store it is tried again.
+        let expected = if on_node { vec![0, 2] } else { vec![0, 1, 2] };
+        save(&mut run, 2).durable().unwrap();
+        run.finish().unwrap();
+        assert_eq!(steps(&shared), expected);
+        assert_sound(&shared);
+    }
 }

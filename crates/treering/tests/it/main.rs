@@ -4,6 +4,7 @@
 mod behaviour;
 mod bounded;
 mod codecs;
+mod compact;
 mod compare;
 mod contents;
 mod damage;
@@ -22,6 +23,7 @@ mod power_cut;
 mod rooms;
 mod rounded;
 mod source;
+mod store_calls;
 mod store_suite;
 mod tiers;
 mod writers;

@@ -1,8 +1,7 @@
 //! What people do to stores: move them, prune them, lose a file, look at them while they change.
 
 use std::path::{Path, PathBuf};
-use treering::library::Keep;
-use treering::{ErrorKind, Library, Options, Run, Variable, VariableMut};
+use treering::{ErrorKind, Keep, Library, Options, Run, Variable, VariableMut};
 
 fn field(step: u64) -> Vec<u64> {
     (0..5000).map(|i| if i / 100 == step { step + i } else { 7 }).collect()
@@ -76,7 +75,7 @@ fn a_damaged_manifest_keeps_packs_until_it_is_given_up() {
     assert!(refused.to_string().contains("--forget-damaged"));
     let forget = Keep { forget_damaged: true, ..keep(3, None) };
     let plan = library.prune("r", forget, &|_, _| {}).unwrap();
-    assert_eq!(plan.forgotten, [treering::format::Sequence(4)]);
+    assert_eq!(plan.forgotten, [treering::Sequence(4)]);
     assert!(library.plan_prune("r", keep(3, None), &|_, _| {}).is_ok());
     assert_eq!(library.checkpoint("r", None).unwrap().read::<u64>("x").unwrap(), field(11));
 }
@@ -138,4 +137,46 @@ fn thousands_of_variables_come_back() {
     let mut run = Run::open(Options::directory(&store, "r")).unwrap();
     assert_eq!(run.restore(&mut targets).unwrap().unwrap().step, 2);
     assert_eq!(back, data);
+}
+
+#[test]
+fn a_relative_store_stays_where_it_is_when_the_program_changes_its_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    [&a, &b].iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    std::thread::scope(|scope| {
+        let program = scope.spawn(|| {
+            // SAFETY: only gives this thread, and those that it starts, a working directory of their own.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FS) }, 0);
+            std::env::set_current_dir(&a).unwrap();
+            let mut run = Run::open(Options::directory("store", "r")).unwrap();
+            save(&mut run, 0).unwrap();
+            std::env::set_current_dir(&b).unwrap();
+            save(&mut run, 1).unwrap();
+            let mut x = vec![0u64; 5000];
+            let restored = run.restore(&mut [VariableMut::new("x", &mut x)]).unwrap().unwrap();
+            assert_eq!((restored.step, &x), (1, &field(1)));
+            run.finish().unwrap();
+        });
+        program.join().unwrap();
+    });
+    assert_eq!(std::fs::read_dir(&b).unwrap().count(), 0);
+    let (infos, trouble) = Library::open(a.join("store")).unwrap().checkpoints("r").unwrap();
+    assert_eq!((infos.len(), trouble.len()), (2, 0));
+}
+
+#[test]
+fn a_bound_that_no_variable_has_is_noted() {
+    let store = std::sync::Arc::new(treering::MemoryStore::default());
+    let bound = treering::Bound::abs(1e-6);
+    let options = Options::in_store(store, "r").bound("x", bound).bound("prssure*", bound);
+    let mut run = Run::open(options).unwrap();
+    assert!(run.notes().is_empty());
+    let x = [0.5f64; 1000];
+    run.checkpoint(0, &[Variable::new("x", &x)]).unwrap();
+    run.checkpoint(1, &[Variable::new("x", &x)]).unwrap();
+    let notes = run.notes().join("\n");
+    assert_eq!(notes.matches("no variable").count(), 1, "{notes}");
+    assert!(notes.contains("\"prssure*\""), "{notes}");
+    run.finish().unwrap();
 }

@@ -1,7 +1,7 @@
 //! Random programs over everything that keeps state, against a plain map.
 //!
 //! A world has a shared store, perhaps a node's, and processes that open the run, save, prune, crash at any
-//! store call, lose their node, find stores full or down, and overtake each other, with locks that work, that
+//! store call, compact, lose their node, find stores full or down, and overtake each other, with locks that work, that
 //! lie, or that are not there. The laws, whatever happens:
 //! - a checkpoint that was reported durable and that no prune has removed is listed in the shared store, and
 //!   restores exactly without the node;
@@ -14,11 +14,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use treering::library::Keep;
-use treering::store::{MemoryStore, Store};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options, Result,
+    Run, Store, Variable, VariableMut,
 };
 
 struct Dice(u64);
@@ -99,6 +98,7 @@ struct World {
     at_node: Weather,
     locks: Locks,
     growth: f64,
+    compaction: Option<Compaction>,
     next_step: u64,
     /// What was handed over, by step.
     handed: BTreeMap<u64, State>,
@@ -116,6 +116,9 @@ impl World {
         let node = (dice.roll(3) > 0).then(memory);
         let locks = [Locks::Real, Locks::Lying, Locks::None][dice.roll(3) as usize];
         let growth = [0.0, 1.5, 2.5, 1000.0][dice.roll(4) as usize];
+        // Behind the program, too, in some worlds.
+        let compaction =
+            (dice.roll(2) == 0).then_some(Compaction { files: 6, pack_bytes: 1 << 20 });
         World {
             seed,
             dice,
@@ -125,6 +128,7 @@ impl World {
             at_node: Weather::default(),
             locks,
             growth,
+            compaction,
             next_step: 0,
             handed: BTreeMap::new(),
             durable: BTreeSet::new(),
@@ -151,7 +155,8 @@ impl World {
         let options = Options::in_store(shared, "r")
             .chunk(ChunkSize::new(64).unwrap())
             .encoding(Encoding::Raw)
-            .growth(self.growth);
+            .growth(self.growth)
+            .compact(self.compaction);
         match &self.node {
             Some(node) => options.node(process.sees(node, &self.at_node, self.locks)),
             None => options,
@@ -279,6 +284,20 @@ impl World {
         }
     }
 
+    /// Closed epochs go into bundles; a process may die meanwhile, and nothing may be different afterwards.
+    fn compact(&mut self, fuse: i64) {
+        let process = Process::new(fuse);
+        let shared = process.sees(&self.shared, &self.at_shared, self.locks);
+        let before = self.listed();
+        let rule = Compaction { files: 3, pack_bytes: 1 << 20 };
+        let compacted = Library::of(shared).compact("r", rule, &|_, _| {});
+        let after = self.listed();
+        self.note(format!("compact: {:?}", compacted.map(|plan| plan.files_after)));
+        if before.iter().any(|step| !after.contains(step)) {
+            self.fail(&format!("a compaction has lost something: {before:?} to {after:?}"));
+        }
+    }
+
     /// The steps in the shared store.
     fn listed(&self) -> Vec<u64> {
         let (all, trouble) = match Library::of(self.shared.clone()).checkpoints("r") {
@@ -318,7 +337,7 @@ fn play(seed: u64) {
     let mut programs: Vec<Program> = Vec::new();
     for _ in 0..6 + world.dice.roll(14) {
         // The newest process is the one that runs; those before it have been overtaken or left behind.
-        match world.dice.roll(16) {
+        match world.dice.roll(18) {
             0..=6 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.save(&mut program);
@@ -346,6 +365,10 @@ fn play(seed: u64) {
                 let now = !flag.load(Ordering::SeqCst);
                 flag.store(now, Ordering::SeqCst);
                 world.note(format!("{name} {what}: {now}"));
+            }
+            16 => {
+                let fuse = if world.dice.roll(3) == 0 { world.dice.roll(40) as i64 } else { -1 };
+                world.compact(fuse);
             }
             10 if !programs.is_empty() => {
                 world.note("crash");

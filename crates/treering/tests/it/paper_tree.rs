@@ -5,10 +5,8 @@
 use proptest::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
-use treering::format::{Footer, Seal};
-use treering::merkle::Digest;
-use treering::store::{MemoryStore, Store};
-use treering::{ChunkSize, Encoding, Library, Method, Options, Run, Variable};
+use treering::testing::{Digest, Footer, Seal};
+use treering::{ChunkSize, Encoding, Library, MemoryStore, Method, Options, Run, Store, Variable};
 
 const CHUNK: usize = 32;
 

@@ -41,6 +41,11 @@ fn log_entries() {
 }
 
 #[test]
+fn bundles() {
+    replay("bundle", 3000, drivers::bundle);
+}
+
+#[test]
 fn footers() {
     replay("footer", 3000, drivers::footer);
 }

@@ -10,9 +10,11 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use treering::library::Keep;
-use treering::store::{DirectoryStore, Disk, DiskFile, PowerCut, SimDisk, SimFault, Store};
-use treering::{ChunkSize, Encoding, ErrorKind, Library, Options, Run, Variable, VariableMut};
+use treering::testing::{Disk, DiskFile, PowerCut, SimDisk, SimFault};
+use treering::{
+    ChunkSize, Compaction, DirectoryStore, Encoding, ErrorKind, Keep, Library, Options, Run, Store,
+    Variable, VariableMut,
+};
 
 const STEPS: u64 = 7;
 const KEEP: Keep = Keep { last: 2, every: None, forget_damaged: false };
@@ -151,6 +153,19 @@ fn branching(disk: &Arc<dyn Disk>, witness: &mut Witness) {
         None => return,
     }
     program(disk, "side", 5, witness);
+    pruning(disk, witness);
+}
+
+const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
+
+fn compacting(disk: &Arc<dyn Disk>, witness: &mut Witness) {
+    let library = Library::of(store(disk));
+    witness.twice("compact", || library.compact("a", ALL, &|_, _| {}));
+}
+
+/// Out of bundles, and what a bundle keeps is copied into another one.
+fn pruning_bundles(disk: &Arc<dyn Disk>, witness: &mut Witness) {
+    compacting(disk, witness);
     pruning(disk, witness);
 }
 
@@ -414,6 +429,10 @@ impl DiskFile for MortalFile {
         self.process.alive()?;
         self.inner.read_at(offset, buffer)
     }
+    fn read_vectored_at(&self, offset: u64, parts: &mut [io::IoSliceMut]) -> io::Result<()> {
+        self.process.alive()?;
+        self.inner.read_vectored_at(offset, parts)
+    }
 }
 
 #[test]
@@ -443,6 +462,31 @@ fn a_cut_while_opening_after_a_crash() {
 #[test]
 fn a_cut_while_pruning() {
     cut_everywhere(&Start::after_a_run(), pruning);
+}
+
+#[test]
+fn a_cut_while_compacting() {
+    cut_everywhere(&Start::after_a_run(), compacting);
+}
+
+#[test]
+fn a_cut_while_pruning_bundles() {
+    cut_everywhere(&Start::after_a_run(), pruning_bundles);
+}
+
+#[test]
+fn a_failure_while_compacting_and_pruning_bundles() {
+    fail_everywhere(&Start::after_a_run(), pruning_bundles, SimFault::Fail);
+}
+
+#[test]
+fn a_torn_write_while_compacting_and_pruning_bundles() {
+    fail_everywhere(&Start::after_a_run(), pruning_bundles, SimFault::Tear);
+}
+
+#[test]
+fn a_kill_while_compacting_and_pruning_bundles_and_a_later_cut() {
+    kill_everywhere(&Start::after_a_run(), pruning_bundles);
 }
 
 #[test]

@@ -19,20 +19,30 @@ const ROOMS: [(&str, bool); 22] = [
     ("source", false),
     ("comm", false),
     ("log", false),
+    ("compact", false),
     ("restore", false),
     ("compare", false),
     ("report", true),
     ("capture", false),
     ("save", false),
     ("run", false),
-    ("ingest", false),
     ("library", false),
+    // Its watcher asks the library which files a run holds.
+    ("ingest", false),
     ("testing", false),
 ];
 
 /// Pure code in rooms that are not pure as a whole.
-const PURE_FILES: [&str; 5] =
-    ["restore/plan.rs", "save/epoch.rs", "ingest/merge.rs", "compare/judge.rs", "compare/walk.rs"];
+const PURE_FILES: [&str; 8] = [
+    "compact/plan.rs",
+    "restore/plan.rs",
+    "save/epoch.rs",
+    "ingest/merge.rs",
+    "ingest/names.rs",
+    "ingest/watch/sets.rs",
+    "compare/judge.rs",
+    "compare/walk.rs",
+];
 
 /// What pure code does not touch. Threads that only compute (rayon) are no state of the world.
 const WORLD: [&str; 9] = [
@@ -155,4 +165,95 @@ fn the_reader_of_rooms_sees_groups_and_root_names() {
     let text = "use crate::{run::Run, store::{Blob, Store}, Error};\nlet x = crate::save::open();\n\
                 #[cfg(test)]\nmod tests {\n    use crate::library::Library;\n}\nuse crate::log::Log;\n";
     assert_eq!(used(&code(text)), ["run", "store", "Error", "save", "log"]);
+}
+
+/// The names of the types that code declares outside of functions. A type that is declared anew for each
+/// platform counts once.
+fn types(code: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut under_cfg = false;
+    for line in code.lines() {
+        let depth = line.len() - line.trim_start().len();
+        let mut words =
+            line.split_whitespace().skip_while(|word| word.starts_with("pub")).peekable();
+        let public = line.trim_start().starts_with("pub");
+        let kind = words.next().unwrap_or("");
+        let declares = matches!(kind, "struct" | "enum" | "trait" | "union" | "type");
+        // Helpers in functions and associated types are indented and not public.
+        if declares && (depth == 0 || public) {
+            let name = words.next().unwrap_or("");
+            let name: String = name.chars().take_while(|c| c.is_alphanumeric()).collect();
+            if !(under_cfg && found.contains(&name)) {
+                found.push(name);
+            }
+        }
+        under_cfg = line.starts_with("#[cfg(");
+    }
+    found
+}
+
+#[test]
+fn a_name_of_a_type_is_unique_in_the_crate() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut places: std::collections::BTreeMap<String, Vec<String>> = Default::default();
+    for file in files(&source).into_iter().filter(|f| f.extension().is_some_and(|e| e == "rs")) {
+        let inside = file.strip_prefix(&source).unwrap().display().to_string();
+        // Tests may call things as they like.
+        if file.file_name().is_some_and(|name| name == "tests.rs") {
+            continue;
+        }
+        for name in types(&code(&std::fs::read_to_string(&file).unwrap())) {
+            places.entry(name).or_default().push(inside.clone());
+        }
+    }
+    assert!(places.len() > 300, "{}", places.len());
+    places.retain(|_, files| files.len() > 1);
+    assert!(places.is_empty(), "{places:#?}");
+}
+
+#[test]
+fn the_reader_of_types_sees_declarations_outside_of_functions() {
+    let text = "pub(crate) struct A<'a> {\n}\nenum B;\n#[cfg(x)]\ntype C = u8;\n#[cfg(y)]\ntype C = u16;\n\
+                fn f() {\n    struct A;\n    type Item = u8;\n}\nmod m {\n    pub trait D {}\n}\n";
+    assert_eq!(types(text), ["A", "B", "C", "D"]);
+}
+
+/// The names that the root offers: modules that are public, and what is re-exported.
+fn offered(root: &str) -> (Vec<String>, Vec<String>) {
+    let (mut modules, mut names) = (Vec::new(), Vec::new());
+    for item in code(root).split(';') {
+        let item = item.trim().rsplit("]\n").next().unwrap_or("").trim();
+        if let Some(module) = item.strip_prefix("pub mod ") {
+            modules.push(module.to_string());
+        } else if let Some(list) = item.strip_prefix("pub use ") {
+            let list = list.rsplit_once("::").map_or(list, |(_, last)| last);
+            let members = list.trim_matches(['{', '}']).split(',').map(str::trim);
+            let named = members.filter(|m| !m.is_empty());
+            names.extend(named.map(|m| m.rsplit(" as ").next().unwrap_or(m).to_string()));
+        }
+    }
+    (modules, names)
+}
+
+/// The public interface is one list that a person can read. Whoever makes it longer has a reason.
+#[test]
+fn the_public_interface_is_one_short_list() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
+    let root = std::fs::read_to_string(source).unwrap();
+    let (modules, mut names) = offered(&root);
+    assert_eq!(modules, ["testing"], "modules are private");
+    assert!((50..=105).contains(&names.len()), "{} names", names.len());
+    let count = names.len();
+    names.sort();
+    names.dedup();
+    assert_eq!(names.len(), count, "a name is offered once");
+    assert!(!root.contains("::*"), "names are listed one by one");
+}
+
+#[test]
+fn the_reader_of_the_interface_sees_modules_lists_and_new_names() {
+    let root = "mod a;\n#[doc(hidden)]\npub mod testing;\n// words\npub use a::{B, c as d};\npub use e::F;\n";
+    let (modules, names) = offered(root);
+    assert_eq!(modules, ["testing"]);
+    assert_eq!(names, ["B", "d", "F"]);
 }

@@ -5,9 +5,8 @@
 
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
-use treering::source::{Field, RawLayout, open, take_apart};
-use treering::testing::source_suite;
-use treering::{DType, Result, Shape};
+use treering::testing::{Field, open_file, source_suite, take_apart};
+use treering::{DType, RawLayout, Result, Shape};
 
 fn bytes_of(field: &Field) -> Result<Vec<u8>> {
     let mut bytes = vec![0; field.bytes.size() as usize];
@@ -167,7 +166,7 @@ fn dice(seed: u64) -> impl FnMut(usize) -> usize {
 /// A damaged file is taken apart like any other, and what opens for comparison can be read or not.
 fn survives(path: &Path) {
     there_and_back(path, None);
-    for field in open(path, None).into_iter().flatten() {
+    for field in open_file(path, None).into_iter().flatten() {
         let mut part = vec![0; field.bytes.size().min(1 << 20) as usize];
         let _ = field.bytes.read_at(0, &mut part);
     }
@@ -244,10 +243,10 @@ fn files_of_real_libraries() {
         let (format, fields) = there_and_back(&path, None);
         let shown = path.file_name().unwrap().to_string_lossy().into_owned();
         if format != expected["format"].as_str().unwrap() {
-            trouble.push(format!("{shown}: {format}: {:?}", open(&path, None).err()));
+            trouble.push(format!("{shown}: {format}: {:?}", open_file(&path, None).err()));
             continue;
         }
-        let opened = open(&path, None).unwrap();
+        let opened = open_file(&path, None).unwrap();
         for array in expected["arrays"].as_array().unwrap() {
             let name = array["name"].as_str().unwrap();
             let values = std::fs::read(folder.join(array["raw"].as_str().unwrap())).unwrap();
@@ -322,7 +321,7 @@ fn layouts_tell_what_raw_files_hold() {
     let mut values = vec![0; 16];
     fields[0].bytes.read_at(8, &mut values).unwrap();
     assert_eq!(values, [0.5f64.to_le_bytes(), 1.0f64.to_le_bytes()].concat());
-    assert_eq!(open(&path, Some(&layout)).unwrap()[1].description.dtype, DType::I32);
+    assert_eq!(open_file(&path, Some(&layout)).unwrap()[1].description.dtype, DType::I32);
     let sentence = |text: &str| match RawLayout::parse(text) {
         Err(error) => error.to_string(),
         Ok(layout) => take_apart(&path, Some(&layout)).err().unwrap().to_string(),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use treering::store::{DirectoryStore, FaultStore, MemoryStore, PowerCut, SimDisk, Store};
-use treering::testing::{HookedStore, Locks, store_suite as suite};
+use treering::testing::{FaultStore, HookedStore, Locks, PowerCut, SimDisk, store_suite as suite};
+use treering::{DirectoryStore, MemoryStore, Store};
 
 fn put(store: &dyn Store, key: &str, pieces: &[&[u8]]) {
     let mut object = store.put(key).unwrap();

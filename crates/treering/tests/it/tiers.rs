@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use treering::store::{DirectoryStore, Fault, FaultStore, MemoryStore, Store};
-use treering::testing::{Call, HookedStore};
+use treering::testing::{Call, Fault, FaultStore, HookedStore};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Library, MemoryStore, Options, Result,
+    Run, Store, Variable, VariableMut,
 };
 
 const BYTES: usize = 4000;
@@ -375,6 +375,8 @@ fn what_another_node_has_overtaken_is_not_brought_forward() {
     save(&mut run, 1).durable().unwrap();
     drop(run);
     let mut run = Run::open(options(&first, &shared)).unwrap();
+    let given_up = run.notes().iter().any(|note| note.contains("steps 1, 2, 3, 4, 5"));
+    assert!(given_up, "what is dropped is reported: {:?}", run.notes());
     assert_eq!(restore(&mut run).unwrap().0, 1);
     save(&mut run, 2).durable().unwrap();
     drop(run);

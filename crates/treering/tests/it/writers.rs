@@ -1,10 +1,11 @@
 //! One writer at a time, and lineages that go on, go back and part.
 
 use std::sync::Arc;
-use treering::library::Keep;
-use treering::store::{MemoryStore, Store};
 use treering::testing::{HookedStore, Locks};
-use treering::{ChunkSize, Error, ErrorKind, Library, Options, Result, Run, Variable, VariableMut};
+use treering::{
+    ChunkSize, Error, ErrorKind, Keep, Library, MemoryStore, Options, Result, Run, Store, Variable,
+    VariableMut,
+};
 
 const BYTES: usize = 4096;
 
@@ -77,8 +78,7 @@ fn kind(result: Result<()>) -> Option<ErrorKind> {
 #[test]
 fn a_second_writer_is_refused_until_the_first_has_gone() {
     let folder = tempfile::tempdir().unwrap();
-    let real: Arc<dyn Store> =
-        Arc::new(treering::store::DirectoryStore::new(folder.path().join("s")));
+    let real: Arc<dyn Store> = Arc::new(treering::DirectoryStore::new(folder.path().join("s")));
     for store in [memory(), real] {
         let mut first = Run::open(options(&store, "r")).unwrap();
         save(&mut first, 0, 0).unwrap();

@@ -7,9 +7,10 @@ use super::set::Files;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::sync::Arc;
-use treering::format::VariableEntry;
-use treering::store::MemoryStore;
-use treering::{Aim, Encoding, Error, Ingest, IngestSettings, Library, Options, Result};
+use treering::testing::VariableEntry;
+use treering::{
+    Aim, Encoding, Error, Ingest, IngestSettings, Library, MemoryStore, Options, Result,
+};
 
 /// The work is done so often, or until it took so many seconds; the shortest time counts.
 const TIMES: usize = 5;

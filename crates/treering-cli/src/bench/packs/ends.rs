@@ -14,8 +14,9 @@ use serde::Serialize;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
-use treering::store::{DirectoryStore, Store};
-use treering::{Aim, Encoding, Error, Ingest, IngestSettings, Library, Options, Result};
+use treering::{
+    Aim, DirectoryStore, Encoding, Error, Ingest, IngestSettings, Library, Options, Result, Store,
+};
 
 /// One configuration. A step that is not told apart is left out.
 #[derive(Default, Serialize)]

@@ -113,7 +113,7 @@ fn moments(
     let moment = |folder: &Path| {
         let study = Study::new(&set::ranks(folder, options.rank.as_deref())?)?;
         let name = folder.file_name().unwrap_or(folder.as_os_str());
-        study.moment(treering::source::name_of(name), schemes)
+        study.moment(treering::testing::name_of(name), schemes)
     };
     folders.map(moment).collect()
 }

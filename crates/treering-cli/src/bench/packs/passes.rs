@@ -8,30 +8,30 @@ use super::schemes::Kind;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fmt;
-use treering::codec::{Chain, Codec, Grid, Numbers, Reckoning, Step};
+use treering::testing::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
 use treering::{DType, Error, Result};
 
 /// How many bytes are encoded at a time.
 pub const FRAME: usize = 256 << 10;
 
 /// The coder of what a prediction leaves: level 8, and no prediction of its own.
-const CODER: Step = Step::Pco(Numbers::U32, 0x88);
+const CODER: CodecStep = CodecStep::Pco(Numbers::U32, 0x88);
 
 /// What bytes go through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     Raw,
     /// A general compressor.
-    General(Step),
+    General(CodecStep),
     /// By type.
     Typed,
     /// By type, and a general compressor behind it.
-    Double(Step),
+    Double(CodecStep),
 }
 
 /// The general compressors: the paper's, and one of today.
-pub const DEFLATE: Step = Step::Deflate(6);
-pub const ZSTD: Step = Step::Zstd(3);
+pub const DEFLATE: CodecStep = CodecStep::Deflate(6);
+pub const ZSTD: CodecStep = CodecStep::Zstd(3);
 
 impl Pass {
     pub const ALL: [Pass; 5] = [
@@ -51,10 +51,10 @@ impl Pass {
         };
         let mut steps = match kind.dtype {
             _ if !typed || kind.small => vec![],
-            DType::F64 | DType::C128 => vec![Step::Fpc(8)],
+            DType::F64 | DType::C128 => vec![CodecStep::Fpc(8)],
             DType::F32 | DType::C64 => {
                 vec![
-                    Step::Lorenzo(Grid {
+                    CodecStep::Lorenzo(LorenzoGrid {
                         size: 4,
                         reckoning: Reckoning::Ordered,
                         row: 0,
@@ -63,7 +63,7 @@ impl Pass {
                     CODER,
                 ]
             }
-            _ => vec![Step::Lz4],
+            _ => vec![CodecStep::Lz4],
         };
         steps.extend(behind);
         Chain::new(&steps)

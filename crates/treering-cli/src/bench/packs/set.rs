@@ -1,13 +1,12 @@
 //! A set of checkpoint files in memory: as they are, and taken apart into what has a meaning.
 
-use crate::files::rank_files;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
-use treering::format::FileRecord;
-use treering::{DType, Error, RankFile, Result, source};
+use treering::testing::{FileRecord, take_apart};
+use treering::{DType, Error, FileRules, Rank, RankFile, Result, rank_files};
 
 /// Bytes with a meaning.
 pub struct Part {
@@ -29,8 +28,8 @@ pub fn ranks(folder: &Path, pattern: Option<&str>) -> Result<Vec<Files>> {
         return Err(Error::usage(format!("{} is no folder", folder.display()))
             .hint("give a folder of the checkpoint files of one step"));
     }
-    let mut ranks: BTreeMap<u32, Files> = BTreeMap::new();
-    for file in rank_files(&[folder.to_path_buf()], pattern)?.files {
+    let mut ranks: BTreeMap<Rank, Files> = BTreeMap::new();
+    for file in rank_files(&[folder.to_path_buf()], &FileRules::new(None, pattern)?)?.files {
         ranks.entry(file.rank).or_default().push(file);
     }
     match ranks.is_empty() {
@@ -61,7 +60,7 @@ fn whole(file: &RankFile) -> Result<Part> {
 
 /// The record of a file, which tells how many fields follow, and its fields.
 fn apart(file: &RankFile) -> Result<Vec<Part>> {
-    let anatomy = source::take_apart(&file.path, None)?;
+    let anatomy = take_apart(&file.path, None)?;
     let mut parts = Vec::new();
     for field in &anatomy.fields {
         let Some(size) = field.description.bytes() else { continue };

@@ -8,8 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use treering::Result;
-use treering::store::{Blob, Item, Lock, Put, Store};
+use treering::{Blob, Lock, Put, Result, Store, StoreItem};
 
 /// How long a file takes to be opened, in seconds.
 pub const LATENCY: f64 = 5e-3;
@@ -129,11 +128,11 @@ impl Store for ThrottledStore {
         copies.into_iter().map(|copy| copy.map(slow)).collect()
     }
 
-    fn list(&self, folder: &str) -> Result<Vec<Item>> {
+    fn list(&self, folder: &str) -> Result<Vec<StoreItem>> {
         self.inner.list(folder)
     }
 
-    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<Item>> {
+    fn list_after(&self, folder: &str, after: &str) -> Result<Vec<StoreItem>> {
         self.inner.list_after(folder, after)
     }
 
@@ -192,6 +191,11 @@ impl Blob for ThrottledBlob {
         self.throttle.pass(buffer.len(), || self.inner.read_at(offset, buffer))
     }
 
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let bytes = ranges.iter().map(|(_, buffer)| buffer.len()).sum();
+        self.throttle.pass(bytes, || self.inner.read_many(ranges))
+    }
+
     fn file(&self) -> Option<(&File, &Path, u64)> {
         None
     }
@@ -204,7 +208,7 @@ impl Blob for ThrottledBlob {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use treering::store::MemoryStore;
+    use treering::MemoryStore;
 
     #[test]
     fn no_window_lets_more_through_than_the_rate() {

@@ -2,7 +2,7 @@
 
 use super::cells::Loops;
 use super::grid::Component;
-use super::lanes::Planes;
+use super::lanes::ChunkPlanes;
 use super::{Grid, Image, LACKING, Layout, Leaf, Recipe};
 use crate::array::{DType, Rounding};
 use crate::error::Result;
@@ -40,6 +40,7 @@ impl Builder {
         Builder { dtype, recipes: recipes.to_vec(), vectors: true, front: 0, rounding: None }
     }
 
+    #[cfg(any(test, feature = "testing"))]
     /// Does without vector instructions that not every processor has; the same bits come out.
     #[must_use]
     pub fn baseline(mut self) -> Self {
@@ -177,13 +178,13 @@ impl Builder {
         self.recipes.iter().map(blank).collect()
     }
 
-    fn workers(&self) -> Vec<Worker> {
+    fn workers(&self) -> Vec<TreeWorker> {
         let worker = |recipe: &Recipe| match (recipe.grid, Component::of(self.dtype)) {
-            (_, None) => Worker { loops: None, component: None, planes: 0 },
-            (Grid::Bits, component) => Worker { loops: None, component, planes: 0 },
+            (_, None) => TreeWorker { loops: None, component: None, planes: 0 },
+            (Grid::Bits, component) => TreeWorker { loops: None, component, planes: 0 },
             (grid, Some(component)) => {
                 let loops = Loops::new(component, grid, recipe.chunk as usize, self.vectors);
-                Worker { loops: Some(loops), component: Some(component), planes: recipe.planes }
+                TreeWorker { loops: Some(loops), component: Some(component), planes: recipe.planes }
             }
         };
         self.recipes.iter().map(worker).collect()
@@ -191,7 +192,7 @@ impl Builder {
 }
 
 /// Computes chunks for one recipe.
-struct Worker {
+struct TreeWorker {
     /// Nothing for trees over bits.
     loops: Option<Loops>,
     /// Nothing for what cannot be NaN.
@@ -199,7 +200,7 @@ struct Worker {
     planes: u8,
 }
 
-impl Worker {
+impl TreeWorker {
     /// Computes chunk `at` of the `count` of a strip.
     fn chunk(&self, data: &[u8], at: usize, count: usize, out: &mut Out) {
         let (leaf, nans) = match &self.loops {
@@ -210,7 +211,7 @@ impl Worker {
             Some(loops) => {
                 let stride = out.planes.len() / count / (self.planes.max(1) as usize);
                 let from = (at * stride).min(out.planes.len());
-                let planes = Planes {
+                let planes = ChunkPlanes {
                     out: &mut out.planes[from..],
                     pitch: count * stride,
                     count: self.planes,
@@ -232,7 +233,7 @@ fn put_leaf(out: &mut [u8], leaf: Leaf) {
 }
 
 /// What is left to be given out of an image, strip by strip.
-struct Parts<'a> {
+struct ImageParts<'a> {
     leaves: &'a mut [u8],
     nans: &'a mut [u8],
     planes: &'a mut [u8],
@@ -241,12 +242,12 @@ struct Parts<'a> {
     plane_bytes: usize,
 }
 
-fn parts(image: &mut Image) -> Parts<'_> {
+fn parts(image: &mut Image) -> ImageParts<'_> {
     let layout = image.layout.clone();
     let (_, rest) = image.body_mut().split_at_mut(layout.leaves.start as usize);
     let (leaves, rest) = rest.split_at_mut((layout.leaves.end - layout.leaves.start) as usize);
     let (nans, planes) = rest.split_at_mut((layout.nans.end - layout.nans.start) as usize);
-    Parts {
+    ImageParts {
         leaves,
         nans,
         planes,
@@ -255,7 +256,7 @@ fn parts(image: &mut Image) -> Parts<'_> {
     }
 }
 
-impl<'a> Parts<'a> {
+impl<'a> ImageParts<'a> {
     /// The places for the next strip, which has so many bytes of data.
     fn take(&mut self, bytes: usize) -> Out<'a> {
         let chunks = bytes.div_ceil(self.chunk);
@@ -270,7 +271,7 @@ impl<'a> Parts<'a> {
 
 impl Image {
     /// Computes the given chunks again, in parallel, and what stands above them.
-    fn renew(&mut self, worker: &Worker, lend: &Lend, chunks: &[u64]) {
+    fn renew(&mut self, worker: &TreeWorker, lend: &Lend, chunks: &[u64]) {
         let layout = self.layout.clone();
         let stride = layout.stride as usize;
         let one = |chunk: &u64| {

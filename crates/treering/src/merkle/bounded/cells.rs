@@ -6,7 +6,7 @@
 
 use super::grid::Component;
 use super::keys::{Keys, add_wide};
-use super::lanes::{self, Cell, Planes};
+use super::lanes::{self, Cell, ChunkPlanes};
 use super::{Grid, Leaf};
 use crate::merkle::prefetch;
 
@@ -40,7 +40,7 @@ impl Loops {
     }
 
     /// The leaf and the planes of one chunk.
-    pub(super) fn chunk(&self, data: &[u8], planes: Planes) -> Done {
+    pub(super) fn chunk(&self, data: &[u8], planes: ChunkPlanes) -> Done {
         #[cfg(target_arch = "x86_64")]
         if self.vectors {
             // SAFETY: the processor has the instructions.
@@ -51,12 +51,12 @@ impl Loops {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,bmi2")]
-    fn chunk_avx2(&self, data: &[u8], planes: Planes) -> Done {
+    fn chunk_avx2(&self, data: &[u8], planes: ChunkPlanes) -> Done {
         self.chunk_any(data, planes, true)
     }
 
     #[inline(always)]
-    fn chunk_any(&self, data: &[u8], planes: Planes, vectors: bool) -> Done {
+    fn chunk_any(&self, data: &[u8], planes: ChunkPlanes, vectors: bool) -> Done {
         match (self.grid, self.component.mantissa) {
             (Grid::Uniform { e, m: 63 }, 52) => {
                 let scale = 2f64.powi(-(e as i32));
@@ -105,7 +105,7 @@ impl Loops {
     fn fused(
         &self,
         data: &[u8],
-        mut planes: Planes,
+        mut planes: ChunkPlanes,
         vectors: bool,
         in_vectors: Cell,
         cell: impl Fn(u32) -> u32,
@@ -134,7 +134,7 @@ impl Loops {
     fn narrow<const SIZE: usize>(
         &self,
         data: &[u8],
-        mut planes: Planes,
+        mut planes: ChunkPlanes,
         load: impl Fn(&[u8; SIZE]) -> u32,
         cell: impl Fn(u32) -> u32,
     ) -> Done {
@@ -151,7 +151,7 @@ impl Loops {
         &self,
         values: &[[u8; SIZE]],
         first: usize,
-        planes: &mut Planes,
+        planes: &mut ChunkPlanes,
         done: &mut Done,
         load: impl Fn(&[u8; SIZE]) -> u32,
         cell: impl Fn(u32) -> u32,
@@ -177,7 +177,7 @@ impl Loops {
     }
 
     #[inline(always)]
-    fn wide(&self, data: &[u8], mut planes: Planes, cell: impl Fn(u64) -> u64) -> Done {
+    fn wide(&self, data: &[u8], mut planes: ChunkPlanes, cell: impl Fn(u64) -> u64) -> Done {
         let mut done = Done::default();
         let (mut cells, mut low) = ([0u64; SEGMENT], [0u32; SEGMENT]);
         for (number, values) in data.as_chunks::<8>().0.chunks(SEGMENT).enumerate() {

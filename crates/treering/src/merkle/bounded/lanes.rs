@@ -10,7 +10,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 /// Where the planes of a chunk go: plane p begins `pitch` bytes after plane p − 1.
-pub(super) struct Planes<'a> {
+pub(super) struct ChunkPlanes<'a> {
     pub(super) out: &'a mut [u8],
     pub(super) pitch: usize,
     pub(super) count: u8,
@@ -67,7 +67,7 @@ pub(super) fn fused(
     keys: (&[u32], &[u32]),
     cell: Cell,
     first: usize,
-    planes: &mut Planes,
+    planes: &mut ChunkPlanes,
     vectors: bool,
 ) -> Fused {
     assert!(keys.0.len() > values.len() && keys.1.len() > values.len());
@@ -138,7 +138,7 @@ unsafe fn fused_avx2(
     values: &[[u8; 4]],
     keys: (&[u32], &[u32]),
     first: usize,
-    planes: &mut Planes,
+    planes: &mut ChunkPlanes,
     cell: impl Fn(__m256i) -> (__m256i, __m256i),
 ) -> Fused {
     let whole = values.len() / 32 * 32;
@@ -217,7 +217,7 @@ unsafe fn fused_sse2(
     values: &[[u8; 4]],
     keys: (&[u32], &[u32]),
     first: usize,
-    planes: &mut Planes,
+    planes: &mut ChunkPlanes,
     cell: impl Fn(__m128i) -> (__m128i, __m128i),
 ) -> Fused {
     let whole = values.len() / 16 * 16;
@@ -317,7 +317,7 @@ pub(super) fn has_vectors() -> bool {
     false
 }
 
-impl Planes<'_> {
+impl ChunkPlanes<'_> {
     /// Holds that there is room for the planes of so many components from `first` on.
     #[inline(always)]
     fn check_room(&self, first: usize, count: usize) {

@@ -91,8 +91,8 @@ impl<'a> Meta<'a> {
         Ok(bytes)
     }
 
-    pub(super) fn cursor<'b>(&self, bytes: &'b [u8]) -> Cursor<'b> {
-        Cursor { rest: bytes, offsets: self.offsets, lengths: self.lengths }
+    pub(super) fn cursor<'b>(&self, bytes: &'b [u8]) -> MetaCursor<'b> {
+        MetaCursor { rest: bytes, offsets: self.offsets, lengths: self.lengths }
     }
 }
 
@@ -108,7 +108,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<()> {
 }
 
 /// Jenkins' hash of 2006 (lookup3), by which HDF5 sums up its metadata. Its three words take turns.
-fn lookup3(bytes: &[u8]) -> u32 {
+pub(in crate::source) fn lookup3(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let [mut a, mut b, mut c] = [start; 3];
     let mut blocks = bytes.chunks(12).peekable();
@@ -136,13 +136,13 @@ fn lookup3(bytes: &[u8]) -> u32 {
 
 /// Bytes that are read from the front.
 #[derive(Clone)]
-pub(super) struct Cursor<'b> {
+pub(super) struct MetaCursor<'b> {
     pub(super) rest: &'b [u8],
     offsets: usize,
     lengths: usize,
 }
 
-impl<'b> Cursor<'b> {
+impl<'b> MetaCursor<'b> {
     pub(super) fn take(&mut self, len: usize) -> Result<&'b [u8]> {
         let cut = || Error::damaged("metadata of this HDF5 file is cut short");
         let (now, later) = self.rest.split_at_checked(len).ok_or_else(cut)?;

@@ -1,17 +1,17 @@
 //! A dataset: its type, its extent, and where its values lie.
 
 use super::bytes::Meta;
-use super::datatype::{self, Kind, Type};
-use super::header::{self, Message};
+use super::datatype::{self, Type, TypeKind};
+use super::header::{self, HeaderMessage};
 use super::heap::Heap;
 use super::index::{self, Array, Index};
 use super::tree;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Filter, MAX_CHUNK, Recipe};
+use crate::format::{ChunkRecipe, Filter, MAX_CHUNK};
 use crate::source::chunks::{Cache, Chunks};
 use crate::source::filter::{Coding, MOST_INFLATED, swap};
-use crate::source::found::{Found, MARKS, MOST_MARKS, MOST_UNPAID, Place};
+use crate::source::found::{FoundArray, MARKS, MOST_MARKS, MOST_UNPAID, Placement};
 use crate::source::scaled::Scaled;
 use std::sync::Arc;
 
@@ -26,10 +26,10 @@ struct Space {
 pub(super) fn find(
     meta: &Meta,
     name: &str,
-    messages: &[Message],
+    messages: &[HeaderMessage],
     cache: &Arc<Cache>,
     pointers: bool,
-) -> Result<Option<Found>> {
+) -> Result<Option<FoundArray>> {
     let message = |kind: u16| messages.iter().find(|message| message.kind == kind);
     let (Some(space), Some(element), Some(layout)) = (message(1), message(3), message(8)) else {
         return Ok(None);
@@ -43,14 +43,14 @@ pub(super) fn find(
     let element = element_type(meta, element)?;
     let space = extent(meta, &space.bytes)?;
     let (dtype, swapped, inner) = match &element.kind {
-        Kind::Numbers(dtype, swapped, axes) => (*dtype, *swapped, axes.clone()),
-        Kind::Bytes if element.size == 1 => (DType::Bytes, false, Vec::new()),
-        Kind::Bytes => (DType::Bytes, false, vec![element.size]),
-        Kind::Pointers if pointers => (DType::Bytes, false, vec![element.size]),
-        Kind::Pointers => return Ok(None),
+        TypeKind::Numbers(dtype, swapped, axes) => (*dtype, *swapped, axes.clone()),
+        TypeKind::Bytes if element.size == 1 => (DType::Bytes, false, Vec::new()),
+        TypeKind::Bytes => (DType::Bytes, false, vec![element.size]),
+        TypeKind::Pointers if pointers => (DType::Bytes, false, vec![element.size]),
+        TypeKind::Pointers => return Ok(None),
     };
     let shape = space.shape.iter().copied().chain(inner).collect();
-    let mut found = Found::new(name, dtype, shape, swapped, Place::Filled(Vec::new()))?;
+    let mut found = FoundArray::new(name, dtype, shape, swapped, Placement::Filled(Vec::new()))?;
     let old = message(4).map(|m| (&m.bytes, true));
     let mut fill = match message(5).map(|m| (&m.bytes, false)).or(old) {
         Some((bytes, old)) => fill_value(meta, bytes, old)?,
@@ -76,14 +76,14 @@ pub(super) fn find(
     let pipeline = message(0xb).map(|m| filters(meta, &m.bytes)).transpose()?.unwrap_or_default();
     let mut dataset = Dataset { meta, element, space, fill, pipeline, cache, found: &mut found };
     let place = match outside {
-        true => Place::Unreadable(Error::usage("its values lie in other files")),
+        true => Placement::Unreadable(Error::usage("its values lie in other files")),
         false => dataset.place(layout)?,
     };
     found.place = place;
     Ok(Some(found))
 }
 
-fn element_type(meta: &Meta, message: &Message) -> Result<Type> {
+fn element_type(meta: &Meta, message: &HeaderMessage) -> Result<Type> {
     let bytes = type_bytes(meta, &message.bytes, message.flags & 2 != 0)?;
     datatype::parse(&mut meta.cursor(&bytes), 0)
 }
@@ -156,7 +156,7 @@ fn fill_value(meta: &Meta, bytes: &[u8], old: bool) -> Result<Vec<u8>> {
 }
 
 /// The attributes of an object whose types do not stand elsewhere. Many of them are kept in a heap.
-fn attributes(meta: &Meta, messages: &[Message]) -> Result<Vec<Vec<u8>>> {
+fn attributes(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for message in messages.iter().filter(|message| message.flags & 2 == 0) {
         let mut rest = meta.cursor(&message.bytes);
@@ -202,7 +202,7 @@ fn marks(meta: &Meta, attribute: &[u8], array: (DType, bool)) -> Result<Vec<Vec<
         return Ok(Vec::new());
     }
     let element = datatype::parse(&mut meta.cursor(element), 0)?;
-    let Kind::Numbers(dtype, swapped, axes) = element.kind else { return Ok(Vec::new()) };
+    let TypeKind::Numbers(dtype, swapped, axes) = element.kind else { return Ok(Vec::new()) };
     let count = extent(meta, space)?.shape.into_iter().fold(1, u64::saturating_mul);
     if dtype != array.0 || !axes.is_empty() || count > MOST_MARKS as u64 {
         return Ok(Vec::new());
@@ -218,9 +218,9 @@ fn marks(meta: &Meta, attribute: &[u8], array: (DType, bool)) -> Result<Vec<Vec<
 }
 
 /// A filter: its number and the parameters.
-type Step = (u16, Vec<u32>);
+type FilterStep = (u16, Vec<u32>);
 
-fn filters(meta: &Meta, bytes: &[u8]) -> Result<Vec<Step>> {
+fn filters(meta: &Meta, bytes: &[u8]) -> Result<Vec<FilterStep>> {
     let mut rest = meta.cursor(bytes);
     let (version, count) = (rest.u8()?, rest.u8()?);
     rest.skip(if version == 1 { 6 } else { 0 })?;
@@ -239,11 +239,11 @@ fn filters(meta: &Meta, bytes: &[u8]) -> Result<Vec<Step>> {
 }
 
 /// The filters that are understood, or why they are not.
-fn codings(pipeline: &[Step], found: &Found) -> Result<Vec<Coding>> {
+fn codings(pipeline: &[FilterStep], found: &FoundArray) -> Result<Vec<Coding>> {
     let scaled = |values: &[u32]| {
         Scaled::new(values, found.description.dtype, found.swap > 0).map(Coding::Scaled)
     };
-    let coding = |(number, values): &Step| match number {
+    let coding = |(number, values): &FilterStep| match number {
         1 => Ok(Coding::Known(Filter::Deflate(values.first().map_or(6, |v| *v.min(&9)) as u8))),
         2 => Ok(Coding::Known(Filter::Shuffle(values.first().copied().unwrap_or(1)))),
         3 => Ok(Coding::Known(Filter::Fletcher32)),
@@ -270,13 +270,13 @@ struct Dataset<'a> {
     element: Type,
     space: Space,
     fill: Vec<u8>,
-    pipeline: Vec<Step>,
+    pipeline: Vec<FilterStep>,
     cache: &'a Arc<Cache>,
-    found: &'a mut Found,
+    found: &'a mut FoundArray,
 }
 
 impl Dataset<'_> {
-    fn place(&mut self, layout: &Message) -> Result<Place> {
+    fn place(&mut self, layout: &HeaderMessage) -> Result<Placement> {
         let odd =
             || Error::usage("its layout is not understood").hint("repack the file with h5repack");
         let mut rest = self.meta.cursor(&layout.bytes);
@@ -298,11 +298,11 @@ impl Dataset<'_> {
                     }
                     1 => return self.contiguous(at, bytes),
                     2 => return self.chunked(&dims, at, Index::First, false),
-                    _ => return Ok(Place::Unreadable(odd())),
+                    _ => return Ok(Placement::Unreadable(odd())),
                 }
             }
             3..=5 => rest.u8()?,
-            _ => return Ok(Place::Unreadable(odd())),
+            _ => return Ok(Placement::Unreadable(odd())),
         };
         match (class, version) {
             (0, _) => {
@@ -343,22 +343,22 @@ impl Dataset<'_> {
                         rest.skip(6)?;
                         Index::Second
                     }
-                    _ => return Ok(Place::Unreadable(odd())),
+                    _ => return Ok(Placement::Unreadable(odd())),
                 };
                 let at = rest.address()?;
                 self.chunked(&dims, at, index, flags & 1 != 0)
             }
-            (3, _) => Ok(Place::Unreadable(Error::usage("its values lie in other datasets"))),
-            _ => Ok(Place::Unreadable(odd())),
+            (3, _) => Ok(Placement::Unreadable(Error::usage("its values lie in other datasets"))),
+            _ => Ok(Placement::Unreadable(odd())),
         }
     }
 
-    fn contiguous(&self, at: Option<u64>, len: u64) -> Result<Place> {
+    fn contiguous(&self, at: Option<u64>, len: u64) -> Result<Placement> {
         self.plain(at.map(|at| self.meta.place(at)).transpose()?, len)
     }
 
     /// Values one after another, from this place in the file on.
-    fn plain(&self, at: Option<u64>, len: u64) -> Result<Place> {
+    fn plain(&self, at: Option<u64>, len: u64) -> Result<Placement> {
         let bytes = self.found.bytes();
         match at {
             None if len == 0 || bytes <= MOST_UNPAID => self.filled(),
@@ -369,21 +369,27 @@ impl Dataset<'_> {
             }
             Some(at) => {
                 self.meta.whole.part(at, bytes)?;
-                Ok(Place::Plain { at })
+                Ok(Placement::Plain { at })
             }
         }
     }
 
-    fn filled(&self) -> Result<Place> {
+    fn filled(&self) -> Result<Placement> {
         if self.found.bytes() > MOST_UNPAID {
             return Ok(unwritten());
         }
         let mut value = self.fill.clone();
         swap(&mut value, self.found.swap);
-        Ok(Place::Filled(value))
+        Ok(Placement::Filled(value))
     }
 
-    fn chunked(&self, dims: &[u64], at: Option<u64>, index: Index, bare: bool) -> Result<Place> {
+    fn chunked(
+        &self,
+        dims: &[u64],
+        at: Option<u64>,
+        index: Index,
+        bare: bool,
+    ) -> Result<Placement> {
         let wrong = || Error::damaged("the chunks of a dataset make no sense");
         let (element, chunk) = dims.split_last().ok_or_else(wrong)?;
         let size = chunk.iter().try_fold(*element, |n, c| n.checked_mul(*c));
@@ -395,17 +401,17 @@ impl Dataset<'_> {
         let codings = match codings(&self.pipeline, self.found) {
             Ok(codings) if size <= MAX_CHUNK && codings.len() <= 32 => codings,
             Ok(_) => {
-                return Ok(Place::Unreadable(Error::new(
+                return Ok(Placement::Unreadable(Error::new(
                     ErrorKind::Limit,
                     "its chunks are too large",
                 )));
             }
-            Err(why) => return Ok(Place::Unreadable(why)),
+            Err(why) => return Ok(Placement::Unreadable(why)),
         };
         let (shape, largest) = (&self.space.shape, &self.space.largest);
         let array = Array { shape, largest, chunk, bytes: size };
         let mut stored = index::chunks(self.meta, &array, &index, at)?;
-        let recipe = Recipe {
+        let recipe = ChunkRecipe {
             shape: shape.clone(),
             chunk: chunk.to_vec(),
             swap: self.found.swap,
@@ -414,7 +420,7 @@ impl Dataset<'_> {
         };
         recipe.check()?;
         if bare {
-            let grid = crate::source::grid::Grid::new(shape, chunk, *element);
+            let grid = crate::source::grid::ChunkGrid::new(shape, chunk, *element);
             for chunk in stored.iter_mut().filter(|chunk| grid.padded(chunk.index)) {
                 chunk.left_out = u32::MAX;
             }
@@ -425,7 +431,7 @@ impl Dataset<'_> {
             return Ok(unwritten());
         }
         let chunks = Chunks::new(recipe, codings, stored, self.meta.whole, self.cache)?;
-        Ok(Place::Chunks(Arc::new(chunks)))
+        Ok(Placement::Chunks(Arc::new(chunks)))
     }
 }
 
@@ -436,8 +442,8 @@ fn overlap(stored: &[crate::source::chunks::Stored]) -> bool {
     spans.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0)
 }
 
-fn unwritten() -> Place {
-    Place::Unreadable(
+fn unwritten() -> Placement {
+    Placement::Unreadable(
         Error::new(ErrorKind::Limit, "hardly any of its values were ever written")
             .hint("leave the variable out with --vars"),
     )

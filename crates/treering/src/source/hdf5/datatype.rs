@@ -1,6 +1,6 @@
 //! The type of the elements of a dataset, as far as it matters here: numbers, or bytes of a size.
 
-use super::bytes::Cursor;
+use super::bytes::MetaCursor;
 use crate::array::DType;
 use crate::error::{Error, Result};
 
@@ -9,11 +9,11 @@ use crate::error::{Error, Result};
 pub(super) struct Type {
     /// Its size in the file.
     pub(super) size: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: TypeKind,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TypeKind {
     /// Numbers, with axes of their own if there are several; and whether their bytes are swapped.
     Numbers(DType, bool, Vec<u64>),
     /// Bytes that mean the same wherever they stand.
@@ -25,7 +25,7 @@ pub(super) enum Kind {
 const DEEPEST: u32 = 16;
 
 /// Reads a type and moves behind it.
-pub(super) fn parse(input: &mut Cursor, depth: u32) -> Result<Type> {
+pub(super) fn parse(input: &mut MetaCursor, depth: u32) -> Result<Type> {
     let wrong = || Error::damaged("a type of this HDF5 file makes no sense");
     if depth > DEEPEST {
         return Err(wrong());
@@ -42,35 +42,35 @@ pub(super) fn parse(input: &mut Cursor, depth: u32) -> Result<Type> {
         0 => integer(input, bits, size)?,
         1 => float(input, bits, size)?,
         2 => opaque(input, 2)?,
-        3 => Kind::Bytes,
+        3 => TypeKind::Bytes,
         4 => opaque(input, 4)?,
         5 => opaque(input, usize::from(bits[0]))?,
         6 => compound(input, members, version, size, depth)?,
-        7 => Kind::Pointers,
+        7 => TypeKind::Pointers,
         8 => enumeration(input, members, version, depth)?,
         9 => {
             parse(input, depth + 1)?;
-            Kind::Pointers
+            TypeKind::Pointers
         }
         10 => array(input, version, size, depth)?,
         11 => complex(parse(input, depth + 1)?.kind),
         _ => return Err(wrong()),
     };
     let fits = match &kind {
-        Kind::Numbers(dtype, _, axes) => {
+        TypeKind::Numbers(dtype, _, axes) => {
             axes.iter().try_fold(dtype.size(), |n, a| n.checked_mul(*a)) == Some(size)
         }
         _ => true,
     };
-    Ok(Type { size, kind: if fits { kind } else { Kind::Bytes } })
+    Ok(Type { size, kind: if fits { kind } else { TypeKind::Bytes } })
 }
 
-fn opaque(input: &mut Cursor, properties: usize) -> Result<Kind> {
+fn opaque(input: &mut MetaCursor, properties: usize) -> Result<TypeKind> {
     input.skip(properties)?;
-    Ok(Kind::Bytes)
+    Ok(TypeKind::Bytes)
 }
 
-fn integer(input: &mut Cursor, bits: &[u8], size: u64) -> Result<Kind> {
+fn integer(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
     let (offset, precision) = (input.u16()?, u64::from(input.u16()?));
     let signed = bits[0] & 8 != 0;
     let dtype = match (size, signed) {
@@ -82,15 +82,15 @@ fn integer(input: &mut Cursor, bits: &[u8], size: u64) -> Result<Kind> {
         (4, true) => DType::I32,
         (8, false) => DType::U64,
         (8, true) => DType::I64,
-        _ => return Ok(Kind::Bytes),
+        _ => return Ok(TypeKind::Bytes),
     };
     Ok(match offset == 0 && precision == 8 * size {
-        true => Kind::Numbers(dtype, bits[0] & 1 != 0, Vec::new()),
-        false => Kind::Bytes,
+        true => TypeKind::Numbers(dtype, bits[0] & 1 != 0, Vec::new()),
+        false => TypeKind::Bytes,
     })
 }
 
-fn float(input: &mut Cursor, bits: &[u8], size: u64) -> Result<Kind> {
+fn float(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
     let (offset, precision) = (input.u16()?, u64::from(input.u16()?));
     let layout = [input.u8()?, input.u8()?, input.u8()?, input.u8()?];
     let bias = input.u32()?;
@@ -100,29 +100,35 @@ fn float(input: &mut Cursor, bits: &[u8], size: u64) -> Result<Kind> {
         (2, [7, 8, 0, 7], 127, 15) => DType::BF16,
         (4, [23, 8, 0, 23], 127, 31) => DType::F32,
         (8, [52, 11, 0, 52], 1023, 63) => DType::F64,
-        _ => return Ok(Kind::Bytes),
+        _ => return Ok(TypeKind::Bytes),
     };
     // A VAX order has another bit, and the first bit of the mantissa is implied.
     let usual = bits[0] & 0x40 == 0 && bits[0] >> 4 & 3 == 2;
     Ok(match usual && offset == 0 && precision == 8 * size {
-        true => Kind::Numbers(dtype, bits[0] & 1 != 0, Vec::new()),
-        false => Kind::Bytes,
+        true => TypeKind::Numbers(dtype, bits[0] & 1 != 0, Vec::new()),
+        false => TypeKind::Bytes,
     })
 }
 
-fn complex(of: Kind) -> Kind {
+fn complex(of: TypeKind) -> TypeKind {
     match of {
-        Kind::Numbers(DType::F32, swapped, axes) if axes.is_empty() => {
-            Kind::Numbers(DType::C64, swapped, axes)
+        TypeKind::Numbers(DType::F32, swapped, axes) if axes.is_empty() => {
+            TypeKind::Numbers(DType::C64, swapped, axes)
         }
-        Kind::Numbers(DType::F64, swapped, axes) if axes.is_empty() => {
-            Kind::Numbers(DType::C128, swapped, axes)
+        TypeKind::Numbers(DType::F64, swapped, axes) if axes.is_empty() => {
+            TypeKind::Numbers(DType::C128, swapped, axes)
         }
-        _ => Kind::Bytes,
+        _ => TypeKind::Bytes,
     }
 }
 
-fn compound(input: &mut Cursor, members: u16, version: u8, size: u64, depth: u32) -> Result<Kind> {
+fn compound(
+    input: &mut MetaCursor,
+    members: u16,
+    version: u8,
+    size: u64,
+    depth: u32,
+) -> Result<TypeKind> {
     let mut kinds = Vec::new();
     for _ in 0..members {
         let name = input.name(if version < 3 { 8 } else { 1 })?;
@@ -143,13 +149,13 @@ fn compound(input: &mut Cursor, members: u16, version: u8, size: u64, depth: u32
     {
         return Ok(complex(real.kind.clone()));
     }
-    Ok(match kinds.iter().any(|(_, _, member)| member.kind == Kind::Pointers) {
-        true => Kind::Pointers,
-        false => Kind::Bytes,
+    Ok(match kinds.iter().any(|(_, _, member)| member.kind == TypeKind::Pointers) {
+        true => TypeKind::Pointers,
+        false => TypeKind::Bytes,
     })
 }
 
-fn enumeration(input: &mut Cursor, members: u16, version: u8, depth: u32) -> Result<Kind> {
+fn enumeration(input: &mut MetaCursor, members: u16, version: u8, depth: u32) -> Result<TypeKind> {
     let base = parse(input, depth + 1)?;
     for _ in 0..members {
         input.name(if version < 3 { 8 } else { 1 })?;
@@ -159,7 +165,7 @@ fn enumeration(input: &mut Cursor, members: u16, version: u8, depth: u32) -> Res
     Ok(base.kind)
 }
 
-fn array(input: &mut Cursor, version: u8, size: u64, depth: u32) -> Result<Kind> {
+fn array(input: &mut MetaCursor, version: u8, size: u64, depth: u32) -> Result<TypeKind> {
     let axes = usize::from(input.u8()?);
     input.skip(if version < 3 { 3 } else { 0 })?;
     let mut extents = Vec::new();
@@ -169,11 +175,11 @@ fn array(input: &mut Cursor, version: u8, size: u64, depth: u32) -> Result<Kind>
     input.skip(if version < 3 { 4 * axes } else { 0 })?;
     let base = parse(input, depth + 1)?;
     Ok(match base.kind {
-        Kind::Numbers(dtype, swapped, inner) if base.size <= size => {
+        TypeKind::Numbers(dtype, swapped, inner) if base.size <= size => {
             extents.extend(inner);
-            Kind::Numbers(dtype, swapped, extents)
+            TypeKind::Numbers(dtype, swapped, extents)
         }
-        Kind::Pointers => Kind::Pointers,
-        _ => Kind::Bytes,
+        TypeKind::Pointers => TypeKind::Pointers,
+        _ => TypeKind::Bytes,
     })
 }

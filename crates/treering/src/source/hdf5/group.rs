@@ -1,7 +1,7 @@
 //! The links of a group: an old one has a symbol table, a new one has messages or a heap.
 
 use super::bytes::Meta;
-use super::header::Message;
+use super::header::HeaderMessage;
 use super::heap::Heap;
 use super::tree;
 use crate::error::{Error, Result};
@@ -11,7 +11,7 @@ const SOFT: u8 = 1;
 
 /// Destination of a link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Target {
+pub(super) enum LinkTarget {
     /// The address of an object.
     Object(u64),
     /// A path, a path in another file, or what a user has defined: the kind of the link and its bytes.
@@ -19,7 +19,7 @@ pub(super) enum Target {
 }
 
 /// The links of a group: names and destinations.
-pub(super) fn links(meta: &Meta, messages: &[Message]) -> Result<Vec<(String, Target)>> {
+pub(super) fn links(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<(String, LinkTarget)>> {
     let mut links = Vec::new();
     for message in messages {
         let mut rest = meta.cursor(&message.bytes);
@@ -42,7 +42,7 @@ pub(super) fn links(meta: &Meta, messages: &[Message]) -> Result<Vec<(String, Ta
     Ok(links)
 }
 
-fn link(meta: &Meta, bytes: &[u8]) -> Result<(String, Target)> {
+fn link(meta: &Meta, bytes: &[u8]) -> Result<(String, LinkTarget)> {
     let mut rest = meta.cursor(bytes);
     let flags = rest.take(2)?[1];
     let kind = if flags & 8 != 0 { rest.u8()? } else { 0 };
@@ -52,12 +52,12 @@ fn link(meta: &Meta, bytes: &[u8]) -> Result<(String, Target)> {
     let len = usize::try_from(len).map_err(|_| Error::damaged("a name is too long"))?;
     let name = String::from_utf8_lossy(rest.take(len)?).into_owned();
     Ok(match kind {
-        0 => (name, Target::Object(rest.defined()?)),
-        _ => (name, Target::Elsewhere(kind, rest.rest.to_vec())),
+        0 => (name, LinkTarget::Object(rest.defined()?)),
+        _ => (name, LinkTarget::Elsewhere(kind, rest.rest.to_vec())),
     })
 }
 
-fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, Target)>) -> Result<()> {
+fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, LinkTarget)>) -> Result<()> {
     let heap = Heap::new(meta, heap)?;
     tree::second(meta, index, &mut |kind, record| {
         let id = match kind {
@@ -71,7 +71,7 @@ fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, Target)>) 
     })
 }
 
-fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, Target)>) -> Result<()> {
+fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, LinkTarget)>) -> Result<()> {
     let head = meta.signed(heap, (8 + 2 * meta.lengths + meta.offsets) as u64, b"HEAP")?;
     let mut rest = meta.cursor(&head[8..]);
     let (len, _, at) = (rest.length()?, rest.length()?, rest.defined()?);
@@ -95,9 +95,9 @@ fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, Target)>)
             };
             let name = String::from_utf8_lossy(text(name)?).into_owned();
             match object.filter(|_| !symbolic) {
-                Some(object) => links.push((name, Target::Object(object))),
+                Some(object) => links.push((name, LinkTarget::Object(object))),
                 None if symbolic => {
-                    links.push((name, Target::Elsewhere(SOFT, text(path)?.to_vec())));
+                    links.push((name, LinkTarget::Elsewhere(SOFT, text(path)?.to_vec())));
                 }
                 None => {}
             }

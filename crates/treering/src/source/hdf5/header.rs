@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use std::collections::HashSet;
 
 /// A message of an object header.
-pub(super) struct Message {
+pub(super) struct HeaderMessage {
     pub(super) kind: u16,
     pub(super) flags: u8,
     pub(super) bytes: Vec<u8>,
@@ -17,7 +17,7 @@ pub(super) struct Message {
 const MOST: usize = 1 << 20;
 
 /// The messages of the object at an address, continuations followed.
-pub(super) fn messages(meta: &Meta, at: u64) -> Result<Vec<Message>> {
+pub(super) fn messages(meta: &Meta, at: u64) -> Result<Vec<HeaderMessage>> {
     let start = meta.read(at, 16)?;
     match start.starts_with(b"OHDR") {
         true => second(meta, at),
@@ -25,7 +25,7 @@ pub(super) fn messages(meta: &Meta, at: u64) -> Result<Vec<Message>> {
     }
 }
 
-fn first(meta: &Meta, at: u64, start: &[u8]) -> Result<Vec<Message>> {
+fn first(meta: &Meta, at: u64, start: &[u8]) -> Result<Vec<HeaderMessage>> {
     if start[0] != 1 {
         return Err(Error::damaged("an object of this HDF5 file has no header"));
     }
@@ -37,13 +37,13 @@ fn first(meta: &Meta, at: u64, start: &[u8]) -> Result<Vec<Message>> {
             rest.skip(3)?;
             let place = at + (block.len() - rest.rest.len()) as u64;
             let bytes = rest.take(len.into())?.to_vec();
-            out.push(Message { kind, flags, bytes, place });
+            out.push(HeaderMessage { kind, flags, bytes, place });
         }
         Ok(())
     })
 }
 
-fn second(meta: &Meta, at: u64) -> Result<Vec<Message>> {
+fn second(meta: &Meta, at: u64) -> Result<Vec<HeaderMessage>> {
     let start = meta.read(at, 6)?;
     let flags = start[5];
     let times = if flags & 0x20 != 0 { 16 } else { 0 };
@@ -71,16 +71,16 @@ fn second(meta: &Meta, at: u64) -> Result<Vec<Message>> {
             rest.skip(ordered)?;
             let place = at + (end - rest.rest.len()) as u64;
             let bytes = rest.take(len.into())?.to_vec();
-            out.push(Message { kind: kind.into(), flags, bytes, place });
+            out.push(HeaderMessage { kind: kind.into(), flags, bytes, place });
         }
         Ok(())
     })
 }
 
-type Split<'a> = &'a mut dyn FnMut(&[u8], u64, &mut Vec<Message>) -> Result<()>;
+type Split<'a> = &'a mut dyn FnMut(&[u8], u64, &mut Vec<HeaderMessage>) -> Result<()>;
 
 /// Splits blocks, the first and those that its messages name.
-fn collect(meta: &Meta, block: (u64, u64), split: Split) -> Result<Vec<Message>> {
+fn collect(meta: &Meta, block: (u64, u64), split: Split) -> Result<Vec<HeaderMessage>> {
     let mut blocks = vec![block];
     let mut seen = HashSet::new();
     let mut out = Vec::new();

@@ -4,7 +4,7 @@
 //! have blocks of the starting size, each further row blocks of twice the size before. Blocks beyond
 //! the largest direct size are tables of the same kind.
 
-use super::bytes::{Cursor, Meta};
+use super::bytes::{Meta, MetaCursor};
 use crate::error::{Error, Result};
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -120,7 +120,7 @@ impl<'a> Heap<'a> {
             let children = rows * self.width;
             let len = head as u64 + children * self.meta.offsets as u64;
             let bytes = self.meta.sealed(table, len, b"FHIB")?;
-            let mut rest: Cursor = self.meta.cursor(&bytes[head..]);
+            let mut rest: MetaCursor = self.meta.cursor(&bytes[head..]);
             free.insert((0..children).map(|_| rest.address()).collect::<Result<_>>()?);
         }
         let child = tables.get(&table).and_then(|children| children.get(number as usize));

@@ -4,7 +4,7 @@
 //! after another (implicit), a fixed array, an extensible array (one axis may grow), or a B-tree of
 //! version 2 (several may). All but the B-trees number the chunks by the largest extent of the array.
 
-use super::bytes::{Cursor, Meta};
+use super::bytes::{Meta, MetaCursor};
 use super::tree;
 use crate::error::{Error, Result};
 use crate::source::chunks::Stored;
@@ -161,7 +161,7 @@ impl Entries<'_> {
     }
 
     /// Reads so many entries, the first of which is of chunk `number`.
-    fn read(&self, input: &mut Cursor, number: u64, count: u64, add: Add) -> Result<()> {
+    fn read(&self, input: &mut MetaCursor, number: u64, count: u64, add: Add) -> Result<()> {
         for number in number..number.checked_add(count).ok_or_else(wrong)? {
             let at = input.address()?;
             let (len, left_out) = match self.filtered {

@@ -2,18 +2,18 @@
 //! values of variable length.
 
 use super::bytes::Meta;
-use super::datatype::{self, Kind};
-use super::group::{self, Target};
-use super::header::{self, Message};
+use super::datatype::{self, TypeKind};
+use super::group::{self, LinkTarget};
+use super::header::{self, HeaderMessage};
 use super::heap::Heap;
-use super::values::{self, Node, Resolver};
+use super::values::{self, Resolver, TypeNode};
 use super::{DEEPEST, LONGEST, dataset, superblock, tree};
 use crate::error::{Error, Result};
 use crate::merkle::Digester;
 use crate::source::Extent;
 use crate::source::chunks::Cache;
 use crate::source::filter::swap;
-use crate::source::found::Place;
+use crate::source::found::Placement;
 use crate::source::inventory::{Inventory, OBJECT, shown};
 use crate::store::Blob;
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ const STRUCTURE: [u16; 19] = [
 /// An object, with its path.
 struct Object {
     path: String,
-    messages: Vec<Message>,
+    messages: Vec<HeaderMessage>,
 }
 
 /// Lists the content of a file.
@@ -72,11 +72,11 @@ fn objects(
         for (name, target) in links {
             let name = format!("{prefix}{name}");
             match target {
-                Target::Elsewhere(kind, bytes) => {
+                LinkTarget::Elsewhere(kind, bytes) => {
                     let to = String::from_utf8_lossy(&bytes).into_owned();
                     all.add(format!("link {name}"), &[&[kind], &bytes[..]].concat(), to);
                 }
-                Target::Object(at) => match paths.get(&at) {
+                LinkTarget::Object(at) => match paths.get(&at) {
                     Some(other) => all.add(format!("link {name}"), other.as_bytes(), other.clone()),
                     None => {
                         // Its place among objects, so that an empty group is content, too.
@@ -100,7 +100,7 @@ struct Lister<'a> {
 }
 
 impl Lister<'_> {
-    fn message(&self, message: &Message, all: &mut Inventory) -> Result<()> {
+    fn message(&self, message: &HeaderMessage, all: &mut Inventory) -> Result<()> {
         let path = &self.object.path;
         let shared = message.flags & 2 != 0;
         match message.kind {
@@ -125,7 +125,7 @@ impl Lister<'_> {
     }
 
     /// Lists a type that is more than numbers, and the values of a dataset that lie elsewhere.
-    fn of_type(&self, message: &Message, all: &mut Inventory) {
+    fn of_type(&self, message: &HeaderMessage, all: &mut Inventory) {
         let path = &self.object.path;
         let name = format!("type of /{path}");
         let read = || -> Result<()> {
@@ -134,11 +134,11 @@ impl Lister<'_> {
             let mut told = Vec::new();
             let (size, node) = values::parse(&mut self.meta.cursor(&bytes), 0, &mut told)?;
             // An enumeration has names for its numbers.
-            let plain = matches!(kind, Kind::Numbers(..)) && bytes[0] & 15 != 8;
+            let plain = matches!(kind, TypeKind::Numbers(..)) && bytes[0] & 15 != 8;
             if !plain {
                 all.add(name.clone(), &told, String::new());
             }
-            if kind == Kind::Pointers {
+            if kind == TypeKind::Pointers {
                 self.values(size, &node, all);
             }
             Ok(())
@@ -150,13 +150,13 @@ impl Lister<'_> {
     }
 
     /// Lists the values of a dataset of addresses.
-    fn values(&self, size: u64, node: &Node, all: &mut Inventory) {
+    fn values(&self, size: u64, node: &TypeNode, all: &mut Inventory) {
         let Object { path, messages } = self.object;
         let digest = || -> Result<_> {
             let cache = Arc::<Cache>::default();
             let found = dataset::find(self.meta, path, messages, &cache, true)?;
             let Some(found) = found else { return Ok(None) };
-            if let Place::Unreadable(why) = &found.place {
+            if let Placement::Unreadable(why) = &found.place {
                 return Err(why.clone());
             }
             let bytes = found.field(self.meta.whole)?.bytes;
@@ -183,7 +183,7 @@ impl Lister<'_> {
     }
 
     /// Lists attributes that are kept in a heap.
-    fn many_attributes(&self, message: &Message, all: &mut Inventory) -> Result<()> {
+    fn many_attributes(&self, message: &HeaderMessage, all: &mut Inventory) -> Result<()> {
         let mut rest = self.meta.cursor(&message.bytes);
         let flags = rest.take(2)?[1];
         rest.skip(if flags & 1 != 0 { 2 } else { 0 })?;
@@ -259,7 +259,7 @@ impl Lister<'_> {
         let data = all.and_then(|all| data.get(..all)).ok_or_else(short)?;
         let mut digester = Digester::new();
         shape.iter().for_each(|n| digester.update(&n.to_le_bytes()));
-        if let Kind::Numbers(dtype, swapped, _) = kind {
+        if let TypeKind::Numbers(dtype, swapped, _) = kind {
             let mut bytes = data.to_vec();
             let complex = dtype.name().starts_with('c');
             let number = if complex { dtype.size() / 2 } else { dtype.size() };

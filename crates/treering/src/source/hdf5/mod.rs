@@ -17,13 +17,16 @@ mod inventory;
 mod tree;
 mod values;
 
+#[cfg(test)]
+pub(super) use self::bytes::lookup3 as checksum;
+
 use self::bytes::Meta;
-use self::group::Target;
+use self::group::LinkTarget;
 pub(super) use self::inventory::inventory;
 use super::Extent;
 use super::chunks::Cache;
 use super::found::Contents;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -31,6 +34,12 @@ use std::sync::Arc;
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
 /// The message that every dataset has.
 const LAYOUT: u16 = 8;
+/// The message that tells how a file is spread over others.
+const DRIVER: u16 = 0x14;
+/// Consistency flags: open for writing, and the same with readers beside (SWMR).
+const OPEN_FOR_WRITING: u8 = 0b101;
+/// No file is shorter than the shortest superblock with usual addresses.
+const SHORTEST: u64 = 48;
 /// The deepest group, and the longest name of one, that are followed.
 const DEEPEST: usize = 200;
 const LONGEST: usize = 1 << 14;
@@ -72,7 +81,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let mut below = Vec::new();
         for (name, target) in links {
-            let Target::Object(at) = target else { continue };
+            let LinkTarget::Object(at) = target else { continue };
             if seen.insert(at) {
                 below.push((format!("{prefix}{name}"), at, depth + 1));
             }
@@ -83,23 +92,82 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
 }
 
 fn superblock(whole: &Extent, base: u64) -> Result<(Meta<'_>, u64)> {
-    let mut start = [0; 16];
-    whole.part(base, 16)?.read_at(0, &mut start)?;
-    let version = start[8];
-    let (offsets, lengths, before) = match version {
-        0 => (start[13], start[14], 24),
-        1 => (start[13], start[14], 28),
-        2 | 3 => (start[9], start[10], 12),
-        _ => return Err(Error::damaged(format!("version {version} of HDF5 is not known"))),
-    };
-    let meta = Meta::new(whole, base, offsets, lengths)?;
-    let addresses = match version {
-        0 | 1 => meta.read(before, 6 * meta.offsets as u64)?,
-        _ => meta.checked(0, before + 4 * meta.offsets as u64)?.split_off(before as usize),
-    };
-    let mut rest = meta.cursor(&addresses);
-    // Beginning, free space, end, driver, name of the root; or beginning, extension, end.
-    rest.skip(meta.offsets * if version < 2 { 5 } else { 3 })?;
-    let root = rest.defined()?;
-    Ok((meta, root))
+    let block = Superblock::read(whole, base)?;
+    Ok((block.meta, block.root))
+}
+
+/// The first bytes of a file, from which all others are found.
+struct Superblock<'a> {
+    meta: Meta<'a>,
+    version: u8,
+    /// The file's consistency flags; none before version 2.
+    flags: u8,
+    /// Where the driver's block is, up to version 1.
+    driver: Option<u64>,
+    /// Where more messages are, from version 2 on.
+    extension: Option<u64>,
+    /// Where the file ends, counted from its first byte.
+    end: Option<u64>,
+    root: u64,
+}
+
+impl<'a> Superblock<'a> {
+    fn read(whole: &'a Extent, base: u64) -> Result<Self> {
+        let mut start = [0; 16];
+        whole.part(base, 16)?.read_at(0, &mut start)?;
+        let version = start[8];
+        let (offsets, lengths, before) = match version {
+            0 => (start[13], start[14], 24),
+            1 => (start[13], start[14], 28),
+            2 | 3 => (start[9], start[10], 12),
+            _ => return Err(Error::damaged(format!("version {version} of HDF5 is not known"))),
+        };
+        let meta = Meta::new(whole, base, offsets, lengths)?;
+        let addresses = match version {
+            0 | 1 => meta.read(before, 6 * meta.offsets as u64)?,
+            _ => meta.checked(0, before + 4 * meta.offsets as u64)?.split_off(before as usize),
+        };
+        let mut rest = meta.cursor(&addresses);
+        // Beginning, free space, end, driver, name of the root, root; or beginning, extension, end, root.
+        rest.skip(meta.offsets)?;
+        let second = rest.address()?;
+        let end = rest.address()?;
+        let (driver, extension, flags) = match version {
+            0 | 1 => (rest.address()?, None, 0),
+            _ => (None, second, start[11]),
+        };
+        if version < 2 {
+            rest.skip(meta.offsets)?;
+        }
+        let root = rest.defined()?;
+        Ok(Superblock { meta, version, flags, driver, extension, end, root })
+    }
+
+    /// Whether the file may be spread over several (drivers "family" and "multi"): its end is then no
+    /// place in this one.
+    fn is_spread(&self) -> bool {
+        let messages = self.extension.map(|at| header::messages(&self.meta, at));
+        let driver = |message: &header::HeaderMessage| message.kind == DRIVER;
+        self.driver.is_some()
+            || messages.is_some_and(|found| found.is_ok_and(|all| all.iter().any(driver)))
+    }
+}
+
+/// Whether the library has marked the file as open for writing, with or without readers beside.
+pub(super) fn is_marked_open(whole: &Extent, base: u64) -> Result<bool> {
+    match Superblock::read(whole, base) {
+        Ok(block) => Ok(block.version == 3 && block.flags & OPEN_FOR_WRITING != 0),
+        Err(error) if error.kind() == ErrorKind::Io => Err(error),
+        Err(_) => Ok(false),
+    }
+}
+
+/// Where the file ends, as its superblock states; the library refuses files that are shorter. `None` if
+/// that cannot be told.
+pub(super) fn end(whole: &Extent, base: u64) -> Result<Option<u64>> {
+    match Superblock::read(whole, base) {
+        Ok(block) => Ok(block.end.filter(|_| !block.is_spread())),
+        Err(error) if error.kind() == ErrorKind::Io => Err(error),
+        Err(_) => Ok(base.checked_add(SHORTEST).filter(|end| whole.size() < *end)),
+    }
 }

@@ -75,9 +75,15 @@ pub(super) fn second(
     Ok(())
 }
 
-type Node = (Vec<u8>, Vec<(u64, u64)>);
+type InnerNode = (Vec<u8>, Vec<(u64, u64)>);
 
-fn inner(meta: &Meta, at: u64, count: u64, record: u64, widths: &[(usize, usize)]) -> Result<Node> {
+fn inner(
+    meta: &Meta,
+    at: u64,
+    count: u64,
+    record: u64,
+    widths: &[(usize, usize)],
+) -> Result<InnerNode> {
     let (own, all) = widths[widths.len() - 1];
     let pointers = (count + 1) * (meta.offsets + own + all) as u64;
     let bytes = meta.sealed(at, 6 + count * record + pointers, b"BTIN")?;

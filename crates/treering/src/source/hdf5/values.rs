@@ -3,7 +3,7 @@
 //! Such a value is an address, and addresses differ between files of the same content. Here each value is
 //! replaced by what it leads to: the bytes in a global heap, or the path of an object.
 
-use super::bytes::{Cursor, Meta};
+use super::bytes::{Meta, MetaCursor};
 use crate::error::{Error, Result};
 use crate::merkle::Digester;
 use std::cell::{Cell, RefCell};
@@ -15,19 +15,19 @@ const DEEPEST: u32 = 16;
 const MOST_KEPT: usize = 1 << 28;
 
 /// The structure of a type, as far as addresses matter.
-pub(super) enum Node {
+pub(super) enum TypeNode {
     /// Bytes that mean the same wherever they stand.
     Fixed,
     /// A sequence of variable length; the size and the structure of its elements.
-    Sequence(u64, Box<Node>),
+    Sequence(u64, Box<TypeNode>),
     /// The address of an object.
     Object,
     /// A region of a dataset.
     Region,
     /// Members: offset, size, structure.
-    Members(Vec<(u64, u64, Node)>),
+    Members(Vec<(u64, u64, TypeNode)>),
     /// Elements one after another: size, structure.
-    Elements(u64, Box<Node>),
+    Elements(u64, Box<TypeNode>),
 }
 
 fn wrong() -> Error {
@@ -36,7 +36,11 @@ fn wrong() -> Error {
 
 /// Reads a type and moves behind it: its size and structure. `told` gets its meaning: two types get the
 /// same bytes if and only if they mean the same, whichever version of the format they were written in.
-pub(super) fn parse(input: &mut Cursor, depth: u32, told: &mut Vec<u8>) -> Result<(u64, Node)> {
+pub(super) fn parse(
+    input: &mut MetaCursor,
+    depth: u32,
+    told: &mut Vec<u8>,
+) -> Result<(u64, TypeNode)> {
     if depth > DEEPEST {
         return Err(wrong());
     }
@@ -53,7 +57,7 @@ pub(super) fn parse(input: &mut Cursor, depth: u32, told: &mut Vec<u8>) -> Resul
         0 | 4 => fixed(input, 4, told)?,
         1 => fixed(input, 12, told)?,
         2 => fixed(input, 2, told)?,
-        3 => Node::Fixed,
+        3 => TypeNode::Fixed,
         5 => fixed(input, usize::from(bits[0]), told)?,
         6 => {
             let mut all = Vec::new();
@@ -69,11 +73,11 @@ pub(super) fn parse(input: &mut Cursor, depth: u32, told: &mut Vec<u8>) -> Resul
                 }
                 all.push((offset, len, node));
             }
-            Node::Members(all)
+            TypeNode::Members(all)
         }
         7 => match bits[0] & 15 {
-            0 => Node::Object,
-            1 => Node::Region,
+            0 => TypeNode::Object,
+            1 => TypeNode::Region,
             _ => return Err(Error::usage("references of this kind are not understood")),
         },
         8 => {
@@ -85,7 +89,7 @@ pub(super) fn parse(input: &mut Cursor, depth: u32, told: &mut Vec<u8>) -> Resul
         }
         9 => {
             let (len, node) = parse(input, depth + 1, told)?;
-            Node::Sequence(len, Box::new(node))
+            TypeNode::Sequence(len, Box::new(node))
         }
         10 => {
             let axes = usize::from(input.u8()?);
@@ -96,23 +100,23 @@ pub(super) fn parse(input: &mut Cursor, depth: u32, told: &mut Vec<u8>) -> Resul
             if len == 0 || size % len != 0 {
                 return Err(wrong());
             }
-            Node::Elements(len, Box::new(node))
+            TypeNode::Elements(len, Box::new(node))
         }
         11 => {
             parse(input, depth + 1, told)?;
-            Node::Fixed
+            TypeNode::Fixed
         }
         _ => return Err(wrong()),
     };
     Ok((size, node))
 }
 
-fn fixed(input: &mut Cursor, properties: usize, told: &mut Vec<u8>) -> Result<Node> {
+fn fixed(input: &mut MetaCursor, properties: usize, told: &mut Vec<u8>) -> Result<TypeNode> {
     told.extend(input.take(properties)?);
-    Ok(Node::Fixed)
+    Ok(TypeNode::Fixed)
 }
 
-fn name(input: &mut Cursor, multiple: usize, told: &mut Vec<u8>) -> Result<()> {
+fn name(input: &mut MetaCursor, multiple: usize, told: &mut Vec<u8>) -> Result<()> {
     told.extend(input.name(multiple)?);
     told.push(0);
     Ok(())
@@ -139,30 +143,30 @@ impl<'m> Resolver<'m> {
     }
 
     /// Adds the content of one element; two elements add the same bytes only if they mean the same.
-    pub(super) fn element(&self, node: &Node, bytes: &[u8], out: &mut Digester) -> Result<()> {
+    pub(super) fn element(&self, node: &TypeNode, bytes: &[u8], out: &mut Digester) -> Result<()> {
         let cost = (bytes.len() as u64).max(16);
         let left = self.budget.get().checked_sub(cost);
         self.budget
             .set(left.ok_or_else(|| Error::damaged("values of this HDF5 file have no end"))?);
         let mut rest = self.meta.cursor(bytes);
         match node {
-            Node::Fixed => out.update(bytes),
-            Node::Members(all) => {
+            TypeNode::Fixed => out.update(bytes),
+            TypeNode::Members(all) => {
                 for (offset, len, node) in all {
                     let part = bytes.get(*offset as usize..(offset + len) as usize);
                     self.element(node, part.ok_or_else(wrong)?, out)?;
                 }
             }
-            Node::Elements(len, node) => {
+            TypeNode::Elements(len, node) => {
                 for part in bytes.chunks_exact((*len).max(1) as usize) {
                     self.element(node, part, out)?;
                 }
             }
-            Node::Object => {
+            TypeNode::Object => {
                 let path = self.path(rest.uint(self.meta.offsets)?)?;
                 text(&path, out);
             }
-            Node::Region => {
+            TypeNode::Region => {
                 let object = self.object(&mut rest)?;
                 let mut inside = self.meta.cursor(&object);
                 match inside.rest.is_empty() {
@@ -174,14 +178,14 @@ impl<'m> Resolver<'m> {
                     }
                 }
             }
-            Node::Sequence(len, node) => {
+            TypeNode::Sequence(len, node) => {
                 let count = u64::from(rest.u32()?);
                 let object = if count == 0 { Vec::new() } else { self.object(&mut rest)? };
                 out.update(&count.to_le_bytes());
                 let all = count.checked_mul(*len).and_then(|all| usize::try_from(all).ok());
                 let values = all.and_then(|all| object.get(..all)).ok_or_else(wrong)?;
                 match **node {
-                    Node::Fixed => self.element(node, values, out)?,
+                    TypeNode::Fixed => self.element(node, values, out)?,
                     _ => {
                         for part in values.chunks_exact((*len).max(1) as usize) {
                             self.element(node, part, out)?;
@@ -203,7 +207,7 @@ impl<'m> Resolver<'m> {
     }
 
     /// The object of a global heap that an identifier names; nothing for none.
-    fn object(&self, id: &mut Cursor) -> Result<Vec<u8>> {
+    fn object(&self, id: &mut MetaCursor) -> Result<Vec<u8>> {
         let (at, index) = (id.uint(self.meta.offsets)?, id.u32()?);
         if at == 0 {
             return Ok(Vec::new());

@@ -2,8 +2,7 @@
 
 use super::Format;
 use treering::DType;
-use treering::merkle::bounded::{Grid, Leaf};
-use treering::merkle::digest;
+use treering::testing::{Grid, Leaf, digest};
 
 /// Puts the components of a type into cells.
 #[derive(Clone, Copy)]

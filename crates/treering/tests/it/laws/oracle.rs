@@ -3,8 +3,7 @@
 use super::Format;
 use num_bigint::{BigInt, BigUint};
 use std::cmp::Ordering;
-use treering::DType;
-use treering::merkle::bounded::Bound;
+use treering::{Bound, DType};
 
 const UNIT: u64 = 1074;
 

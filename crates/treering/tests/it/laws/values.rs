@@ -1,8 +1,8 @@
 //! Values and pairs of values near everything that could go wrong.
 
 use super::Format;
-use treering::DType;
-use treering::merkle::bounded::{Bound, Grid};
+use treering::testing::Grid;
+use treering::{Bound, DType};
 
 /// A small generator of random numbers (splitmix64).
 #[derive(Clone)]

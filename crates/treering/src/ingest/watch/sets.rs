@@ -1,7 +1,9 @@
 //! What is finished, and what is a set: pure logic over what was noticed and a clock that is given.
 //!
 //! A file is *finished* when nobody was seen to have it open for writing any more and its stamp (size,
-//! time, inode) stayed the same for the settle time. The set of a step is all files of it that are not
+//! time, inode) stayed the same for the settle time. A file that is found unfinished all the same, when
+//! its set is about to be ingested, is *held*: it is looked at again when it is closed or changes, and
+//! after pauses that grow. The set of a step is all files of it that are not
 //! in the run yet. It is *complete* when all of them are finished and there are enough: as many as the
 //! user says, else as many as the set before had. A smaller set is taken only when that of a later
 //! step came to rest with just as many files: then the program writes fewer now. Otherwise it stays.
@@ -19,22 +21,27 @@ use std::time::Duration;
 /// The pause after trouble, at first and at most.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The pause before a held file is looked at again, at first and at most.
+const HOLD: Duration = Duration::from_millis(100);
+const LONGEST_HOLD: Duration = Duration::from_secs(30);
+/// How long a set is held before that is reported.
+const REPORT_AFTER: Duration = Duration::from_secs(5);
 
 /// Time since the service began.
-pub type Moment = Duration;
+pub(super) type Moment = Duration;
 
 /// What tells that a file was written to, or replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stamp {
-    pub size: u64,
+pub(super) struct FileStamp {
+    pub(super) size: u64,
     /// Nanoseconds since 1970.
-    pub modified: u64,
-    pub inode: u64,
+    pub(super) modified: u64,
+    pub(super) inode: u64,
 }
 
 /// How a file was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sign {
+pub(super) enum FileSign {
     /// It is there; nothing is known of who writes it.
     Found,
     /// It was made: by somebody who has it open, or as a second name of a file that is whole.
@@ -47,43 +54,43 @@ pub enum Sign {
 
 /// When a set is complete.
 #[derive(Clone, Copy, Debug)]
-pub struct Rule {
+pub(super) struct SetRule {
     /// How many files a set has; as many as the one before unless told.
-    pub files: Option<usize>,
-    pub settle: Duration,
+    pub(super) files: Option<usize>,
+    pub(super) settle: Duration,
 }
 
 /// A file that a checkpoint of the step holds: name, size, time; and whether it is the newest.
-pub type Version = (String, u64, u64, bool);
+pub(super) type HeldVersion = (String, u64, u64, bool);
 
 /// A set that is complete: the step, and its files as they came to rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Set {
-    pub step: u64,
-    pub files: BTreeMap<String, Stamp>,
+pub(super) struct FileSet {
+    pub(super) step: u64,
+    pub(super) files: BTreeMap<String, FileStamp>,
 }
 
 /// A set that has too few files although a later one is complete.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Short {
-    pub step: u64,
-    pub files: usize,
-    pub expected: usize,
+pub(super) struct ShortSet {
+    pub(super) step: u64,
+    pub(super) files: usize,
+    pub(super) expected: usize,
 }
 
 /// All files that were noticed.
-pub struct Sets {
-    rule: Rule,
+pub(super) struct Sets {
+    rule: SetRule,
     /// How many files the set before had.
     usual: Option<usize>,
-    steps: BTreeMap<u64, Step>,
+    steps: BTreeMap<u64, StepFiles>,
 }
 
 #[derive(Default)]
-struct Step {
+struct StepFiles {
     waiting: BTreeMap<String, Waiting>,
     /// Files that are there as they were taken, and whether the newest set has them.
-    taken: BTreeMap<String, (Stamp, bool)>,
+    taken: BTreeMap<String, (FileStamp, bool)>,
     /// What the run holds of this step.
     held: HashMap<(String, u64, u64), bool>,
     names: HashSet<String>,
@@ -92,10 +99,12 @@ struct Step {
     /// It could not be taken: how long the pause was, and when that is over.
     pause: Option<(Duration, Moment)>,
     told: bool,
+    /// Since when files are held, and whether that was reported.
+    held_since: Option<(Moment, bool)>,
 }
 
 struct Waiting {
-    stamp: Stamp,
+    stamp: FileStamp,
     since: Moment,
     /// Whether somebody has it open.
     open: Open,
@@ -107,21 +116,23 @@ enum Open {
     /// It was made, and no more is known.
     Perhaps,
     Yes,
+    /// It is unfinished although nothing was noticed: how long the pause is, and when that is over.
+    Held(Duration, Moment),
 }
 
 impl Sets {
     /// `usual` is how many files the newest set of the run has.
-    pub fn new(rule: Rule, usual: Option<usize>) -> Sets {
+    pub(super) fn new(rule: SetRule, usual: Option<usize>) -> Sets {
         Sets { rule, usual, steps: BTreeMap::new() }
     }
 
     /// Whether files of this step were noticed; else [`Sets::begin`] comes before the first.
-    pub fn knows(&self, step: u64) -> bool {
+    pub(super) fn knows(&self, step: u64) -> bool {
         self.steps.contains_key(&step)
     }
 
     /// What the run holds of a step whose first file is about to be seen.
-    pub fn begin(&mut self, step: u64, held: impl IntoIterator<Item = Version>) {
+    pub(super) fn begin(&mut self, step: u64, held: impl IntoIterator<Item = HeldVersion>) {
         let own = self.steps.entry(step).or_default();
         for (name, size, modified, newest) in held {
             own.names.insert(name.clone());
@@ -130,7 +141,14 @@ impl Sets {
     }
 
     /// A file is there. Tells whether it is in the run already, as it is.
-    pub fn seen(&mut self, step: u64, name: &str, stamp: Stamp, sign: Sign, now: Moment) -> bool {
+    pub(super) fn seen(
+        &mut self,
+        step: u64,
+        name: &str,
+        stamp: FileStamp,
+        sign: FileSign,
+        now: Moment,
+    ) -> bool {
         let own = self.steps.entry(step).or_default();
         let held = own.held.get(&(name.to_string(), stamp.size, stamp.modified)).copied();
         if let Some(newest) = held {
@@ -143,31 +161,31 @@ impl Sets {
         let mut changed = !own.waiting.contains_key(name);
         let file = own.waiting.entry(name.to_string()).or_insert_with(fresh);
         changed |= file.stamp != stamp;
-        if changed || sign != Sign::Found {
+        if changed || sign != FileSign::Found {
             (file.stamp, file.since) = (stamp, now);
         }
         match sign {
-            Sign::Made if file.open == Open::No => file.open = Open::Perhaps,
-            Sign::Found | Sign::Made => {}
-            Sign::Written => file.open = Open::Yes,
-            Sign::Finished => file.open = Open::No,
+            FileSign::Made if file.open == Open::No => file.open = Open::Perhaps,
+            FileSign::Found | FileSign::Made => {}
+            FileSign::Written => file.open = Open::Yes,
+            FileSign::Finished => file.open = Open::No,
         }
         if changed {
-            (own.refused, own.told, own.pause) = (false, false, None);
+            (own.refused, own.told, own.pause, own.held_since) = (false, false, None, None);
         }
         false
     }
 
     /// A file turned out not to be in the run although its name, size and time are: it waits.
-    pub fn mistaken(&mut self, step: u64, name: &str, stamp: Stamp, now: Moment) {
+    pub(super) fn mistaken(&mut self, step: u64, name: &str, stamp: FileStamp, now: Moment) {
         if let Some(own) = self.steps.get_mut(&step) {
             own.held.remove(&(name.to_string(), stamp.size, stamp.modified));
-            self.seen(step, name, stamp, Sign::Found, now);
+            self.seen(step, name, stamp, FileSign::Found, now);
         }
     }
 
     /// A file is not there any more.
-    pub fn gone(&mut self, step: u64, name: &str) {
+    pub(super) fn gone(&mut self, step: u64, name: &str) {
         if let Some(own) = self.steps.get_mut(&step) {
             own.waiting.remove(name);
             own.taken.remove(name);
@@ -178,7 +196,7 @@ impl Sets {
     }
 
     /// Signs were missed: nobody knows any more who has a file open, and all come to rest anew.
-    pub fn missed(&mut self, now: Moment) {
+    pub(super) fn missed(&mut self, now: Moment) {
         for file in self.steps.values_mut().flat_map(|own| own.waiting.values_mut()) {
             (file.open, file.since) = (Open::No, now);
         }
@@ -186,7 +204,7 @@ impl Sets {
 
     /// A while has passed. A file that was made and is neither empty nor written to since then is a
     /// second name of another: nobody will close it.
-    pub fn listed(&mut self, now: Moment) {
+    pub(super) fn listed(&mut self, now: Moment) {
         for file in self.steps.values_mut().flat_map(|own| own.waiting.values_mut()) {
             if file.open == Open::Perhaps && file.stamp.size > 0 {
                 (file.open, file.since) = (Open::No, now);
@@ -195,28 +213,29 @@ impl Sets {
     }
 
     /// All files.
-    pub fn names(&self) -> Vec<String> {
-        let of =
-            |own: &Step| own.waiting.keys().chain(own.taken.keys()).cloned().collect::<Vec<_>>();
+    pub(super) fn names(&self) -> Vec<String> {
+        let of = |own: &StepFiles| {
+            own.waiting.keys().chain(own.taken.keys()).cloned().collect::<Vec<_>>()
+        };
         self.steps.values().flat_map(of).collect()
     }
 
     /// Steps with files that are in no set yet, how many there are, and how many a set has, if that is
     /// known.
-    pub fn unfinished(&self) -> Vec<(u64, usize, Option<usize>)> {
+    pub(super) fn unfinished(&self) -> Vec<(u64, usize, Option<usize>)> {
         let expected = self.rule.files.or(self.usual);
-        let waits = |own: &Step| !own.refused && !own.waiting.is_empty();
+        let waits = |own: &StepFiles| !own.refused && !own.waiting.is_empty();
         let steps = self.steps.iter().filter(|(_, own)| waits(own));
         steps.map(|(step, own)| (*step, own.count(), expected)).collect()
     }
 
     /// The complete set of the lowest step that has one.
-    pub fn complete(&self, now: Moment) -> Option<Set> {
+    pub(super) fn complete(&self, now: Moment) -> Option<FileSet> {
         self.steps.keys().find_map(|step| self.complete_at(*step, now))
     }
 
     /// The set of a step, if it is complete.
-    pub fn complete_at(&self, step: u64, now: Moment) -> Option<Set> {
+    pub(super) fn complete_at(&self, step: u64, now: Moment) -> Option<FileSet> {
         let own = self.steps.get(&step)?;
         let paused = own.pause.is_some_and(|(_, until)| now < until);
         if own.refused || paused || !self.settled(own, now) || !self.enough(step, own, now) {
@@ -224,15 +243,25 @@ impl Sets {
         }
         let waiting = own.waiting.iter().map(|(name, file)| (name.clone(), file.stamp));
         let joined = own.joined().map(|(name, (stamp, _))| (name.clone(), *stamp));
-        Some(Set { step, files: waiting.chain(joined).collect() })
+        Some(FileSet { step, files: waiting.chain(joined).collect() })
     }
 
-    fn settled(&self, own: &Step, now: Moment) -> bool {
-        let rests = |file: &Waiting| file.open == Open::No && now >= file.since + self.rule.settle;
+    fn settled(&self, own: &StepFiles, now: Moment) -> bool {
+        let rests = |file: &Waiting| self.rests_at(file).is_some_and(|moment| now >= moment);
         !own.waiting.is_empty() && own.waiting.values().all(rests)
     }
 
-    fn enough(&self, step: u64, own: &Step, now: Moment) -> bool {
+    /// When a file is finished if nothing is noticed until then.
+    fn rests_at(&self, file: &Waiting) -> Option<Moment> {
+        let settled = file.since + self.rule.settle;
+        match file.open {
+            Open::No => Some(settled),
+            Open::Held(_, until) => Some(until.max(settled)),
+            Open::Perhaps | Open::Yes => None,
+        }
+    }
+
+    fn enough(&self, step: u64, own: &StepFiles, now: Moment) -> bool {
         let count = own.count();
         match (self.rule.files, self.usual) {
             (Some(files), _) => count >= files,
@@ -242,26 +271,25 @@ impl Sets {
             (None, Some(usual)) if count >= usual => true,
             (None, Some(_)) => {
                 let later = self.steps.iter().filter(|(other, _)| **other > step);
-                let alike = |other: &Step| !other.is_late() && other.count() == count;
+                let alike = |other: &StepFiles| !other.is_late() && other.count() == count;
                 !own.is_late() && later.into_iter().any(|(_, o)| self.settled(o, now) && alike(o))
             }
         }
     }
 
     /// When to look again, if nothing is noticed until then.
-    pub fn wake(&self, now: Moment) -> Option<Moment> {
+    pub(super) fn wake(&self, now: Moment) -> Option<Moment> {
         let waiting = self.steps.values().flat_map(|own| own.waiting.values());
-        let rest =
-            waiting.filter(|file| file.open == Open::No).map(|file| file.since + self.rule.settle);
+        let rest = waiting.filter_map(|file| self.rests_at(file));
         let pauses = self.steps.values().filter_map(|own| own.pause.map(|(_, until)| until));
         rest.chain(pauses).filter(|moment| *moment > now).min()
     }
 
     /// A set is in the run now. Tells of earlier ones that have too few files, once.
-    pub fn taken(&mut self, set: &Set, now: Moment) -> Vec<Short> {
+    pub(super) fn taken(&mut self, set: &FileSet, now: Moment) -> Vec<ShortSet> {
         self.usual = Some(set.files.len());
         let own = self.steps.entry(set.step).or_default();
-        own.pause = None;
+        (own.pause, own.held_since) = (None, None);
         own.taken.values_mut().for_each(|(_, newest)| *newest = false);
         own.held.values_mut().for_each(|newest| *newest = false);
         for (name, stamp) in &set.files {
@@ -278,7 +306,7 @@ impl Sets {
         for (step, own) in earlier {
             if self.settled(own, now) && !self.enough(*step, own, now) {
                 let missing = if own.is_late() { own.count() + own.newest() } else { expected };
-                short.push(Short { step: *step, files: own.count(), expected: missing });
+                short.push(ShortSet { step: *step, files: own.count(), expected: missing });
             }
         }
         for one in &short {
@@ -288,20 +316,42 @@ impl Sets {
     }
 
     /// A set could not be taken, which may pass: it waits, longer every time. Tells how long.
-    pub fn later(&mut self, step: u64, now: Moment) -> Duration {
+    pub(super) fn later(&mut self, step: u64, now: Moment) -> Duration {
         let own = self.steps.entry(step).or_default();
         let pause = own.pause.map_or(PAUSE, |(last, _)| (last * 2).min(LONGEST_PAUSE));
         own.pause = Some((pause, now + pause));
         pause
     }
 
+    /// Files of a complete set turned out to be unfinished. Whether this is to be reported now.
+    pub(super) fn hold(&mut self, step: u64, names: &[&str], now: Moment) -> bool {
+        let Some(own) = self.steps.get_mut(&step) else { return false };
+        let mut held = false;
+        for name in names {
+            let Some(file) = own.waiting.get_mut(*name) else { continue };
+            let pause = match file.open {
+                Open::Held(last, _) => (last * 2).min(LONGEST_HOLD),
+                _ => HOLD,
+            };
+            (file.open, held) = (Open::Held(pause, now + pause), true);
+        }
+        let (since, told) = own.held_since.unwrap_or((now, false));
+        let report = !told && now >= since + REPORT_AFTER;
+        own.held_since = Some((since, told || report));
+        if !held {
+            // Only files that late ones join are open.
+            self.later(step, now);
+        }
+        report
+    }
+
     /// A set cannot be taken as it is: it waits until a file of it changes.
-    pub fn refuse(&mut self, step: u64) {
+    pub(super) fn refuse(&mut self, step: u64) {
         self.steps.entry(step).and_modify(|own| own.refused = true);
     }
 }
 
-impl Step {
+impl StepFiles {
     fn count(&self) -> usize {
         self.waiting.len() + self.joined().count()
     }
@@ -323,7 +373,7 @@ impl Step {
     }
 
     /// The files that were taken and belong to those that are late.
-    fn joined(&self) -> impl Iterator<Item = (&String, &(Stamp, bool))> {
+    fn joined(&self) -> impl Iterator<Item = (&String, &(FileStamp, bool))> {
         let joins = self.joins();
         self.taken.iter().filter(move |(_, (_, newest))| joins && *newest)
     }

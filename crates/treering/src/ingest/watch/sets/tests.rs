@@ -9,22 +9,22 @@ fn at(seconds: u64) -> Moment {
     Duration::from_secs(seconds)
 }
 
-fn stamp(version: u64) -> Stamp {
-    Stamp { size: 10, modified: version, inode: 1 }
+fn stamp(version: u64) -> FileStamp {
+    FileStamp { size: 10, modified: version, inode: 1 }
 }
 
 fn sets(files: Option<usize>) -> Sets {
-    Sets::new(Rule { files, settle: SETTLE }, None)
+    Sets::new(SetRule { files, settle: SETTLE }, None)
 }
 
-fn names(set: &Set) -> String {
+fn names(set: &FileSet) -> String {
     set.files.keys().map(String::as_str).collect()
 }
 
 /// Files that are found at one moment; each letter is a name.
 fn find(sets: &mut Sets, step: u64, letters: &str, version: u64, now: Moment) {
     for name in letters.chars() {
-        sets.seen(step, &name.to_string(), stamp(version), Sign::Found, now);
+        sets.seen(step, &name.to_string(), stamp(version), FileSign::Found, now);
     }
 }
 
@@ -37,21 +37,21 @@ fn take(sets: &mut Sets, now: Moment) -> Option<(u64, String)> {
 #[test]
 fn a_file_is_finished_when_it_is_closed_and_rests() {
     let mut sets = sets(None);
-    sets.seen(1, "a", stamp(1), Sign::Found, at(0));
+    sets.seen(1, "a", stamp(1), FileSign::Found, at(0));
     assert_eq!(sets.wake(at(0)), Some(at(2)));
     assert_eq!(sets.complete(at(1)), None);
     // It changed without a sign, as on a network's file system.
-    sets.seen(1, "a", stamp(2), Sign::Found, at(1));
+    sets.seen(1, "a", stamp(2), FileSign::Found, at(1));
     assert_eq!(sets.complete(at(2)), None);
-    sets.seen(1, "a", stamp(3), Sign::Written, at(2));
+    sets.seen(1, "a", stamp(3), FileSign::Written, at(2));
     assert_eq!((sets.complete(at(99)), sets.wake(at(99))), (None, None));
-    sets.seen(1, "a", stamp(3), Sign::Found, at(99));
+    sets.seen(1, "a", stamp(3), FileSign::Found, at(99));
     assert_eq!(sets.complete(at(200)), None, "seeing an open file does not close it");
-    sets.seen(1, "a", stamp(3), Sign::Finished, at(200));
+    sets.seen(1, "a", stamp(3), FileSign::Finished, at(200));
     assert_eq!((sets.complete(at(201)), sets.wake(at(201))), (None, Some(at(202))));
     assert_eq!(take(&mut sets, at(202)), Some((1, "a".into())));
     assert_eq!((sets.complete(at(300)), sets.wake(at(300))), (None, None));
-    assert!(sets.seen(1, "a", stamp(3), Sign::Finished, at(300)), "it is known");
+    assert!(sets.seen(1, "a", stamp(3), FileSign::Finished, at(300)), "it is known");
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_smaller_set_waits_for_one_like_it() {
     // The program was killed within step 2 and went on: that set stays, and is told once.
     find(&mut sets, 3, "abc", 1, at(100));
     let set = sets.complete(at(102)).unwrap();
-    assert_eq!(sets.taken(&set, at(102)), [Short { step: 2, files: 2, expected: 3 }]);
+    assert_eq!(sets.taken(&set, at(102)), [ShortSet { step: 2, files: 2, expected: 3 }]);
     assert_eq!(sets.complete(at(103)), None);
     // From step 4 on it writes fewer files.
     find(&mut sets, 4, "a", 1, at(110));
@@ -122,9 +122,9 @@ fn what_the_run_holds_is_known() {
     let old = [("a".to_string(), 10, 1, false), ("z".to_string(), 10, 1, false)];
     let new = [("a".to_string(), 10, 2, true), ("b".to_string(), 10, 2, true)];
     sets.begin(1, old.into_iter().chain(new));
-    assert!(sets.seen(1, "a", stamp(2), Sign::Found, at(0)));
-    assert!(sets.seen(1, "z", stamp(1), Sign::Found, at(0)), "an older set held it");
-    assert!(!sets.seen(1, "b", stamp(3), Sign::Found, at(0)));
+    assert!(sets.seen(1, "a", stamp(2), FileSign::Found, at(0)));
+    assert!(sets.seen(1, "z", stamp(1), FileSign::Found, at(0)), "an older set held it");
+    assert!(!sets.seen(1, "b", stamp(3), FileSign::Found, at(0)));
     assert_eq!(sets.complete(at(9)), None);
     sets.mistaken(1, "a", stamp(2), at(9));
     assert_eq!(take(&mut sets, at(11)), Some((1, "ab".into())));
@@ -160,7 +160,7 @@ fn after_trouble_a_set_waits_longer_every_time_and_others_go_on() {
 #[test]
 fn missed_signs_open_what_may_be_closed() {
     let mut sets = sets(Some(1));
-    sets.seen(1, "a", stamp(1), Sign::Written, at(0));
+    sets.seen(1, "a", stamp(1), FileSign::Written, at(0));
     sets.missed(at(5));
     assert_eq!(sets.complete(at(6)), None);
     assert_eq!(take(&mut sets, at(7)), Some((1, "a".into())));
@@ -169,25 +169,25 @@ fn missed_signs_open_what_may_be_closed() {
 #[test]
 fn a_second_name_of_a_whole_file_is_never_closed() {
     let mut sets = sets(Some(1));
-    sets.seen(1, "a", stamp(1), Sign::Made, at(0));
-    sets.seen(1, "a", stamp(1), Sign::Found, at(1));
+    sets.seen(1, "a", stamp(1), FileSign::Made, at(0));
+    sets.seen(1, "a", stamp(1), FileSign::Found, at(1));
     assert_eq!((sets.complete(at(9)), sets.wake(at(9))), (None, None));
     sets.listed(at(10));
     assert_eq!(take(&mut sets, at(12)), Some((1, "a".into())));
-    let empty = Stamp { size: 0, ..stamp(1) };
-    sets.seen(2, "a", empty, Sign::Made, at(20));
+    let empty = FileStamp { size: 0, ..stamp(1) };
+    sets.seen(2, "a", empty, FileSign::Made, at(20));
     sets.listed(at(50));
     assert_eq!(sets.complete(at(99)), None, "somebody is about to write it");
-    sets.seen(2, "a", stamp(2), Sign::Written, at(100));
+    sets.seen(2, "a", stamp(2), FileSign::Written, at(100));
     sets.listed(at(130));
     assert_eq!(sets.complete(at(199)), None);
-    sets.seen(2, "a", stamp(2), Sign::Finished, at(200));
+    sets.seen(2, "a", stamp(2), FileSign::Finished, at(200));
     assert_eq!(take(&mut sets, at(202)), Some((2, "a".into())));
 }
 
 #[derive(Clone, Debug)]
 enum Act {
-    Write(u64, usize, Sign),
+    Write(u64, usize, FileSign),
     Remove(u64, usize),
     Wait(u64),
     Take,
@@ -195,7 +195,7 @@ enum Act {
 }
 
 fn act() -> impl Strategy<Value = Act> {
-    let signs = vec![Sign::Found, Sign::Made, Sign::Written, Sign::Finished];
+    let signs = vec![FileSign::Found, FileSign::Made, FileSign::Written, FileSign::Finished];
     let sign = proptest::sample::select(signs);
     prop_oneof![
         6 => (0u64..3, 0usize..4, sign).prop_map(|(step, file, sign)| Act::Write(step, file, sign)),
@@ -211,14 +211,14 @@ fn act() -> impl Strategy<Value = Act> {
 struct World {
     now: Moment,
     next: u64,
-    /// Stamp, when it last changed or was closed, and whether it is open.
-    files: BTreeMap<(u64, String), (Stamp, Moment, bool)>,
+    /// FileStamp, when it last changed or was closed, and whether it is open.
+    files: BTreeMap<(u64, String), (FileStamp, Moment, bool)>,
     /// Every set that was taken, by step.
-    taken: BTreeMap<u64, Vec<BTreeMap<String, Stamp>>>,
+    taken: BTreeMap<u64, Vec<BTreeMap<String, FileStamp>>>,
 }
 
 impl World {
-    fn write(&mut self, sets: &mut Sets, step: u64, name: String, sign: Sign) {
+    fn write(&mut self, sets: &mut Sets, step: u64, name: String, sign: FileSign) {
         if !sets.knows(step) {
             let all = self.taken.get(&step).into_iter().flatten().rev().enumerate();
             sets.begin(
@@ -233,16 +233,16 @@ impl World {
         let known = sets.seen(step, &name, stamp, sign, self.now);
         assert!(!known);
         let open = match sign {
-            Sign::Found => self
+            FileSign::Found => self
                 .files
                 .get(&(step, name.clone()))
                 .is_some_and(|(s, _, open)| *open && !self.is_taken(step, &name, *s)),
-            sign => sign != Sign::Finished,
+            sign => sign != FileSign::Finished,
         };
         self.files.insert((step, name), (stamp, self.now, open));
     }
 
-    fn is_taken(&self, step: u64, name: &str, stamp: Stamp) -> bool {
+    fn is_taken(&self, step: u64, name: &str, stamp: FileStamp) -> bool {
         let all = self.taken.get(&step).into_iter().flatten();
         all.into_iter().any(|set| set.get(name) == Some(&stamp))
     }
@@ -310,4 +310,47 @@ proptest! {
             prop_assert!(left.count() < files.unwrap_or(usize::MAX));
         }
     }
+}
+
+#[test]
+fn held_files_are_looked_at_when_they_close_and_after_growing_pauses() {
+    let ms = Duration::from_millis;
+    let mut sets = sets(Some(2));
+    find(&mut sets, 1, "ab", 1, at(0));
+    assert!(sets.complete(at(2)).is_some());
+    assert!(!sets.hold(1, &["a"], at(2)), "it is too early to report");
+    assert_eq!((sets.complete(at(2)), sets.wake(at(2))), (None, Some(at(2) + ms(100))));
+    let again = at(2) + ms(100);
+    assert!(sets.complete(again).is_some());
+    assert!(!sets.hold(1, &["a"], again));
+    assert_eq!(sets.wake(again), Some(again + ms(200)));
+    // The pause grows, up to 30 seconds, and the wait is reported once.
+    let (mut now, mut reports) = (again, 0);
+    for _ in 0..20 {
+        now = sets.wake(now).unwrap();
+        assert!(sets.complete(now).is_some());
+        reports += u32::from(sets.hold(1, &["a"], now));
+    }
+    assert_eq!((reports, sets.wake(now)), (1, Some(now + at(30))));
+    // Closing ends the pause at once; the settle time begins anew.
+    sets.seen(1, "a", stamp(1), FileSign::Finished, now + at(1));
+    assert_eq!(sets.complete(now + at(2)), None);
+    assert_eq!(take(&mut sets, now + at(3)), Some((1, "ab".into())));
+}
+
+#[test]
+fn held_files_that_are_written_again_wait_for_their_closing() {
+    let mut sets = sets(Some(1));
+    find(&mut sets, 1, "a", 1, at(0));
+    sets.hold(1, &["a"], at(2));
+    sets.seen(1, "a", stamp(2), FileSign::Written, at(3));
+    assert_eq!((sets.complete(at(99)), sets.wake(at(99))), (None, None));
+    sets.seen(1, "a", stamp(3), FileSign::Finished, at(99));
+    assert_eq!(take(&mut sets, at(101)), Some((1, "a".into())));
+    // Others are not held up.
+    find(&mut sets, 2, "a", 1, at(200));
+    find(&mut sets, 3, "a", 1, at(200));
+    assert_eq!(sets.complete(at(202)).unwrap().step, 2);
+    sets.hold(2, &["a"], at(202));
+    assert_eq!(take(&mut sets, at(202)), Some((3, "a".into())));
 }

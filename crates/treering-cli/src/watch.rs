@@ -1,27 +1,13 @@
-//! `treering ingest --watch`: a quiet service for programs that write their own checkpoint files.
-//!
-//! What was noticed in the folder (`notice`) is put in order by step (`names`, `sets`); a set that is
-//! complete becomes a checkpoint, and its originals may be removed (`remove`). What is in the run
-//! already is known by the run itself, so the service keeps no state of its own: it may be killed at
-//! any moment and started again.
+//! `treering ingest --watch`: arguments, signals and lines of output of the library's watcher.
 
-mod names;
-mod notice;
-mod remove;
-mod service;
-mod sets;
-
-use crate::files::IngestArguments;
-use notice::Event;
-use service::Service;
+use crate::files::{IngestArguments, Taken};
+use crate::output;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
-use treering::library::Place;
-use treering::{Error, Result};
+use treering::{Error, FileRules, Place, Result, WatchEvent, WatchSettings, WatchStop, Watcher};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Watching a folder")]
@@ -35,8 +21,17 @@ pub struct Arguments {
     /// Files without a number are left out, and so are links and what is hidden or ends in .tmp,
     /// .temp, .part, .partial or ~.
     ///
-    /// A file is finished when it was closed and then did not change for the settle time. A set is
-    /// complete when all its files are finished and there are as many as --files says; without that,
+    /// A file is finished when it was closed and then did not change for the settle time. A file that any
+    /// process of this machine has open for writing is waited for, also if it was opened before the
+    /// service started, and so is a file whose size is not what its head promises (HDF5, netCDF-4, .npy,
+    /// .npz, safetensors; not with --merge files). A wait of several seconds is reported.
+    ///
+    /// Caution: a file that a program on another machine or of another user has open for writing, or that
+    /// is closed and will be opened again to write more, is taken in as it is after the settle time,
+    /// unless its format shows that it is incomplete. Give a settle time longer than any pause of the program,
+    /// or let the program rename complete files into place.
+    ///
+    /// A set is complete when all its files are finished and there are as many as --files says; without that,
     /// as many as the set before had (the first one is a guess). A smaller one waits until the next
     /// step has just as many, and otherwise stays where it is. A set that is in the run already is not
     /// taken again; one that was rewritten with other content is, as soon as all of it is.
@@ -77,62 +72,57 @@ fn seconds(text: &str) -> std::result::Result<Duration, String> {
     seconds.filter(|s| s.as_secs() < 1 << 32).ok_or_else(|| format!("{text:?} is no time"))
 }
 
-/// Watches until it is told to end.
+/// Watches until a signal ends it.
 pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
-    let own = &arguments.watch;
-    let folder = own.watch.as_deref().unwrap_or(Path::new("."));
-    let place = Place::parse(&arguments.place)?;
-    let (Some(run), None) = (place.run.clone(), place.step) else {
-        return Err(Error::usage(format!("{place} names no run, or more than that"))
-            .hint("write STORE#RUN; the steps are read from the names of the files"));
-    };
+    let settings = settings(arguments)?;
     if !arguments.files.is_empty() {
         return Err(Error::usage("with --watch, files are found, not given")
             .hint("leave them out, or leave out --watch"));
     }
-    if own.remove && !arguments.within.is_empty() {
-        return Err(Error::usage(
-            "originals of rounded variables are not removed: the store does not hold them",
-        )
-        .hint("leave out --remove, or --within"));
-    }
-    if own.settle.is_zero() && own.count.is_none() {
-        return Err(Error::usage("without a settle time, nothing tells when a set is complete")
-            .hint("say with --files how many files a set has"));
-    }
-    if is_inside(&place.store, folder) {
-        return Err(Error::usage(format!("the store lies in {}", folder.display()))
-            .hint("keep it outside of the folder that is watched"));
-    }
-    let (events, noticed) = channel();
-    notice::start(folder, events.clone())?;
-    end_on_signals(events)?;
-    let mut service = Service::open(arguments, (place, run), folder, json)?;
-    match own.once {
-        true => service.once(&noticed),
-        false => service.serve(&noticed),
+    let mut watcher = Watcher::open(settings, move |event| print(event, json))?;
+    end_on_signals(watcher.stopper())?;
+    match arguments.watch.once {
+        true => watcher.once(),
+        false => watcher.serve(),
     }
 }
 
-/// Whether a file or a store, which may not be there yet, lies in a folder.
-pub fn is_inside(path: &Path, folder: &Path) -> bool {
-    let Ok(folder) = folder.canonicalize() else {
-        return false;
+fn settings(arguments: &IngestArguments) -> Result<WatchSettings> {
+    let own = &arguments.watch;
+    Ok(WatchSettings {
+        rules: FileRules::new(own.step.as_deref(), arguments.rank.as_deref())?,
+        files: own.count,
+        settle: own.settle,
+        remove: own.remove,
+        ingest: arguments.settings()?,
+        encoding: arguments.encoding(),
+        ..WatchSettings::new(
+            Place::parse(&arguments.place)?,
+            own.watch.as_deref().unwrap_or(Path::new(".")),
+        )
+    })
+}
+
+/// Checkpoints go to standard output, everything else is a note.
+fn print(event: WatchEvent, json: bool) {
+    let WatchEvent::Taken { place, files, bytes, manifest } = event else {
+        return eprintln!("treering: {event}");
     };
-    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let real = path.ancestors().find_map(|above| above.canonicalize().ok());
-    real.is_some_and(|real| real.starts_with(&folder))
+    let taken = Taken { place: &place.to_string(), files, size: bytes, manifest };
+    match json {
+        true => output::json_line(&taken.json()),
+        false => output::line(taken.line()),
+    }
 }
 
 /// The first signal ends the service in good order, the second one at once.
-fn end_on_signals(events: Sender<Event>) -> Result<()> {
+fn end_on_signals(watcher: WatchStop) -> Result<()> {
     let failed = |e| Error::io("cannot listen for signals", e);
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(failed)?;
     let listen = move || {
         for (count, signal) in signals.forever().enumerate() {
             match count {
-                // Nobody is there to be told: the service ends already.
-                0 => drop(events.send(Event::Stop)),
+                0 => watcher.stop(),
                 _ => drop(emulate_default_handler(signal)),
             }
         }

@@ -1,11 +1,13 @@
-//! What happens in a folder: a thread that listens to the kernel (inotify) and tells it in order.
+//! Changes in a folder: a thread that listens to the kernel (inotify) and reports them in order.
 //!
-//! A watch is placed on a folder before the folder is listed, so what appears in between is told
-//! twice rather than never. Everything is listed again when the kernel's queue ran over, and now and
-//! then besides: on a network's file system, the kernel does not know what other machines write.
-//! Links are not followed, and what is hidden, named as unfinished or a tree of ours is passed by.
+//! A watch is placed on a folder before the folder is listed, so a file that appears in between is
+//! reported twice rather than never. Everything is listed again when the kernel's queue overflowed, and
+//! every 30 seconds: on a network file system, the kernel does not see what other machines write.
+//! Links are not followed; hidden files, temporary names and our own tree files are skipped.
 
-use super::names::is_passing;
+use crate::error::{Error, ErrorKind, Result};
+use crate::ingest::names::is_passing;
+use crate::source::is_tree;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
@@ -17,14 +19,12 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
-use treering::source::is_tree;
-use treering::{Error, ErrorKind, Result};
 
 /// How often everything is listed again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
-/// What was noticed; paths are those below the folder.
-pub enum Event {
+/// A change that was noticed. Paths are relative to the folder.
+pub(super) enum Noticed {
     /// All files that are there; `missed` if signs were lost.
     All { files: Vec<PathBuf>, missed: bool },
     /// A file is there, or was; nothing is known of who writes it.
@@ -46,7 +46,7 @@ pub enum Event {
 }
 
 /// A sign of the kernel.
-type Sign = (i32, ReadFlags, Option<OsString>);
+type KernelSign = (i32, ReadFlags, Option<OsString>);
 
 struct Notice {
     folder: PathBuf,
@@ -59,11 +59,13 @@ struct Notice {
     listed: Instant,
     /// What a person was told; nothing is told twice.
     notes: HashSet<String>,
-    events: Sender<Event>,
+    events: Sender<Noticed>,
+    /// The watcher was dropped.
+    unheard: bool,
 }
 
 /// Begins to listen; what is there already is told first.
-pub fn start(folder: &Path, events: Sender<Event>) -> Result<()> {
+pub(super) fn start(folder: &Path, events: Sender<Noticed>) -> Result<()> {
     let failed = |e: Errno| Error::io("cannot watch folders", e.into());
     let inotify =
         inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|e| match e {
@@ -78,6 +80,7 @@ pub fn start(folder: &Path, events: Sender<Event>) -> Result<()> {
         listed: Instant::now(),
         notes: HashSet::new(),
         events,
+        unheard: false,
     };
     notice.place(Path::new("")).map_err(|e| match e {
         Errno::NOENT => {
@@ -88,7 +91,7 @@ pub fn start(folder: &Path, events: Sender<Event>) -> Result<()> {
     })?;
     let listen = move || {
         if let Err(error) = notice.listen() {
-            notice.tell(Event::Lost(error));
+            notice.tell(Noticed::Lost(error));
         }
     };
     let thread = std::thread::Builder::new().name("treering-notice".into());
@@ -97,20 +100,20 @@ pub fn start(folder: &Path, events: Sender<Event>) -> Result<()> {
 }
 
 impl Notice {
-    /// Nobody may be there any more who wants to know.
-    fn tell(&self, event: Event) {
-        let _ = self.events.send(event);
+    /// A watcher that was dropped ends this thread.
+    fn tell(&mut self, event: Noticed) {
+        self.unheard |= self.events.send(event).is_err();
     }
 
     fn note(&mut self, text: String) {
         if self.notes.insert(text.clone()) {
-            self.tell(Event::Note(text));
+            self.tell(Noticed::Note(text));
         }
     }
 
     fn listen(&mut self) -> Result<()> {
         self.all(false)?;
-        loop {
+        while !self.unheard {
             for sign in self.wait()? {
                 self.take(sign)?;
             }
@@ -118,10 +121,11 @@ impl Notice {
                 self.all(false)?;
             }
         }
+        Ok(())
     }
 
     /// The next signs; none if it is time to list everything again.
-    fn wait(&self) -> Result<Vec<Sign>> {
+    fn wait(&self) -> Result<Vec<KernelSign>> {
         let failed = |e: Errno| Error::io("cannot listen to the kernel", e.into());
         let rest = LOOK_AGAIN.saturating_sub(self.listed.elapsed());
         let rest = Timespec { tv_sec: rest.as_secs() as i64, tv_nsec: rest.subsec_nanos().into() };
@@ -148,7 +152,7 @@ impl Notice {
         Ok(signs)
     }
 
-    fn take(&mut self, (watch, what, name): Sign) -> Result<()> {
+    fn take(&mut self, (watch, what, name): KernelSign) -> Result<()> {
         if what.contains(ReadFlags::QUEUE_OVERFLOW) {
             return self.all(true);
         }
@@ -173,19 +177,19 @@ impl Notice {
         if what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
             self.forget(&path);
             let folder = what.contains(ReadFlags::ISDIR);
-            self.tell(if folder { Event::FolderGone(path) } else { Event::Found(path) });
+            self.tell(if folder { Noticed::FolderGone(path) } else { Noticed::Found(path) });
         } else if what.contains(ReadFlags::ISDIR) {
             let found = self.list(&path);
-            found.into_iter().for_each(|file| self.tell(Event::Found(file)));
+            found.into_iter().for_each(|file| self.tell(Noticed::Found(file)));
         } else if what.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::MOVED_TO) {
             self.written.remove(&path);
-            self.tell(Event::Finished(path));
+            self.tell(Noticed::Finished(path));
         } else if what.contains(ReadFlags::MODIFY) {
             if self.written.insert(path.clone()) {
-                self.tell(Event::Written(path));
+                self.tell(Noticed::Written(path));
             }
         } else if what.contains(ReadFlags::CREATE) {
-            self.tell(Event::Made(path));
+            self.tell(Noticed::Made(path));
         }
         Ok(())
     }
@@ -218,7 +222,7 @@ impl Notice {
         }
         let files = self.list(Path::new(""));
         self.listed = Instant::now();
-        self.tell(Event::All { files, missed });
+        self.tell(Noticed::All { files, missed });
         Ok(())
     }
 

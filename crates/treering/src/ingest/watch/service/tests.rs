@@ -1,0 +1,113 @@
+//! The watcher with probes that are made up: writers that nobody sees, or that close when told.
+
+use super::*;
+use crate::ingest::watch::writers::Openness;
+use crate::ingest::{IngestSettings, Merge};
+use crate::library::Place;
+use std::sync::Mutex;
+
+/// Gives the same answer for every file.
+#[derive(Clone)]
+struct Answer(Arc<Mutex<Openness>>);
+
+impl Probe for Answer {
+    fn look(&self, files: &[PathBuf]) -> Vec<Openness> {
+        vec![self.0.lock().unwrap().clone(); files.len()]
+    }
+}
+
+struct Stage {
+    folder: tempfile::TempDir,
+    answer: Answer,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Stage {
+    fn new(openness: Openness) -> Stage {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("out")).unwrap();
+        let answer = Answer(Arc::new(Mutex::new(openness)));
+        Stage { folder, answer, lines: Arc::default() }
+    }
+
+    fn file(&self) -> PathBuf {
+        self.folder.path().join("out/state_1_0.raw")
+    }
+
+    /// One look at the folder. Everything that was told.
+    fn once(&self, remove: bool) -> Vec<String> {
+        self.once_merged(remove, Merge::Auto)
+    }
+
+    fn once_merged(&self, remove: bool, merge: Merge) -> Vec<String> {
+        let store = self.folder.path().join("store");
+        let place = Place { store, run: Some("sim".into()), step: None };
+        let settings = WatchSettings {
+            files: Some(1),
+            settle: Duration::ZERO,
+            remove,
+            ingest: IngestSettings { merge, ..IngestSettings::default() },
+            ..WatchSettings::new(place, self.folder.path().join("out"))
+        };
+        let lines = self.lines.clone();
+        let told = move |event: WatchEvent| lines.lock().unwrap().push(event.to_string());
+        let mut watcher = Watcher::open(settings, told).unwrap();
+        watcher.probe = Box::new(self.answer.clone());
+        watcher.once().unwrap();
+        std::mem::take(&mut *self.lines.lock().unwrap())
+    }
+}
+
+#[test]
+fn a_writer_keeps_a_set_back_until_it_has_closed() {
+    let stage = Stage::new(Openness::Open(None));
+    std::fs::write(stage.file(), "half").unwrap();
+    let told = stage.once(true);
+    assert!(told.len() == 1 && told[0].contains("not taken in: state_1_0.raw is open"), "{told:?}");
+    *stage.answer.0.lock().unwrap() = Openness::Closed;
+    let told = stage.once(true);
+    assert!(told[0].contains("sim@1: 1 file ingested"), "{told:?}");
+    assert!(!stage.file().exists());
+}
+
+#[test]
+fn where_processes_are_hidden_sets_are_taken_and_originals_stay() {
+    let stage = Stage::new(Openness::Hidden);
+    std::fs::write(stage.file(), "whole, perhaps").unwrap();
+    let told = stage.once(true);
+    assert!(told[0].contains("may be open for writing"), "{told:?}");
+    assert!(told[1].contains("sim@1: 1 file ingested"), "{told:?}");
+    assert!(told[2].contains("is not removed"), "{told:?}");
+    assert!(told.len() == 3 && stage.file().exists(), "{told:?}");
+    // Somebody who may look removes it.
+    *stage.answer.0.lock().unwrap() = Openness::Closed;
+    assert_eq!(stage.once(true), [""; 0]);
+    assert!(!stage.file().exists());
+}
+
+#[test]
+fn an_original_that_is_open_stays_although_the_run_holds_it() {
+    let stage = Stage::new(Openness::Closed);
+    std::fs::write(stage.file(), "a state").unwrap();
+    assert_eq!(stage.once(false).len(), 1);
+    *stage.answer.0.lock().unwrap() = Openness::Open(None);
+    assert_eq!(stage.once(true), [""; 0]);
+    assert!(stage.file().exists());
+}
+
+#[test]
+fn a_file_that_lacks_bytes_waits_unless_files_are_taken_as_bytes() {
+    let stage = Stage::new(Openness::Closed);
+    let path = stage.folder.path().join("out/state_1_0.npy");
+    let text = "{'descr': '<f8', 'fortran_order': False, 'shape': (500,), }\n";
+    let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
+    bytes.extend((text.len() as u16).to_le_bytes());
+    bytes.extend(text.bytes().chain([7; 2000]));
+    std::fs::write(&path, &bytes).unwrap();
+    let told = stage.once(false);
+    assert!(told.len() == 1 && told[0].contains("its head promises"), "{told:?}");
+    assert!(stage.once_merged(false, Merge::Files)[0].contains("ingested"));
+    bytes.extend([7; 2000]);
+    std::fs::write(&path, &bytes).unwrap();
+    assert!(stage.once(false)[0].contains("ingested"));
+}

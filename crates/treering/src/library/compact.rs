@@ -1,0 +1,40 @@
+//! Compaction as a tool: planned first, carried out afterwards.
+
+use super::{LOCK, Library, Progress, prune};
+use crate::compact::{Bundler, CompactPlan, Compaction};
+use crate::error::Result;
+use crate::log::named_packs;
+use crate::store::lock_patiently;
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+impl Library {
+    /// Computes what a compaction of a run would do.
+    pub fn plan_compact(&self, run: &str, rule: Compaction) -> Result<CompactPlan> {
+        self.refuse_tier(run)?;
+        self.log(run)?;
+        Bundler::new(self.last.clone(), run).plan(rule)
+    }
+
+    /// Puts the small files of closed epochs into bundles; beside a living writer, too.
+    pub fn compact(&self, run: &str, rule: Compaction, progress: Progress) -> Result<CompactPlan> {
+        self.refuse_tier(run)?;
+        self.log(run)?;
+        let _lock = lock_patiently(self.last.as_ref(), LOCK, prune::PATIENCE)?;
+        let bundler = Bundler::new(self.last.clone(), run);
+        // It is not known what is needed while an entry cannot be read: then what was left stays.
+        let tidied = bundler.tidy(&|| named_packs(&self.seen, run), &BTreeSet::new());
+        let mut plan = bundler.plan(rule)?;
+        if let Err(error) = tidied {
+            plan.notes.push(format!("what an interrupted compaction has left stays: {error}"));
+        }
+        let done = Cell::new(0);
+        progress(0, plan.bytes);
+        bundler.compact(&plan, &|bytes| {
+            done.set(done.get() + bytes);
+            progress(done.get().min(plan.bytes), plan.bytes);
+        })?;
+        progress(plan.bytes, plan.bytes);
+        Ok(plan)
+    }
+}
