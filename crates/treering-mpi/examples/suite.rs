@@ -2,7 +2,7 @@
 //! rank is killed in the middle and the survivors go on.
 
 use treering::testing::comm_suite;
-use treering::{Comm, ErrorKind, Reduction};
+use treering::{Comm, ErrorKind, Rank, Reduction};
 use treering_mpi::MpiRanks;
 
 fn main() -> treering::Result<()> {
@@ -12,17 +12,17 @@ fn main() -> treering::Result<()> {
     let mode = std::env::args().nth(1).unwrap_or_default();
     if mode == "kill" {
         assert!(ranks.survives(), "this MPI does not survive deaths");
-        kill(&*world, world.size() - 1);
+        kill(&*world, Rank(world.size() - 1));
         return Ok(());
     }
-    if world.rank() == 0 {
+    if world.rank() == Rank(0) {
         println!("{} ranks hold to the law; survives: {}", world.size(), ranks.survives());
     }
     Ok(())
 }
 
 /// One rank dies; the others notice, agree, shrink and go on.
-fn kill(world: &dyn Comm, victim: u32) {
+fn kill(world: &dyn Comm, victim: Rank) {
     if world.rank() == victim {
         std::process::abort();
     }
@@ -34,13 +34,13 @@ fn kill(world: &dyn Comm, victim: u32) {
     };
     assert!(matches!(failed.kind(), ErrorKind::Dead | ErrorKind::Revoked), "{failed}");
     world.revoke().unwrap();
-    assert_eq!(world.gather(0, b"x").unwrap_err().kind(), ErrorKind::Revoked);
+    assert_eq!(world.gather(Rank(0), b"x").unwrap_err().kind(), ErrorKind::Revoked);
     assert!(world.agree(true).unwrap());
     assert_eq!(world.dead().unwrap(), [victim]);
     let smaller = world.shrink().unwrap();
     assert_eq!(smaller.size(), world.size() - 1);
     comm_suite(&*smaller);
-    if smaller.rank() == 0 {
+    if smaller.rank() == Rank(0) {
         println!("{} survivors of {} went on", smaller.size(), world.size());
     }
 }

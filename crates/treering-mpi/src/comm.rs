@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use treering::{Comm, Error, ErrorKind, Message, Reduction, Result};
+use treering::{Comm, Error, ErrorKind, Message, Rank, Reduction, Result};
 
 /// The most bytes of one MPI message.
 const PIECE: usize = 1 << 29;
@@ -25,7 +25,7 @@ const EXCHANGE: c_int = 4;
 
 /// Ranks of an MPI program.
 pub struct MpiComm {
-    rank: u32,
+    rank: Rank,
     size: u32,
     node: String,
     survives: bool,
@@ -62,7 +62,7 @@ impl MpiComm {
             rustix::system::uname().nodename().to_string_lossy().into_owned()
         });
         Ok(MpiComm {
-            rank: rank as u32,
+            rank: Rank(rank as u32),
             size: size as u32,
             node,
             survives,
@@ -83,8 +83,8 @@ impl MpiComm {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn check_rank(&self, rank: u32) -> Result<()> {
-        match rank < self.size {
+    fn check_rank(&self, rank: Rank) -> Result<()> {
+        match rank.0 < self.size {
             true => Ok(()),
             false => Err(Error::new(
                 ErrorKind::Usage,
@@ -100,7 +100,7 @@ impl MpiComm {
 
 impl State {
     /// Begins to send a message, in pieces; the request of each.
-    fn begin(&self, to: u32, tag: c_int, bytes: &[u8], synchronous: bool) -> Result<Vec<Sending>> {
+    fn begin(&self, to: Rank, tag: c_int, bytes: &[u8], synchronous: bool) -> Result<Vec<Sending>> {
         let mut first = (bytes.len() as u64).to_le_bytes().to_vec();
         let (head, rest) = bytes.split_at(bytes.len().min(PIECE - HEAD));
         first.extend_from_slice(head);
@@ -113,7 +113,7 @@ impl State {
 
     fn send_piece(
         &self,
-        to: u32,
+        to: Rank,
         tag: c_int,
         bytes: Vec<u8>,
         synchronous: bool,
@@ -122,7 +122,7 @@ impl State {
         let len = bytes.len() as c_int;
         // SAFETY: the bytes live as long as the request, in `Sending`.
         let code = unsafe {
-            let (to, pointer) = (to as c_int, bytes.as_ptr().cast());
+            let (to, pointer) = (to.0 as c_int, bytes.as_ptr().cast());
             shim::tr_isend(self.raw.0, to, tag, pointer, len, synchronous.into(), &mut request)
         };
         check(code, &format!("cannot send to rank {to}"))?;
@@ -136,19 +136,19 @@ impl State {
     }
 
     /// Whether a message has arrived: its sender and the length of its first piece.
-    fn probe(&self, from: Option<u32>, tag: c_int) -> Result<Option<(u32, usize)>> {
+    fn probe(&self, from: Option<Rank>, tag: c_int) -> Result<Option<(Rank, usize)>> {
         let (mut found, mut source, mut len) = (0, 0, 0);
-        let from = from.map_or(-1, |from| from as c_int);
+        let from = from.map_or(-1, |from| from.0 as c_int);
         // SAFETY: the pointers are valid for the call.
         let code = unsafe {
             shim::tr_iprobe(self.raw.0, from, tag, &mut found, &mut source, &mut len)
         };
         check(code, "cannot receive")?;
-        Ok((found != 0).then_some((source as u32, len as usize)))
+        Ok((found != 0).then_some((Rank(source as u32), len as usize)))
     }
 
     /// Receives a message whose first piece has arrived.
-    fn take(&self, from: u32, tag: c_int, first: usize) -> Result<Vec<u8>> {
+    fn take(&self, from: Rank, tag: c_int, first: usize) -> Result<Vec<u8>> {
         let mut bytes = vec![0; first];
         self.receive_into(from, tag, &mut bytes)?;
         let wrong = || Error::new(ErrorKind::Damaged, "a message has no length");
@@ -167,10 +167,10 @@ impl State {
         Ok(bytes)
     }
 
-    fn receive_into(&self, from: u32, tag: c_int, bytes: &mut [u8]) -> Result<()> {
+    fn receive_into(&self, from: Rank, tag: c_int, bytes: &mut [u8]) -> Result<()> {
         let (pointer, len) = (bytes.as_mut_ptr().cast(), bytes.len() as c_int);
         // SAFETY: the memory is as long as it says.
-        let code = unsafe { shim::tr_recv(self.raw.0, from as c_int, tag, pointer, len) };
+        let code = unsafe { shim::tr_recv(self.raw.0, from.0 as c_int, tag, pointer, len) };
         check(code, &format!("cannot receive from rank {from}"))
     }
 }
@@ -202,7 +202,7 @@ impl Pause {
 }
 
 impl Comm for MpiComm {
-    fn rank(&self) -> u32 {
+    fn rank(&self) -> Rank {
         self.rank
     }
 
@@ -214,7 +214,7 @@ impl Comm for MpiComm {
         &self.node
     }
 
-    fn send(&self, to: u32, bytes: &[u8]) -> Result<()> {
+    fn send(&self, to: Rank, bytes: &[u8]) -> Result<()> {
         self.check_rank(to)?;
         let mut state = self.state()?;
         state.progress();
@@ -223,7 +223,7 @@ impl Comm for MpiComm {
         Ok(())
     }
 
-    fn receive(&self, from: Option<u32>, patience: Duration) -> Result<Option<Message>> {
+    fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>> {
         from.map_or(Ok(()), |from| self.check_rank(from))?;
         let until = Instant::now() + patience;
         let mut pause = Pause::new();
@@ -241,13 +241,13 @@ impl Comm for MpiComm {
         }
     }
 
-    fn broadcast(&self, root: u32, bytes: &mut Vec<u8>) -> Result<()> {
+    fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()> {
         self.check_rank(root)?;
         let state = self.state()?;
         let cast = |pointer: *mut u8, len: usize| {
             // SAFETY: the memory is as long as it says.
             let code = unsafe {
-                shim::tr_bcast(state.raw.0, pointer.cast(), len as c_int, root as c_int)
+                shim::tr_bcast(state.raw.0, pointer.cast(), len as c_int, root.0 as c_int)
             };
             check(code, "cannot broadcast")
         };
@@ -257,7 +257,7 @@ impl Comm for MpiComm {
         bytes.chunks_mut(PIECE).try_for_each(|piece| cast(piece.as_mut_ptr(), piece.len()))
     }
 
-    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check_rank(root)?;
         let state = self.state()?;
         // The lengths come first, so that a rank which cannot take part is noticed by all.
@@ -265,7 +265,7 @@ impl Comm for MpiComm {
         // SAFETY: the root's memory has room for the values of all ranks; elsewhere it is not used.
         let code = unsafe {
             let all = lengths.as_mut_ptr();
-            shim::tr_gather(state.raw.0, bytes.len() as u64, all, root as c_int)
+            shim::tr_gather(state.raw.0, bytes.len() as u64, all, root.0 as c_int)
         };
         check(code, "cannot gather")?;
         if self.rank != root {
@@ -287,11 +287,12 @@ impl Comm for MpiComm {
         }
         let mut all = Vec::with_capacity(lengths.len());
         for (from, len) in lengths.iter().enumerate() {
-            all.push(match from as u32 == root {
+            let from = Rank(from as u32);
+            all.push(match from == root {
                 true => bytes.to_vec(),
                 false => {
                     let first = (*len as usize).min(PIECE - HEAD) + HEAD;
-                    state.take(from as u32, GATHER, first)?
+                    state.take(from, GATHER, first)?
                 }
             });
         }
@@ -311,7 +312,7 @@ impl Comm for MpiComm {
         check(code, "cannot reduce")
     }
 
-    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>> {
+    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
         messages.iter().try_for_each(|(to, _)| self.check_rank(*to))?;
         let mut state = self.state()?;
         state.progress();
@@ -392,12 +393,12 @@ impl Comm for MpiComm {
         // MPI's colors are signed.
         let color = (color & 0x7fff_ffff) as c_int;
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { shim::tr_split(state.raw.0, color, self.rank as c_int, &mut raw) };
+        let code = unsafe { shim::tr_split(state.raw.0, color, self.rank.0 as c_int, &mut raw) };
         check(code, "cannot split a communicator")?;
         self.part(raw)
     }
 
-    fn dead(&self) -> Result<Vec<u32>> {
+    fn dead(&self) -> Result<Vec<Rank>> {
         if !self.survives {
             return Ok(Vec::new());
         }
@@ -408,7 +409,7 @@ impl Comm for MpiComm {
         check(code, "cannot ask MPI who has died")?;
         ranks.truncate(count as usize);
         ranks.sort_unstable();
-        Ok(ranks.into_iter().map(|rank| rank as u32).collect())
+        Ok(ranks.into_iter().map(|rank| Rank(rank as u32)).collect())
     }
 
     fn revoke(&self) -> Result<()> {

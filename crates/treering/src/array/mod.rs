@@ -6,11 +6,13 @@
 //! Values that are to be kept within a bound are rounded by [`Rounding`] on their way.
 
 mod bound;
+mod boxes;
 pub(crate) mod float_env;
 mod ids;
 mod rounding;
 
 pub use bound::Bound;
+pub(crate) use boxes::{CommonRun, IndexBox};
 pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
 pub(crate) use rounding::whole;
 pub use rounding::{Rounding, Spacing};

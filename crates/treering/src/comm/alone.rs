@@ -1,6 +1,7 @@
 //! A program of one rank.
 
 use super::{Comm, Message, Reduction, check_rank, revoked};
+use crate::array::Rank;
 use crate::error::Result;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +28,7 @@ impl Alone {
         Self::default()
     }
 
-    fn check(&self, rank: u32) -> Result<()> {
+    fn check(&self, rank: Rank) -> Result<()> {
         match self.revoked.load(Ordering::SeqCst) {
             true => Err(revoked()),
             false => check_rank(self, rank),
@@ -36,8 +37,8 @@ impl Alone {
 }
 
 impl Comm for Alone {
-    fn rank(&self) -> u32 {
-        0
+    fn rank(&self) -> Rank {
+        Rank(0)
     }
 
     fn size(&self) -> u32 {
@@ -48,32 +49,32 @@ impl Comm for Alone {
         &self.node
     }
 
-    fn send(&self, to: u32, bytes: &[u8]) -> Result<()> {
+    fn send(&self, to: Rank, bytes: &[u8]) -> Result<()> {
         self.check(to)?;
         super::held(&self.own).push_back(bytes.to_vec());
         Ok(())
     }
 
-    fn receive(&self, from: Option<u32>, _patience: Duration) -> Result<Option<Message>> {
-        self.check(from.unwrap_or(0))?;
-        Ok(super::held(&self.own).pop_front().map(|bytes| (0, bytes)))
+    fn receive(&self, from: Option<Rank>, _patience: Duration) -> Result<Option<Message>> {
+        self.check(from.unwrap_or_default())?;
+        Ok(super::held(&self.own).pop_front().map(|bytes| (Rank(0), bytes)))
     }
 
-    fn broadcast(&self, root: u32, _bytes: &mut Vec<u8>) -> Result<()> {
+    fn broadcast(&self, root: Rank, _bytes: &mut Vec<u8>) -> Result<()> {
         self.check(root)
     }
 
-    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         self.check(root)?;
         Ok(vec![bytes.to_vec()])
     }
 
     fn reduce(&self, _reduction: Reduction, _values: &mut [u64]) -> Result<()> {
-        self.check(0)
+        self.check(Rank(0))
     }
 
-    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>> {
-        self.check(0)?;
+    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
+        self.check(Rank(0))?;
         messages.iter().try_for_each(|(to, _)| self.check(*to))?;
         Ok(messages.iter().map(|(to, bytes)| (*to, bytes.to_vec())).collect())
     }
@@ -83,11 +84,11 @@ impl Comm for Alone {
     }
 
     fn split(&self, _color: u32) -> Result<Arc<dyn Comm>> {
-        self.check(0)?;
+        self.check(Rank(0))?;
         Ok(Arc::new(Alone::new()))
     }
 
-    fn dead(&self) -> Result<Vec<u32>> {
+    fn dead(&self) -> Result<Vec<Rank>> {
         Ok(Vec::new())
     }
 

@@ -14,12 +14,15 @@
 
 mod alone;
 mod threads;
+#[cfg(any(test, feature = "testing"))]
 mod vote;
 
 pub use alone::Alone;
 pub use threads::{End, ThreadRanks};
-pub(crate) use vote::{Voting, vote};
+#[cfg(any(test, feature = "testing"))]
+pub use vote::{Voting, vote};
 
+use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -47,14 +50,14 @@ impl Reduction {
 }
 
 /// A message and the rank that it goes to, or came from.
-pub type Message = (u32, Vec<u8>);
+pub type Message = (Rank, Vec<u8>);
 
 /// A group of ranks that communicate with each other.
 ///
 /// No method has a default: a wrapper that forgets to pass one on does not compile.
 pub trait Comm: Send + Sync {
     /// The number of this rank, from 0 on.
-    fn rank(&self) -> u32;
+    fn rank(&self) -> Rank;
 
     /// The number of ranks.
     fn size(&self) -> u32;
@@ -63,24 +66,24 @@ pub trait Comm: Send + Sync {
     fn node(&self) -> &str;
 
     /// Sends bytes to a rank; not collective. The bytes may be used again when it returns.
-    fn send(&self, to: u32, bytes: &[u8]) -> Result<()>;
+    fn send(&self, to: Rank, bytes: &[u8]) -> Result<()>;
 
     /// Waits for the next message that was sent by a rank, or by any; not collective. `None` if there is none
     /// within the time.
-    fn receive(&self, from: Option<u32>, patience: Duration) -> Result<Option<Message>>;
+    fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>>;
 
     /// Hands the bytes of `root` to all ranks.
-    fn broadcast(&self, root: u32, bytes: &mut Vec<u8>) -> Result<()>;
+    fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()>;
 
     /// Brings the bytes of every rank to `root`, in the order of ranks; empty elsewhere.
-    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>>;
+    fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Vec<Vec<u8>>>;
 
     /// Combines the values of all ranks, element by element; all ranks get the result.
     fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()>;
 
     /// Sends messages to some ranks and returns those that were sent to this one, sorted by sender. No rank
     /// needs to know who sends to it.
-    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>>;
+    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>>;
 
     /// Whether all ranks that live say yes. All that survive get the same answer, whoever dies meanwhile.
     fn agree(&self, yes: bool) -> Result<bool>;
@@ -89,7 +92,7 @@ pub trait Comm: Send + Sync {
     fn split(&self, color: u32) -> Result<Arc<dyn Comm>>;
 
     /// The members that are known to have died; not collective.
-    fn dead(&self) -> Result<Vec<u32>>;
+    fn dead(&self) -> Result<Vec<Rank>>;
 
     /// Ends this communicator for all members; not collective.
     fn revoke(&self) -> Result<()>;
@@ -102,16 +105,16 @@ pub trait Comm: Send + Sync {
 }
 
 /// Refuses a rank that does not exist.
-pub(crate) fn check_rank(comm: &dyn Comm, rank: u32) -> Result<()> {
-    match rank < comm.size() {
+pub(crate) fn check_rank(comm: &dyn Comm, rank: Rank) -> Result<()> {
+    match rank.0 < comm.size() {
         true => Ok(()),
         false => Err(Error::usage(format!("there is no rank {rank}, but only {}", comm.size()))),
     }
 }
 
 /// The error of a call that needs a rank that has died.
-pub(crate) fn died(ranks: &[u32]) -> Error {
-    let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
+pub(crate) fn died(ranks: &[Rank]) -> Error {
+    let ranks: Vec<String> = ranks.iter().map(Rank::to_string).collect();
     let what = match ranks.len() {
         0 => "a rank has died".to_string(),
         1 => format!("rank {} has died", ranks[0]),

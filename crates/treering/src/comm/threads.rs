@@ -4,6 +4,7 @@
 //! inside that call. Messages can be delayed. One lock guards everything, which is fast enough for tests.
 
 use super::{Comm, Message, Reduction, check_rank, died, held, revoked};
+use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -53,26 +54,26 @@ struct Shared {
     dead: Vec<bool>,
     contexts: Vec<Context>,
     /// Whom to tell of deaths.
-    ends: Option<Sender<u32>>,
+    ends: Option<Sender<Rank>>,
 }
 
 /// The state of one communicator.
 #[derive(Default)]
 struct Context {
     /// The ranks of the world that are its members.
-    members: Vec<u32>,
+    members: Vec<Rank>,
     revoked: bool,
     /// Collective calls by their number; those that survive deaths are counted apart.
     meetings: HashMap<(bool, u64), Meeting>,
-    mail: HashMap<(u32, u32), VecDeque<(Instant, Vec<u8>)>>,
+    mail: HashMap<(Rank, Rank), VecDeque<(Instant, Vec<u8>)>>,
 }
 
 /// A collective call.
 #[derive(Default)]
 struct Meeting {
-    given: BTreeMap<u32, Vec<u8>>,
+    given: BTreeMap<Rank, Vec<u8>>,
     /// Everything that was given, once it is decided.
-    result: Option<Arc<BTreeMap<u32, Vec<u8>>>>,
+    result: Option<Arc<BTreeMap<Rank, Vec<u8>>>>,
     /// The communicators that it has made, by color.
     made: BTreeMap<u32, usize>,
 }
@@ -85,7 +86,7 @@ impl ThreadRanks {
 
     /// A rank for each name, which is that of its node.
     pub fn on_nodes(nodes: &[String]) -> ThreadRanks {
-        let members = (0..nodes.len() as u32).collect();
+        let members = (0..nodes.len() as u32).map(Rank).collect();
         let shared = Shared {
             dead: vec![false; nodes.len()],
             contexts: vec![Context { members, ..Context::default() }],
@@ -112,9 +113,9 @@ impl ThreadRanks {
     }
 
     /// Kills a rank: nothing that it does from now on takes effect, and the others notice.
-    pub fn kill(&self, rank: u32) {
+    pub fn kill(&self, rank: Rank) {
         let mut shared = held(&self.world.shared);
-        if let Some(dead) = shared.dead.get_mut(rank as usize) {
+        if let Some(dead) = shared.dead.get_mut(rank.0 as usize) {
             *dead = true;
         }
         if let Some(ends) = &shared.ends {
@@ -125,8 +126,8 @@ impl ThreadRanks {
     }
 
     /// Stops the calling thread for ever if its rank was killed; for stores and other things of a rank.
-    pub fn stop_if_dead(&self, rank: u32) {
-        let dead = held(&self.world.shared).dead.get(rank as usize).copied().unwrap_or(false);
+    pub fn stop_if_dead(&self, rank: Rank) {
+        let dead = held(&self.world.shared).dead.get(rank.0 as usize).copied().unwrap_or(false);
         if dead {
             stop();
         }
@@ -140,9 +141,9 @@ impl ThreadRanks {
         let (ends, ended) = channel();
         held(&self.world.shared).ends = Some(ends.clone());
         let program = Arc::new(program);
-        let results: Arc<Mutex<HashMap<u32, End<T>>>> = Arc::default();
+        let results: Arc<Mutex<HashMap<Rank, End<T>>>> = Arc::default();
         let count = self.world.nodes.len() as u32;
-        for rank in 0..count {
+        for rank in (0..count).map(Rank) {
             let (ranks, program, results) = (self.clone(), program.clone(), results.clone());
             let ends = ends.clone();
             let work = move || {
@@ -162,13 +163,13 @@ impl ThreadRanks {
                 self.kill(rank);
             }
         }
-        let mut missing: Vec<u32> = (0..count).collect();
+        let mut missing: Vec<Rank> = (0..count).map(Rank).collect();
         while !missing.is_empty() {
             let Ok(rank) = ended.recv() else { break };
             missing.retain(|other| *other != rank);
         }
         let mut results = held(&results);
-        (0..count).map(|rank| results.remove(&rank).unwrap_or(End::Killed)).collect()
+        (0..count).map(|rank| results.remove(&Rank(rank)).unwrap_or(End::Killed)).collect()
     }
 }
 
@@ -190,21 +191,22 @@ struct ThreadComm {
     world: Arc<World>,
     context: usize,
     /// The members, and this rank's place among them.
-    members: Vec<u32>,
-    rank: u32,
+    members: Vec<Rank>,
+    rank: Rank,
     /// The collective calls so far: those that need all members, and those that survive deaths.
     calls: [AtomicU64; 2],
 }
 
 impl ThreadComm {
-    fn new(world: Arc<World>, context: usize, own: u32) -> ThreadComm {
+    fn new(world: Arc<World>, context: usize, own: Rank) -> ThreadComm {
         let members = held(&world.shared).contexts[context].members.clone();
-        let rank = members.iter().position(|member| *member == own).unwrap_or(0) as u32;
+        let rank = members.iter().position(|member| *member == own).unwrap_or(0);
+        let rank = Rank(rank as u32);
         ThreadComm { world, context, members, rank, calls: Default::default() }
     }
 
-    fn own(&self) -> u32 {
-        self.members[self.rank as usize]
+    fn own(&self) -> Rank {
+        self.members[self.rank.0 as usize]
     }
 
     /// The world's state, for a rank that lives.
@@ -214,7 +216,7 @@ impl ThreadComm {
     }
 
     fn unless_dead<'s>(&self, shared: MutexGuard<'s, Shared>) -> MutexGuard<'s, Shared> {
-        if shared.dead[self.own() as usize] {
+        if shared.dead[self.own().0 as usize] {
             drop(shared);
             stop();
         }
@@ -238,13 +240,13 @@ impl ThreadComm {
         self.unless_dead(shared)
     }
 
-    fn dead_members(&self, shared: &Shared) -> Vec<u32> {
-        let ranks = 0..self.members.len() as u32;
-        ranks.filter(|rank| shared.dead[self.members[*rank as usize] as usize]).collect()
+    fn dead_members(&self, shared: &Shared) -> Vec<Rank> {
+        let ranks = (0..self.size()).map(Rank);
+        ranks.filter(|rank| shared.dead[self.members[rank.0 as usize].0 as usize]).collect()
     }
 
     /// Gives bytes and gets those of all members; with `tolerant`, of those that live.
-    fn meet(&self, tolerant: bool, bytes: Vec<u8>) -> Result<(u64, Arc<BTreeMap<u32, Vec<u8>>>)> {
+    fn meet(&self, tolerant: bool, bytes: Vec<u8>) -> Result<(u64, Arc<BTreeMap<Rank, Vec<u8>>>)> {
         let number = self.calls[usize::from(tolerant)].fetch_add(1, Ordering::SeqCst);
         let key = (tolerant, number);
         let mut shared = self.shared();
@@ -259,9 +261,9 @@ impl ThreadComm {
             let context = &mut shared.contexts[self.context];
             let revoked_now = context.revoked;
             let meeting = context.meetings.entry(key).or_default();
-            let missing = |rank: &u32| !meeting.given.contains_key(rank);
-            let absent: Vec<u32> = (0..self.size()).filter(missing).collect();
-            let excused = |rank: &u32| tolerant && dead.contains(rank);
+            let missing = |rank: &Rank| !meeting.given.contains_key(rank);
+            let absent: Vec<Rank> = (0..self.size()).map(Rank).filter(missing).collect();
+            let excused = |rank: &Rank| tolerant && dead.contains(rank);
             if meeting.result.is_none() && absent.iter().all(excused) {
                 let mut given = meeting.given.clone();
                 // Of those that have died meanwhile nothing counts.
@@ -272,7 +274,7 @@ impl ThreadComm {
             if let Some(result) = &meeting.result {
                 return Ok((number, result.clone()));
             }
-            let lost: Vec<u32> = absent.into_iter().filter(|rank| dead.contains(rank)).collect();
+            let lost: Vec<Rank> = absent.into_iter().filter(|rank| dead.contains(rank)).collect();
             if !tolerant && !lost.is_empty() {
                 return Err(died(&lost));
             }
@@ -284,20 +286,20 @@ impl ThreadComm {
     }
 
     /// The communicator of some members that a meeting makes, one for each color.
-    fn make(&self, tolerant: bool, number: u64, color: u32, ranks: &[u32]) -> Arc<dyn Comm> {
+    fn make(&self, tolerant: bool, number: u64, color: u32, ranks: &[Rank]) -> Arc<dyn Comm> {
         let mut shared = self.shared();
         let next = shared.contexts.len();
         let meeting = shared.contexts[self.context].meetings.entry((tolerant, number)).or_default();
         let context = *meeting.made.entry(color).or_insert(next);
         if context == next {
-            let members = ranks.iter().map(|rank| self.members[*rank as usize]).collect();
+            let members = ranks.iter().map(|rank| self.members[rank.0 as usize]).collect();
             shared.contexts.push(Context { members, ..Context::default() });
         }
         drop(shared);
         Arc::new(ThreadComm::new(self.world.clone(), context, self.own()))
     }
 
-    fn post(&self, shared: &mut Shared, to: u32, bytes: &[u8]) {
+    fn post(&self, shared: &mut Shared, to: Rank, bytes: &[u8]) {
         let roll = self.world.dice.fetch_add(0x9E37_79B9_7F4A_7C15, Ordering::SeqCst);
         let share = (roll ^ (roll >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40;
         let delay = self.world.delay.mul_f64(share as f64 / (1u64 << 24) as f64);
@@ -308,7 +310,7 @@ impl ThreadComm {
 }
 
 impl Comm for ThreadComm {
-    fn rank(&self) -> u32 {
+    fn rank(&self) -> Rank {
         self.rank
     }
 
@@ -317,10 +319,10 @@ impl Comm for ThreadComm {
     }
 
     fn node(&self) -> &str {
-        &self.world.nodes[self.own() as usize]
+        &self.world.nodes[self.own().0 as usize]
     }
 
-    fn send(&self, to: u32, bytes: &[u8]) -> Result<()> {
+    fn send(&self, to: Rank, bytes: &[u8]) -> Result<()> {
         check_rank(self, to)?;
         let mut shared = self.shared();
         if shared.contexts[self.context].revoked {
@@ -331,7 +333,7 @@ impl Comm for ThreadComm {
         Ok(())
     }
 
-    fn receive(&self, from: Option<u32>, patience: Duration) -> Result<Option<Message>> {
+    fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>> {
         from.map_or(Ok(()), |from| check_rank(self, from))?;
         let until = Instant::now() + patience;
         let mut shared = self.shared();
@@ -341,7 +343,7 @@ impl Comm for ThreadComm {
             }
             let now = Instant::now();
             let mail = &mut shared.contexts[self.context].mail;
-            let senders = from.map_or(0..self.size(), |from| from..from + 1);
+            let senders = from.map_or(0..self.size(), |from| from.0..from.0 + 1).map(Rank);
             let mut first: Option<Instant> = None;
             for sender in senders {
                 let Some(queue) = mail.get_mut(&(sender, self.rank)) else { continue };
@@ -367,7 +369,7 @@ impl Comm for ThreadComm {
         }
     }
 
-    fn broadcast(&self, root: u32, bytes: &mut Vec<u8>) -> Result<()> {
+    fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()> {
         check_rank(self, root)?;
         let own = if self.rank == root { std::mem::take(bytes) } else { Vec::new() };
         let (_, all) = self.meet(false, own)?;
@@ -375,7 +377,7 @@ impl Comm for ThreadComm {
         Ok(())
     }
 
-    fn gather(&self, root: u32, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
+    fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
         check_rank(self, root)?;
         let (_, all) = self.meet(false, bytes.to_vec())?;
         Ok(if self.rank == root { all.values().cloned().collect() } else { Vec::new() })
@@ -396,11 +398,11 @@ impl Comm for ThreadComm {
         Ok(())
     }
 
-    fn exchange(&self, messages: &[(u32, &[u8])]) -> Result<Vec<Message>> {
+    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
         messages.iter().try_for_each(|(to, _)| check_rank(self, *to))?;
         let mut bytes = Vec::new();
         for (to, message) in messages {
-            bytes.extend_from_slice(&to.to_le_bytes());
+            bytes.extend_from_slice(&to.0.to_le_bytes());
             bytes.extend_from_slice(&(message.len() as u64).to_le_bytes());
             bytes.extend_from_slice(message);
         }
@@ -412,7 +414,7 @@ impl Comm for ThreadComm {
                 let to = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
                 let len = head[4..].iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
                 let (message, behind) = behind.split_at(len as usize);
-                if to == self.rank {
+                if to == self.rank.0 {
                     received.push((*sender, message.to_vec()));
                 }
                 rest = behind;
@@ -429,11 +431,11 @@ impl Comm for ThreadComm {
     fn split(&self, color: u32) -> Result<Arc<dyn Comm>> {
         let (number, all) = self.meet(false, color.to_le_bytes().to_vec())?;
         let same = all.iter().filter(|(_, bytes)| bytes[..] == color.to_le_bytes());
-        let ranks: Vec<u32> = same.map(|(rank, _)| *rank).collect();
+        let ranks: Vec<Rank> = same.map(|(rank, _)| *rank).collect();
         Ok(self.make(false, number, color, &ranks))
     }
 
-    fn dead(&self) -> Result<Vec<u32>> {
+    fn dead(&self) -> Result<Vec<Rank>> {
         Ok(self.dead_members(&self.shared()))
     }
 
@@ -445,7 +447,7 @@ impl Comm for ThreadComm {
 
     fn shrink(&self) -> Result<Arc<dyn Comm>> {
         let (number, all) = self.meet(true, Vec::new())?;
-        let ranks: Vec<u32> = all.keys().copied().collect();
+        let ranks: Vec<Rank> = all.keys().copied().collect();
         match ranks.contains(&self.rank) {
             true => Ok(self.make(true, number, 0, &ranks)),
             false => Err(Error::new(ErrorKind::Dead, "this rank counts as dead")),
@@ -478,7 +480,7 @@ mod tests {
 
     #[test]
     fn the_survivors_of_a_death_go_on() {
-        for dead in 0..4 {
+        for dead in (0..4).map(Rank) {
             let world = ThreadRanks::new(4);
             let kill = world.clone();
             let ends = world.run(move |comm| {
@@ -495,13 +497,13 @@ mod tests {
                 assert_eq!(comm.dead().unwrap(), [dead]);
                 let smaller = comm.shrink().unwrap();
                 comm_suite(&*smaller);
-                (smaller.rank(), smaller.size())
+                (smaller.rank().0, smaller.size())
             });
-            let alive = (0..4u32).filter(|rank| *rank != dead).enumerate();
+            let alive = (0..4u32).filter(|rank| *rank != dead.0).enumerate();
             for (new, old) in alive {
                 assert_eq!(ends[old as usize], End::Done((new as u32, 3)));
             }
-            assert_eq!(ends[dead as usize], End::Killed);
+            assert_eq!(ends[dead.0 as usize], End::Killed);
         }
     }
 
@@ -517,16 +519,16 @@ mod tests {
         let (world, counted) = (ThreadRanks::new(3), drops.clone());
         let kill = world.clone();
         let ends = world.run(move |comm| {
-            let _loud = (comm.rank() == 1).then(|| Loud(counted.clone()));
-            match comm.rank() {
-                1 => kill.kill(1),
+            let _loud = (comm.rank() == Rank(1)).then(|| Loud(counted.clone()));
+            match comm.rank().0 {
+                1 => kill.kill(Rank(1)),
                 2 => panic!("out of cheese"),
                 _ => {}
             }
-            while comm.dead().unwrap() != [1, 2] {
+            while comm.dead().unwrap() != [Rank(1), Rank(2)] {
                 std::thread::yield_now();
             }
-            comm.rank()
+            comm.rank().0
         });
         assert_eq!(ends, [End::Done(0), End::Killed, End::Panicked("out of cheese".into())]);
         assert_eq!(drops.load(Ordering::SeqCst), 0);

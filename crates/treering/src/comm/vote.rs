@@ -9,6 +9,7 @@
 //! given up: a checkpoint that some ranks do not take part in never gets its manifest.
 
 use super::{Comm, died};
+use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,7 @@ const REFUSED: u8 = 4;
 const GAVE_UP: u8 = 5;
 
 /// What ranks vote on.
-pub(crate) trait Voting {
+pub trait Voting {
     /// Adds the votes of other ranks to those in `votes`.
     fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()>;
 
@@ -34,8 +35,8 @@ pub(crate) trait Voting {
 /// The ranks that are missing, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Absent {
-    dead: Vec<u32>,
-    late: Vec<u32>,
+    dead: Vec<Rank>,
+    late: Vec<Rank>,
 }
 
 impl Absent {
@@ -49,20 +50,20 @@ impl Absent {
     }
 
     fn write(&self) -> Vec<u8> {
-        let all = [self.dead.len() as u32].into_iter().chain(self.dead.iter().copied());
-        all.chain(self.late.iter().copied()).flat_map(u32::to_le_bytes).collect()
+        let ranks = self.dead.iter().chain(&self.late).map(|rank| rank.0);
+        [self.dead.len() as u32].into_iter().chain(ranks).flat_map(u32::to_le_bytes).collect()
     }
 
     fn parse(bytes: &[u8]) -> Absent {
         let mut all = bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
         let dead = all.next().unwrap_or(0) as usize;
-        let all: Vec<u32> = all.collect();
+        let all: Vec<Rank> = all.map(Rank).collect();
         let (dead, late) = all.split_at(dead.min(all.len()));
         Absent { dead: dead.to_vec(), late: late.to_vec() }
     }
 
     /// The error that all ranks return.
-    fn error(&self, own: u32, limit: Duration) -> Error {
+    fn error(&self, own: Rank, limit: Duration) -> Error {
         if !self.dead.is_empty() {
             return died(&self.dead);
         }
@@ -73,7 +74,7 @@ impl Absent {
             )
             .hint("all ranks must call checkpoint, restore and finish in the same order");
         }
-        let late: Vec<String> = self.late.iter().map(u32::to_string).collect();
+        let late: Vec<String> = self.late.iter().map(Rank::to_string).collect();
         let what = format!("rank {} did not come within {limit:?}", late.join(", "));
         Error::new(ErrorKind::Late, what)
             .hint("all ranks must call checkpoint, restore and finish in the same order")
@@ -82,7 +83,7 @@ impl Absent {
 
 /// Votes, and returns the decision. The number of votes so far must be the same on all ranks; `own` is an
 /// error if this rank cannot take part, which all ranks then return.
-pub(crate) fn vote(
+pub fn vote(
     comm: &dyn Comm,
     number: u64,
     own: Result<Vec<u8>>,
@@ -90,9 +91,9 @@ pub(crate) fn vote(
     limit: Duration,
 ) -> Result<Vec<u8>> {
     let booth = Booth { comm, number, limit };
-    let rank = u64::from(comm.rank());
+    let rank = u64::from(comm.rank().0);
     let children = (FAN * rank + 1..=FAN * rank + FAN).filter(|c| *c < u64::from(comm.size()));
-    let children: Vec<u32> = children.map(|child| child as u32).collect();
+    let children: Vec<Rank> = children.map(|child| Rank(child as u32)).collect();
     let (mut votes, mut refusal) = match own {
         Ok(votes) => (votes, None),
         Err(error) => (Vec::new(), Some(error)),
@@ -116,7 +117,7 @@ pub(crate) fn vote(
         }
     }
     if rank == 0 && absent.is_empty() && booth.somebody_gave_up(&children)? {
-        absent.late.push(0);
+        absent.late.push(Rank(0));
     }
     let (kind, bytes) = match rank {
         0 => match (refusal, absent.is_empty()) {
@@ -127,7 +128,7 @@ pub(crate) fn vote(
                 Err(error) => (REFUSED, write_error(&error)),
             },
         },
-        _ => booth.report(((rank - 1) / FAN) as u32, absent, refusal, votes)?,
+        _ => booth.report(Rank(((rank - 1) / FAN) as u32), absent, refusal, votes)?,
     };
     for child in &children {
         // One that has died hears nothing, and does not mind.
@@ -154,7 +155,7 @@ impl Booth<'_> {
     /// Reports to the rank above and waits for its answer.
     fn report(
         &self,
-        above: u32,
+        above: Rank,
         absent: Absent,
         refusal: Option<Error>,
         votes: Vec<u8>,
@@ -173,7 +174,7 @@ impl Booth<'_> {
             Err(error) if error.kind() == ErrorKind::Dead => return Ok(gone(true)),
             done => done?,
         }
-        let patience = self.limit * (self.levels_below(0) + 1);
+        let patience = self.limit * (self.levels_below(Rank(0)) + 1);
         match self.receive(above, Instant::now() + patience) {
             Ok(Some(answer)) => Ok(answer),
             Ok(None) => {
@@ -186,14 +187,14 @@ impl Booth<'_> {
     }
 
     /// The levels of the tree below a rank.
-    fn levels_below(&self, rank: u32) -> u32 {
+    fn levels_below(&self, rank: Rank) -> u32 {
         let first_child = |rank: &u64| Some(FAN * rank + 1);
-        let below = std::iter::successors(Some(u64::from(rank)), first_child).skip(1);
+        let below = std::iter::successors(Some(u64::from(rank.0)), first_child).skip(1);
         below.take_while(|child| *child < u64::from(self.comm.size())).count() as u32
     }
 
     /// Whether a rank that has voted did not wait for the decision.
-    fn somebody_gave_up(&self, children: &[u32]) -> Result<bool> {
+    fn somebody_gave_up(&self, children: &[Rank]) -> Result<bool> {
         for child in children {
             match self.receive(*child, Instant::now()) {
                 Ok(Some((GAVE_UP, _))) => return Ok(true),
@@ -204,7 +205,7 @@ impl Booth<'_> {
         Ok(false)
     }
 
-    fn send(&self, to: u32, kind: u8, bytes: &[u8]) -> Result<()> {
+    fn send(&self, to: Rank, kind: u8, bytes: &[u8]) -> Result<()> {
         let mut message = self.number.to_le_bytes().to_vec();
         message.push(kind);
         message.extend_from_slice(bytes);
@@ -212,7 +213,7 @@ impl Booth<'_> {
     }
 
     /// The next message of this vote from a rank.
-    fn receive(&self, from: u32, until: Instant) -> Result<Option<(u8, Vec<u8>)>> {
+    fn receive(&self, from: Rank, until: Instant) -> Result<Option<(u8, Vec<u8>)>> {
         loop {
             let patience = until.saturating_duration_since(Instant::now());
             let Some((_, message)) = self.comm.receive(Some(from), patience)? else {
@@ -273,7 +274,7 @@ mod tests {
     const LONG: Duration = Duration::from_secs(60);
 
     fn own(comm: &dyn Comm) -> Result<Vec<u8>> {
-        Ok(u64::from(comm.rank()).to_le_bytes().to_vec())
+        Ok(u64::from(comm.rank().0).to_le_bytes().to_vec())
     }
 
     #[test]
@@ -294,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_does_not_call_is_named_and_hears_of_it_when_it_does() {
-        for late in [0u32, 1, 11] {
+        for late in [0, 1, 11].map(Rank) {
             let (gave_up, wait) = std::sync::mpsc::channel();
             let wait = std::sync::Mutex::new(wait);
             let ends = ThreadRanks::new(12).run(move |comm| {
@@ -314,7 +315,7 @@ mod tests {
                 let (first, second) = end.done().unwrap();
                 let error = first.unwrap_err();
                 assert_eq!((error.kind(), second), (ErrorKind::Late, 66), "rank {rank}: {error}");
-                if rank as u32 != late && late != 0 {
+                if rank as u32 != late.0 && late.0 != 0 {
                     let named = error.to_string().contains(&format!("rank {late} did"));
                     assert!(named, "late {late}, rank {rank}: {error}");
                 }
@@ -324,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_rank_that_is_dead_is_named_to_all() {
-        for dead in [0u32, 1, 8, 11] {
+        for dead in [0, 1, 8, 11].map(Rank) {
             let world = ThreadRanks::new(12);
             let kill = world.clone();
             let ends = world.run(move |comm| {
@@ -340,7 +341,7 @@ mod tests {
                         assert_eq!(error.kind(), ErrorKind::Dead, "rank {rank}: {error}");
                         assert!(error.to_string().contains(&format!("rank {dead} has died")));
                     }
-                    end => assert!(rank as u32 == dead && matches!(end, End::Killed)),
+                    end => assert!(rank as u32 == dead.0 && matches!(end, End::Killed)),
                 }
             }
         }
@@ -349,7 +350,7 @@ mod tests {
     #[test]
     fn a_rank_that_cannot_take_part_says_why_to_all() {
         let ends = ThreadRanks::new(20).run(|comm| {
-            let own = match comm.rank() {
+            let own = match comm.rank().0 {
                 13 => Err(Error::usage("two variables are called x")),
                 _ => own(&*comm),
             };

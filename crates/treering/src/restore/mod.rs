@@ -8,6 +8,7 @@
 //! places and plans, not only in bytes.
 
 mod backwards;
+mod boxes;
 mod checkpoint;
 mod fetch;
 mod footers;

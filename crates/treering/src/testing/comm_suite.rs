@@ -1,5 +1,6 @@
 //! The law of communicators.
 
+use crate::array::Rank;
 use crate::comm::{Comm, Reduction};
 use crate::error::ErrorKind;
 use std::time::Duration;
@@ -10,7 +11,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Holds a communicator to its law, and panics where it does not. Every rank calls it, with a communicator of
 /// its own that nobody else uses; nobody dies meanwhile.
 pub fn comm_suite(comm: &dyn Comm) {
-    let (rank, size) = (comm.rank(), comm.size());
+    let (rank, size) = (comm.rank().0, comm.size());
     assert!(rank < size, "a rank is less than the number of ranks");
     assert!(!comm.node().is_empty(), "a node has a name");
     collectives(comm);
@@ -20,9 +21,9 @@ pub fn comm_suite(comm: &dyn Comm) {
     assert!(comm.agree(true).unwrap(), "all say yes");
     assert!(!comm.agree(rank != size / 2).unwrap(), "one says no");
     assert!(comm.dead().unwrap().is_empty(), "nobody has died");
-    let wrong = comm.send(size, b"x").unwrap_err();
+    let wrong = comm.send(Rank(size), b"x").unwrap_err();
     assert_eq!(wrong.kind(), ErrorKind::Usage, "there is no such rank");
-    assert_eq!(comm.gather(size, b"x").unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(comm.gather(Rank(size), b"x").unwrap_err().kind(), ErrorKind::Usage);
     assert!(comm.agree(true).unwrap());
 }
 
@@ -31,15 +32,15 @@ fn content(rank: u32, len: usize) -> Vec<u8> {
 }
 
 fn collectives(comm: &dyn Comm) {
-    let (rank, size) = (comm.rank(), comm.size());
+    let (rank, size) = (comm.rank().0, comm.size());
     for root in [0, size - 1] {
         for len in [0, 1, 100_000] {
             let mut bytes = if rank == root { content(root, len) } else { vec![9; 3] };
-            comm.broadcast(root, &mut bytes).unwrap();
+            comm.broadcast(Rank(root), &mut bytes).unwrap();
             assert!(bytes == content(root, len), "a broadcast of {len} bytes from rank {root}");
         }
         let own = content(rank, 1000 * rank as usize);
-        let all = comm.gather(root, &own).unwrap();
+        let all = comm.gather(Rank(root), &own).unwrap();
         match rank == root {
             true => {
                 let expected: Vec<_> = (0..size).map(|r| content(r, 1000 * r as usize)).collect();
@@ -63,29 +64,29 @@ fn collectives(comm: &dyn Comm) {
 }
 
 fn messages(comm: &dyn Comm) {
-    let (rank, size) = (comm.rank(), comm.size());
-    let (next, previous) = ((rank + 1) % size, (rank + size - 1) % size);
+    let (rank, size) = (comm.rank().0, comm.size());
+    let (next, previous) = (Rank((rank + 1) % size), Rank((rank + size - 1) % size));
     // Sending does not wait, and the order stays; large messages, too.
     let lengths = [0usize, 5, 1 << 20, 3];
     lengths.iter().for_each(|len| comm.send(next, &content(rank, *len)).unwrap());
     for len in lengths {
         let (from, bytes) = comm.receive(Some(previous), LONG).unwrap().expect("a message");
         assert_eq!(from, previous);
-        assert!(bytes == content(previous, len), "a message of {len} bytes");
+        assert!(bytes == content(previous.0, len), "a message of {len} bytes");
     }
     assert!(comm.agree(true).unwrap());
     assert_eq!(comm.receive(None, Duration::ZERO).unwrap(), None, "nothing more was sent");
     assert_eq!(comm.receive(Some(next), Duration::from_millis(1)).unwrap(), None);
     assert!(comm.agree(true).unwrap());
     if rank == 0 {
-        (0..size).for_each(|to| comm.send(to, &content(to, 10)).unwrap());
+        (0..size).for_each(|to| comm.send(Rank(to), &content(to, 10)).unwrap());
     }
     let (from, bytes) = comm.receive(None, LONG).unwrap().expect("a message from any rank");
-    assert_eq!((from, bytes), (0, content(rank, 10)));
+    assert_eq!((from, bytes), (Rank(0), content(rank, 10)));
 }
 
 fn exchanges(comm: &dyn Comm) {
-    let (rank, size) = (comm.rank(), comm.size());
+    let (rank, size) = (comm.rank().0, comm.size());
     // To each second rank, of different lengths; twice, so that one is not taken for the other.
     for round in 0..2u32 {
         let len = |from: u32, to: u32| ((from * 31 + to * 7 + round) % 5 * 40_000) as usize;
@@ -94,11 +95,12 @@ fn exchanges(comm: &dyn Comm) {
             .filter(|to| goes(rank, *to))
             .map(|to| (to, content(rank + to, len(rank, to))))
             .collect();
-        let messages: Vec<(u32, &[u8])> = messages.iter().map(|(to, b)| (*to, &b[..])).collect();
+        let messages: Vec<(Rank, &[u8])> = messages.iter().map(|(to, b)| (Rank(*to), &b[..])).collect();
         let received = comm.exchange(&messages).unwrap();
-        let expected: Vec<(u32, Vec<u8>)> = (0..size)
+        let expected: Vec<(Rank, Vec<u8>)> = (0..size)
             .filter(|from| goes(*from, rank))
-            .map(|from| (from, content(rank + from, len(from, rank))))
+            
+            .map(|from| (Rank(from), content(rank + from, len(from, rank))))
             .collect();
         assert!(received == expected, "an exchange delivers what was sent, by sender");
     }
@@ -106,19 +108,19 @@ fn exchanges(comm: &dyn Comm) {
 }
 
 fn splits(comm: &dyn Comm) {
-    let (rank, size) = (comm.rank(), comm.size());
+    let (rank, size) = (comm.rank().0, comm.size());
     let half = comm.split(rank % 2).unwrap();
     assert_eq!(half.size(), size / 2 + u32::from(rank % 2 == 0) * (size % 2));
-    assert_eq!(half.rank(), rank / 2);
+    assert_eq!(half.rank(), Rank(rank / 2));
     let mut values = [u64::from(rank)];
     half.reduce(Reduction::Sum, &mut values).unwrap();
     let members = (0..u64::from(size)).filter(|other| other % 2 == u64::from(rank % 2));
     assert_eq!(values, [members.sum::<u64>()]);
     // What is sent in one communicator is not received in another.
-    comm.send(rank, b"outer").unwrap();
+    comm.send(Rank(rank), b"outer").unwrap();
     half.send(half.rank(), b"inner").unwrap();
     assert_eq!(half.receive(None, LONG).unwrap(), Some((half.rank(), b"inner".to_vec())));
-    assert_eq!(comm.receive(None, LONG).unwrap(), Some((rank, b"outer".to_vec())));
+    assert_eq!(comm.receive(None, LONG).unwrap(), Some((Rank(rank), b"outer".to_vec())));
     // A communicator can end without the others.
     let alone = comm.split(rank).unwrap();
     alone.revoke().unwrap();

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Holds treering-mpi to the law of communicators on every MPI there is: Open MPI 5 of the build folder, where ranks
+# also die and the others go on, and Debian's Open MPI 4 and MPICH.
+set -euo pipefail
+venv=$1
+cargo=${CARGO:-cargo}
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
+runs=0
+
+# suite NAME MPICC MPIRUN...
+suite() {
+    local name=$1 mpicc=$2
+    shift 2
+    MPICC=$mpicc $cargo build --quiet -p treering-mpi --example suite
+    cp target/debug/examples/suite "target/mpi-suite-$name"
+    for ranks in 1 2 3 5; do
+        echo "$name: $(timeout 120 "$@" -n "$ranks" "target/mpi-suite-$name" 2>&1 || { echo failed; exit 1; })"
+        runs=$((runs + 1))
+    done
+}
+
+suite openmpi5 "$venv/bin/mpicc" "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
+# One of several ranks is killed; what its runtime prints about that is no failure.
+for ranks in 2 4 8; do
+    out=$(timeout 120 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm -n "$ranks" target/mpi-suite-openmpi5 kill 2>/dev/null || true)
+    echo "openmpi5: $out"
+    [ "$out" = "$((ranks - 1)) survivors of $ranks went on" ]
+    runs=$((runs + 1))
+done
+suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe
+suite mpich mpicc.mpich mpirun.mpich
+echo "MPI: $runs passed, 0 failed"
+# Whatever is built next is built with the MPI of the build folder.
+MPICC=$venv/bin/mpicc $cargo build --quiet -p treering-mpi
