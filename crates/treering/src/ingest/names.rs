@@ -14,7 +14,7 @@ use std::path::Path;
 /// Rules that read the step and the rank of a file from its name.
 ///
 /// ```
-/// use treering::ingest::FileRules;
+/// use treering::FileRules;
 /// let file = FileRules::default().read("step_000100/rank_3.h5").unwrap();
 /// assert_eq!((file.step, file.rank), (100, 3));
 /// let rules = FileRules::new(Some(r"plt(\d+)"), None)?;

@@ -26,8 +26,7 @@ type Told = Box<dyn Fn(WatchEvent<'_>) + Send>;
 /// Ingests every complete set of files that is in a folder or appears in it.
 ///
 /// ```no_run
-/// use treering::ingest::{WatchSettings, Watcher};
-/// use treering::library::Place;
+/// use treering::{Place, WatchSettings, Watcher};
 /// let settings = WatchSettings::new(Place::parse("store#sim")?, "out");
 /// let mut watcher = Watcher::open(settings, |event| println!("{event}"))?;
 /// watcher.serve()?; // until `watcher.stopper().stop()` is called elsewhere
