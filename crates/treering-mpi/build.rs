@@ -8,7 +8,9 @@ fn main() {
     let mpicc = std::env::var("MPICC").unwrap_or_else(|_| "mpicc".to_string());
     let shown = Command::new(&mpicc).arg("-show").output();
     let shown = match shown {
-        Ok(output) if output.status.success() => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).into_owned()
+        }
         _ => {
             println!(
                 "cargo:error=cannot run the MPI compiler {mpicc:?}; put mpicc on the PATH, or name it in MPICC"

@@ -58,9 +58,8 @@ impl MpiComm {
             check(shim::tr_size(raw.0, &mut size), "cannot ask MPI for the number of ranks")?;
         }
         // Tests have several nodes on one machine.
-        let node = std::env::var("TREERING_NODE").unwrap_or_else(|_| {
-            rustix::system::uname().nodename().to_string_lossy().into_owned()
-        });
+        let node = std::env::var("TREERING_NODE")
+            .unwrap_or_else(|_| rustix::system::uname().nodename().to_string_lossy().into_owned());
         Ok(MpiComm {
             rank: Rank(rank as u32),
             size: size as u32,
@@ -140,9 +139,8 @@ impl State {
         let (mut found, mut source, mut len) = (0, 0, 0);
         let from = from.map_or(-1, |from| from.0 as c_int);
         // SAFETY: the pointers are valid for the call.
-        let code = unsafe {
-            shim::tr_iprobe(self.raw.0, from, tag, &mut found, &mut source, &mut len)
-        };
+        let code =
+            unsafe { shim::tr_iprobe(self.raw.0, from, tag, &mut found, &mut source, &mut len) };
         check(code, "cannot receive")?;
         Ok((found != 0).then_some((Rank(source as u32), len as usize)))
     }

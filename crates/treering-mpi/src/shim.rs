@@ -68,14 +68,11 @@ unsafe extern "C" {
         bytes: *mut c_void,
         len: c_int,
     ) -> c_int;
-    pub(crate) fn tr_bcast(comm: *mut TrComm, bytes: *mut c_void, len: c_int, root: c_int) -> c_int;
+    pub(crate) fn tr_bcast(comm: *mut TrComm, bytes: *mut c_void, len: c_int, root: c_int)
+    -> c_int;
     pub(crate) fn tr_gather(comm: *mut TrComm, value: u64, all: *mut u64, root: c_int) -> c_int;
-    pub(crate) fn tr_reduce(
-        comm: *mut TrComm,
-        how: c_int,
-        values: *mut u64,
-        count: c_int,
-    ) -> c_int;
+    pub(crate) fn tr_reduce(comm: *mut TrComm, how: c_int, values: *mut u64, count: c_int)
+    -> c_int;
     pub(crate) fn tr_split(
         comm: *mut TrComm,
         color: c_int,

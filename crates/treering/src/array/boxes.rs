@@ -51,9 +51,8 @@ impl IndexBox {
 
     /// The position of an index of the array in the memory of this box, in elements.
     fn position(&self, index: &[u64], axes: &[usize]) -> u64 {
-        let place = |at: u64, axis: &usize| {
-            at * self.extent[*axis] + (index[*axis] - self.offset[*axis])
-        };
+        let place =
+            |at: u64, axis: &usize| at * self.extent[*axis] + (index[*axis] - self.offset[*axis]);
         axes.iter().fold(0, place)
     }
 

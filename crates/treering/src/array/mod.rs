@@ -415,6 +415,18 @@ impl<'a> VariableMut<'a> {
         &self.description.name
     }
 
+    pub(crate) fn description(&self) -> &Description {
+        &self.description
+    }
+
+    /// Whether the stored variable is just this one.
+    pub(crate) fn is_as(&self, stored: &Description) -> bool {
+        match &self.memory {
+            Memory::Growing(_) => self.description.dtype == stored.dtype,
+            Memory::Fixed(_) => self.description.expect(stored).is_ok(),
+        }
+    }
+
     pub(crate) fn is_optional(&self) -> bool {
         self.optional
     }

@@ -14,13 +14,11 @@
 
 mod alone;
 mod threads;
-#[cfg(any(test, feature = "testing"))]
 mod vote;
 
 pub use alone::Alone;
 pub use threads::{End, ThreadRanks};
-#[cfg(any(test, feature = "testing"))]
-pub use vote::{Voting, vote};
+pub(crate) use vote::{Voting, vote};
 
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};

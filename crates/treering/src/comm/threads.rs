@@ -491,7 +491,7 @@ mod tests {
                 let error = comm.broadcast(dead, &mut vec![1]).unwrap_err();
                 assert!(matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked), "{error}");
                 comm.revoke().unwrap();
-                let error = comm.gather(0, b"x").unwrap_err();
+                let error = comm.gather(Rank(0), b"x").unwrap_err();
                 assert!(matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked), "{error}");
                 assert!(comm.agree(true).unwrap());
                 assert_eq!(comm.dead().unwrap(), [dead]);

@@ -24,7 +24,7 @@ const REFUSED: u8 = 4;
 const GAVE_UP: u8 = 5;
 
 /// What ranks vote on.
-pub trait Voting {
+pub(crate) trait Voting {
     /// Adds the votes of other ranks to those in `votes`.
     fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()>;
 
@@ -83,7 +83,7 @@ impl Absent {
 
 /// Votes, and returns the decision. The number of votes so far must be the same on all ranks; `own` is an
 /// error if this rank cannot take part, which all ranks then return.
-pub fn vote(
+pub(crate) fn vote(
     comm: &dyn Comm,
     number: u64,
     own: Result<Vec<u8>>,

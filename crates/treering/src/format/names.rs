@@ -159,6 +159,32 @@ impl Names {
             .then_some((name, is_index))
     }
 
+    /// The folder of the sections of checkpoints whose manifest is not there yet.
+    pub fn sections(&self) -> String {
+        format!("runs/{}/sections", self.run)
+    }
+
+    /// The section of a group of a checkpoint.
+    pub fn section(&self, sequence: Sequence, writer: WriterId, group: GroupId) -> String {
+        let file = Names::section_prefix(sequence, writer);
+        format!("runs/{}/sections/{file}{:06}", self.run, group.0)
+    }
+
+    /// The beginning of the file names of all sections of a checkpoint.
+    pub(crate) fn section_prefix(sequence: Sequence, writer: WriterId) -> String {
+        format!("{:012}-{:06}-{:016x}-g", sequence.0, writer.opening.0, writer.nonce)
+    }
+
+    /// The checkpoint, the writer and the group of a file in the folder of sections.
+    pub fn parse_section(file: &str) -> Option<(Sequence, WriterId, GroupId)> {
+        let mut parts = file.split('-');
+        let sequence = Names::parse_entry(parts.next()?)?;
+        let opening = Sequence(parts.next()?.parse().ok()?);
+        let writer = WriterId { opening, nonce: u64::from_str_radix(parts.next()?, 16).ok()? };
+        let group = GroupId(parts.next()?.strip_prefix('g')?.parse().ok()?);
+        parts.next().is_none().then_some((sequence, writer, group))
+    }
+
     /// The note in a tier that is in front of others: which store its checkpoints move to.
     pub fn tier(&self) -> String {
         format!("runs/{}/tier", self.run)
@@ -191,6 +217,14 @@ mod tests {
             }
         }
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
+        let section = names.section(Sequence(12), writer, GroupId(1_048_575));
+        let file = section.rsplit('/').next().unwrap();
+        assert_eq!(Names::parse_section(file), Some((Sequence(12), writer, GroupId(1_048_575))));
+        assert!(file.starts_with(&Names::section_prefix(Sequence(12), writer)));
+        for junk in ["", "000000000012", "000000000012-1-2-3", "x-1-2-g3", "000000000012-1-2-g3-4"]
+        {
+            assert_eq!(Names::parse_section(junk), None);
+        }
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {
             assert_eq!(Names::parse_entry(junk), None);
         }

@@ -6,7 +6,7 @@
 //! two of them did, is an error that names the place; nothing is guessed.
 
 use super::checkpoint::Checkpoint;
-use crate::array::{CommonRun, Element, IndexBox, Order, Rank, Shape};
+use crate::array::{CommonRun, DType, Element, IndexBox, Order, Rank, Shape, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::VariableEntry;
 use crate::memory::zeroed;
@@ -33,7 +33,7 @@ impl Checkpoint {
     /// let mut run = Run::open(Options::directory(&store, "grids"))?;
     /// run.checkpoint(7, &[Variable::new("grid", &grid).shaped(&[20, 30])])?;
     /// run.finish()?;
-    /// let checkpoint = Library::open(&store)?.checkpoint("grids", 7)?;
+    /// let checkpoint = Library::open(&store)?.checkpoint("grids", Some(7))?;
     /// let corner = checkpoint.read_box::<f64>("grid", &[18, 28], &[2, 2])?;
     /// assert_eq!(corner, [568.0, 569.0, 598.0, 599.0]);
     /// # Ok::<(), treering::Error>(())
@@ -45,22 +45,50 @@ impl Checkpoint {
         extent: &[u64],
     ) -> Result<Vec<T>> {
         let sources = self.sources(name)?;
-        let first = &sources.entries[0].1.description;
-        if first.dtype != T::DTYPE {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                format!("variable {name:?} has type {}, not {}", first.dtype, T::DTYPE),
-            ));
-        }
         let wanted = IndexBox { offset: offset.to_vec(), extent: extent.to_vec() };
-        sources.check(name, &wanted)?;
+        sources.check(name, T::DTYPE, &wanted)?;
         let mut out: Vec<T> = zeroed(wanted.elements().unwrap_or(u64::MAX))?;
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
-        for (place, entry) in &sources.entries {
-            let runs = place.runs_in(&wanted, sources.order);
-            self.read_runs(entry, &runs, bytes)?;
-        }
+        self.fill_box(&sources, &wanted, bytemuck::cast_slice_mut(&mut out))?;
         Ok(out)
+    }
+
+    /// Fills an array of a rank that is a box of a global one, whoever wrote that.
+    pub(crate) fn read_box_into(&self, target: &mut VariableMut) -> Result<()> {
+        let description = target.description().clone();
+        let Some(part) = &description.part else {
+            return Err(self.belongs_to_its_rank(&description.name));
+        };
+        let sources = self.sources(&description.name)?;
+        let wanted = IndexBox { offset: part.offset.clone(), extent: description.shape.0.clone() };
+        sources.check(&description.name, description.dtype, &wanted)?;
+        let axes = wanted.extent.iter().filter(|extent| **extent > 1).count();
+        if sources.global != part.global || (sources.order != description.order && axes > 1) {
+            let what = format!(
+                "variable {:?} is a box of {} in {:?} order here, but of {} in {:?} order in the checkpoint",
+                description.name, part.global, description.order, sources.global, sources.order
+            );
+            return Err(Error::new(ErrorKind::Mismatch, what));
+        }
+        self.fill_box(&sources, &wanted, target.bytes())
+    }
+
+    /// The error of a variable that only its own rank can restore.
+    pub(crate) fn belongs_to_its_rank(&self, name: &str) -> Error {
+        let ranks = self.manifest().ranks;
+        Error::new(
+            ErrorKind::Mismatch,
+            format!("variable {name:?} belongs to one rank each, and {ranks} ranks have saved it"),
+        )
+        .hint(format!(
+            "restart with {ranks} ranks, or save it as boxes of a global array (Variable::part_of)"
+        ))
+    }
+
+    fn fill_box(&self, sources: &ArraySources, wanted: &IndexBox, out: &mut [u8]) -> Result<()> {
+        for (place, entry) in &sources.entries {
+            self.read_runs(entry, &place.runs_in(wanted, sources.order), out)?;
+        }
+        Ok(())
     }
 
     /// The boxes of an array, and what they are boxes of.
@@ -165,7 +193,14 @@ impl Default for ArraySources<'_> {
 
 impl ArraySources<'_> {
     /// Refuses a box that is not inside the array, or that the ranks did not hand over once.
-    fn check(&self, name: &str, wanted: &IndexBox) -> Result<()> {
+    fn check(&self, name: &str, dtype: DType, wanted: &IndexBox) -> Result<()> {
+        let stored = self.entries.first().map_or(dtype, |(_, entry)| entry.description.dtype);
+        if stored != dtype {
+            return Err(Error::new(
+                ErrorKind::Mismatch,
+                format!("variable {name:?} has type {stored}, not {dtype}"),
+            ));
+        }
         let global = &self.global.0;
         let ends = wanted.offset.iter().zip(&wanted.extent).zip(global);
         let inside = wanted.offset.len() == global.len()
@@ -199,10 +234,7 @@ impl ArraySources<'_> {
             true => Ok(()),
             false => Err(Error::new(
                 ErrorKind::Mismatch,
-                format!(
-                    "no rank has index {:?} of variable {name:?}",
-                    first_gap(wanted, &parts)
-                ),
+                format!("no rank has index {:?} of variable {name:?}", first_gap(wanted, &parts)),
             )),
         }
     }

@@ -53,19 +53,38 @@ impl Checkpoint {
         Self::load_beside(store, manifest, &KnownFooters::default())
     }
 
+    /// The same for the variables of one group; the others are as if they were not there.
+    pub(crate) fn load_group_of(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        only: GroupId,
+    ) -> Result<Self> {
+        Self::load_some(store, manifest, &KnownFooters::default(), Some(only))
+    }
+
     /// The same; footers that are known are not read again.
     pub(crate) fn load_beside(
         store: Arc<dyn Store>,
         manifest: Manifest,
         known: &KnownFooters,
     ) -> Result<Self> {
+        Self::load_some(store, manifest, known, None)
+    }
+
+    fn load_some(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        known: &KnownFooters,
+        only: Option<GroupId>,
+    ) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
         let handles = Handles::new(store.clone());
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
-            .map(|(number, group)| {
-                load_group(store.as_ref(), group, GroupId(number as u32), &notes, known)
+            .map(|(number, group)| match GroupId(number as u32) {
+                other if only.is_some_and(|only| only != other) => Ok(Vec::new()),
+                own => load_group(store.as_ref(), group, own, &notes, known),
             })
             .collect::<Result<_>>()
             .map_err(|error| error.at(here))?;
@@ -211,7 +230,7 @@ impl Checkpoint {
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
-        let entries = self.fill(targets)?;
+        let entries = self.fill(Rank(0), targets)?;
         let mut filled = entries.iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
             Some(entry) => self.check_root(entry, target.bytes()),
@@ -223,9 +242,10 @@ impl Checkpoint {
     /// ones that the checkpoint does not have.
     pub(crate) fn resume_into(
         &self,
+        rank: Rank,
         targets: &mut [VariableMut],
     ) -> Result<Vec<Option<RestoredVariable>>> {
-        let entries = self.fill(targets)?;
+        let entries = self.fill(rank, targets)?;
         let filled = entries.iter().zip(targets.iter_mut());
         filled
             .map(|(entry, target)| entry.map(|e| self.retrace(e, target.bytes())).transpose())
@@ -354,7 +374,7 @@ impl Checkpoint {
     }
 
     /// Fills whole variables, frame by frame verified; their roots are still to be checked.
-    fn fill(&self, targets: &mut [VariableMut]) -> Result<Vec<Option<&VariableEntry>>> {
+    fn fill(&self, rank: Rank, targets: &mut [VariableMut]) -> Result<Vec<Option<&VariableEntry>>> {
         let mut names = HashSet::new();
         let mut entries = Vec::new();
         for target in targets.iter_mut() {
@@ -363,9 +383,9 @@ impl Checkpoint {
                 let name = target.name();
                 return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
             }
-            let entry = match self.entry(&VariableKey::new(Rank(0), target.name())) {
+            let entry = match self.entry(&VariableKey::new(rank, target.name())) {
                 None if target.is_optional() => None,
-                _ => Some(self.variable(Rank(0), target.name())?),
+                _ => Some(self.variable(rank, target.name())?),
             };
             if let Some(entry) = entry {
                 target.fit(&entry.description)?;

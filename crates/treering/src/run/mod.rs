@@ -5,22 +5,24 @@
 //! is wiring only.
 
 mod options;
+mod ranks;
 mod reference;
 
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
 
-use crate::array::{Rank, Sequence, Step, Variable, VariableMut};
+use crate::array::{Rank, Sequence, Step, Variable, VariableKey, VariableMut};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
 use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Origin};
+use crate::format::{Manifest, Origin, VariableEntry};
 use crate::lineage::Method;
 use crate::log::Log;
-use crate::restore::{Backwards, Checkpoint};
-use crate::save::{self, Failures, Save, Saver, Vote};
+use crate::restore::{Backwards, Checkpoint, RestoredVariable};
+use crate::save::{self, Awaited, Decision, Failures, RankOf, Save, Saver, Together, Vote};
 use crate::store::{Lock, Store};
+use ranks::RankSide;
 use reference::ReferenceWatch;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,6 +36,8 @@ pub struct Run {
     saver: Saver,
     failures: Failures,
     reference: Option<ReferenceWatch>,
+    /// The other ranks, if there are some.
+    ranks: Option<RankSide>,
     blocked: Duration,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
@@ -58,11 +62,25 @@ pub struct Restored {
 impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
-        options.check()?;
+        let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
+        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience));
+        let failures = Failures::default();
+        let checked = options.check();
+        match &mut ranks {
+            None => checked?,
+            Some(ranks) => {
+                let ballot = ranks.ballot(Together::Open, Sequence::default());
+                ranks.vote(checked.map(|()| ballot), &failures)?;
+            }
+        }
         let writer = &options.writer;
         let reference = options.reference.as_ref().map(ReferenceWatch::open).transpose()?;
-        let mut opened = save::open(&writer.tiers, &writer.run)?;
-        let failures = Failures::default();
+        let mut opened = match &mut ranks {
+            None => save::open(&writer.tiers, &writer.run)?,
+            Some(ranks) => ranks.open(&writer.tiers, &writer.run)?,
+        };
+        let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
+        let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
         for (step, error) in opened.trouble.drain(..) {
             failures.add(step, error, &Default::default());
         }
@@ -74,6 +92,8 @@ impl Run {
             staging.clone(),
             failures.clone(),
             compaction.clone(),
+            own,
+            &outcomes,
         )?;
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
@@ -82,6 +102,7 @@ impl Run {
             saver,
             failures,
             reference,
+            ranks,
             blocked: Duration::ZERO,
             notes: opened.notes,
             bounds_checked: false,
@@ -97,9 +118,9 @@ impl Run {
     /// succeeds is asked of the [`Save`], or of [`Run::failures`].
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.check_process()?;
-        capture::check(variables)?;
         let start = Instant::now();
-        let declared = self.capture.declare(variables)?;
+        let declared = capture::check(variables).and_then(|()| self.capture.declare(variables));
+        let declared = self.or_all_fail(declared)?;
         self.note_unused_bounds(variables);
         let save = self.save(step, start, declared, |capture, whole, declared, hand| {
             capture.capture(whole, variables, declared, hand)
@@ -144,19 +165,57 @@ impl Run {
                 if self.saver.decide(Step(step), vote).whole { state } else { vote.changed };
             vote.overloaded = staging.is_full_for(expected.min(staging.limit()));
         }
-        if vote.overloaded {
+        if vote.overloaded && self.ranks.is_none() {
             return Ok(Save::skipped(Step(step)));
         }
-        let turn = staging.begin_save();
-        let decision = self.saver.decide(Step(step), vote);
+        let turn = (!vote.overloaded).then(|| staging.begin_save());
+        let (decision, time) = self.decide(Step(step), vote, &declared)?;
+        if decision.skip {
+            return Ok(Save::skipped(Step(step)));
+        }
         let hasher = self.capture.hasher();
-        let mut capturing = self.saver.begin(decision, vote, declared.clone(), hasher);
+        let mut capturing = self.saver.begin((decision, time), vote, declared.clone(), hasher);
+        if let Some(ranks) = &mut self.ranks {
+            ranks.began(decision.sequence, decision.step, capturing.progress.clone());
+        }
         let hand = &mut |batch| capturing.hand(batch);
         let changed = scan(&mut self.capture, decision.whole, &declared, hand)?;
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        Ok(Save::new(Step(step), capturing.end(changed, blocked), changed, blocked))
+        let awaited = self.ranks.is_some().then(|| {
+            let (last, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
+            Awaited::new(last, run, decision.sequence, self.options.patience)
+        });
+        let progress = capturing.end(changed, blocked);
+        Ok(Save::new(Step(step), progress, changed, blocked).awaiting(awaited))
+    }
+
+    /// Decides on a checkpoint, with the other ranks if there are some; the time that they agree on.
+    fn decide(
+        &mut self,
+        step: Step,
+        vote: Vote,
+        declared: &[Declared],
+    ) -> Result<(Decision, Option<u64>)> {
+        let own = self.saver.decide(step, vote);
+        let Some(ranks) = &mut self.ranks else { return Ok((own, None)) };
+        let ballot = ranks.ballot(Together::Checkpoint, self.saver.newest);
+        let ballot = ballot.on(step, Vote { whole: own.whole, ..vote });
+        let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
+        let verdict = ranks.vote(Ok(ballot), &self.failures)?;
+        Ok((verdict.decision(), Some(verdict.time)))
+    }
+
+    /// An error of this rank becomes that of all, because the others wait for its vote.
+    fn or_all_fail<T>(&mut self, done: Result<T>) -> Result<T> {
+        match (done, &mut self.ranks) {
+            (Err(error), Some(ranks)) => {
+                ranks.vote(Err(error.clone()), &self.failures)?;
+                Err(error)
+            }
+            (done, _) => done,
+        }
     }
 
     /// Notes, at the first checkpoint, bounds whose pattern matches none of its variables: probably a
@@ -222,67 +281,104 @@ impl Run {
     /// checkpoints continue the lineage of the one that was restored. After an error the content of the
     /// arrays is unspecified.
     pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
-        let log = self.read_log()?;
-        let newest_epoch = log.newest_epoch();
+        let mut candidates = self.candidates()?;
         let mut notes = Vec::new();
-        let mut next = log.ancestor(log.newest());
-        while let Some(sequence) = next {
-            let (what, error) = match log.manifest(sequence) {
-                Ok(Some(manifest)) => {
-                    next = log.before(sequence, Some(&manifest)).or_else(|| log.older(sequence));
-                    let step = manifest.step;
-                    match self.restore_one(manifest, newest_epoch.as_ref(), variables) {
-                        Ok(mut restored) => {
-                            notes.append(&mut restored.notes);
-                            return Ok(Some(Restored { notes, ..restored }));
-                        }
-                        Err(error) => (format!("step {step}"), error),
-                    }
+        while let Some((manifest, open)) = self.next_candidate(&mut candidates, &mut notes)? {
+            let step = manifest.step;
+            match self.restore_one(manifest, open, variables) {
+                Ok(mut restored) => {
+                    notes.append(&mut restored.notes);
+                    return Ok(Some(Restored { notes, ..restored }));
                 }
-                Ok(None) => {
-                    next = log.older(sequence);
-                    continue;
+                Err(error) if may_fall_back(&error) => {
+                    notes.push(format!("step {step} cannot be used: {error}"));
                 }
-                Err(error) => {
-                    next = log.older(sequence);
-                    (format!("number {sequence} of the log"), error)
-                }
-            };
-            if !may_fall_back(&error) {
-                return Err(with_notes(error, &notes));
-            }
-            notes.push(format!("{what} cannot be used: {error}"));
-        }
-        match notes.is_empty() {
-            true => Ok(None),
-            false => {
-                Err(Error::damaged(format!("no checkpoint can be restored: {}", notes.join("; ")))
-                    .hint("`treering verify` reports what is damaged"))
+                Err(error) => return Err(with_notes(error, &notes)),
             }
         }
+        Ok(None)
+    }
+
+    /// The checkpoints that may be restored, the newest first; with several ranks, one of them has them.
+    fn candidates(&mut self) -> Result<Option<Result<Candidates>>> {
+        let log = self.read_log();
+        match &mut self.ranks {
+            None => Ok(Some(log.map(Candidates::new))),
+            Some(ranks) => {
+                let ballot = ranks.ballot(Together::Restore, self.saver.newest);
+                ranks.vote(log.as_ref().map(|_| ballot).map_err(Clone::clone), &self.failures)?;
+                // Every rank has published its sections now, so everything that can appear has.
+                let first = ranks.rank() == Rank(0);
+                Ok(first.then(|| self.read_log().map(Candidates::new)))
+            }
+        }
+    }
+
+    /// The next checkpoint to try, and whether its epoch is the open one; the same on all ranks.
+    fn next_candidate(
+        &mut self,
+        candidates: &mut Option<Result<Candidates>>,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<(Manifest, bool)>> {
+        let own = match candidates {
+            None => Ok(None),
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(candidates)) => match candidates.next(notes) {
+                Ok(None) if !notes.is_empty() => Err(Error::damaged(format!(
+                    "no checkpoint can be restored: {}",
+                    notes.join("; ")
+                ))
+                .hint("`treering verify` reports what is damaged")),
+                own => own.map_err(|error| with_notes(error, notes)),
+            },
+        };
+        let offered = match &self.ranks {
+            None => own?,
+            Some(ranks) => ranks.share(own)?,
+        };
+        Ok(offered.map(|manifest| {
+            let open = is_open(candidates, &manifest);
+            (manifest, open)
+        }))
     }
 
     /// Fills the arrays from the newest checkpoint of that step.
     ///
     /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
     pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
-        let log = self.read_log()?;
+        let candidates = self.candidates()?;
+        let own = match &candidates {
+            None => Ok(None),
+            Some(Err(error)) => Err(error.clone()),
+            Some(Ok(candidates)) => self.of_step(&candidates.log, step).map(Some),
+        };
+        let manifest = match &self.ranks {
+            None => own?,
+            Some(ranks) => ranks.share(own)?,
+        };
+        let Some(manifest) = manifest else { return Err(self.has_no_step(step)) };
+        let open = is_open(&candidates, &manifest);
+        self.restore_one(manifest, open, variables)
+    }
+
+    /// The newest checkpoint of a step.
+    fn of_step(&self, log: &Log, step: u64) -> Result<Manifest> {
         let mut trouble = None;
         for sequence in log.sequences.iter().rev() {
             match log.manifest(*sequence) {
-                Ok(Some(manifest)) if manifest.step == Step(step) => {
-                    return self.restore_one(manifest, log.newest_epoch().as_ref(), variables);
-                }
+                Ok(Some(manifest)) if manifest.step == Step(step) => return Ok(manifest),
                 Ok(_) => {}
                 Err(_) if log.is_surely_no_manifest(*sequence) => {}
                 Err(error) => drop(trouble.get_or_insert(error)),
             }
         }
+        Err(trouble.unwrap_or_else(|| self.has_no_step(step)))
+    }
+
+    fn has_no_step(&self, step: u64) -> Error {
         let run = &self.options.writer.run;
-        let missing = format!("run {run:?} has no checkpoint of step {step}");
-        Err(trouble.unwrap_or_else(|| {
-            Error::new(ErrorKind::NotFound, missing).hint("`treering ls` lists what there is")
-        }))
+        Error::new(ErrorKind::NotFound, format!("run {run:?} has no checkpoint of step {step}"))
+            .hint("`treering ls` lists what there is")
     }
 
     /// The states from the newest checkpoint back to the first, each made ready in advance. A state that
@@ -299,13 +395,28 @@ impl Run {
 
     /// Waits until everything is durable, trying once more what could not be moved to the last tier. The
     /// first failure that no [`Save`] and no [`Run::failures`] has told, if any.
-    pub fn finish(self) -> Result<()> {
+    pub fn finish(mut self) -> Result<()> {
         self.check_process()?;
         self.saver.drain();
+        self.finish_together()?;
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
             None => Ok(()),
         }
+    }
+
+    /// With several ranks: learns what has become of the last saves.
+    fn finish_together(&mut self) -> Result<()> {
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        let newest = self.saver.newest;
+        ranks.vote(Ok(ranks.ballot(Together::Finish, newest)), &self.failures)?;
+        if !ranks.is_settled() {
+            // Everybody has published its sections; where listings are late, they may not have been seen.
+            self.saver.drain();
+            ranks.vote(Ok(ranks.ballot(Together::Finish, newest)), &self.failures)?;
+            ranks.give_up(&self.failures);
+        }
+        Ok(())
     }
 
     /// The saves that have failed since the last call: their steps and what went wrong.
@@ -328,26 +439,147 @@ impl Run {
     fn restore_one(
         &mut self,
         manifest: Manifest,
-        newest_epoch: Option<&Origin>,
+        open: bool,
         variables: &mut [VariableMut],
     ) -> Result<Restored> {
-        let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
-        let chunk = self.options.writer.chunk;
-        // References never leave their epoch, and only the newest is open: going further back starts a
-        // new one. So does a state of several ranks.
-        let goes_on = newest_epoch == Some(&checkpoint.manifest().epoch)
-            && checkpoint.packs.len() == 1
-            && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == Rank(0));
-        let restored = checkpoint.resume_into(variables)?;
-        let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
-        let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();
-        let restored: Vec<_> = restored.into_iter().flatten().collect();
+        let filled = self.fill(manifest, variables);
+        let mut goes_on = open && filled.as_ref().is_ok_and(|filled| filled.goes_on);
+        let filled = match &mut self.ranks {
+            None => filled?,
+            Some(ranks) => {
+                let mut ballot =
+                    ranks.ballot(Together::Restored, self.saver.newest).going_on(goes_on);
+                let own = match &filled {
+                    Err(error) if !may_fall_back(error) => Err(error.clone()),
+                    Err(error) => {
+                        ballot.doubts.insert(format!("rank {}: {error}", ranks.rank()));
+                        Ok(ballot)
+                    }
+                    Ok(_) => Ok(ballot),
+                };
+                let verdict = ranks.vote(own, &self.failures)?;
+                if !verdict.doubts.is_empty() {
+                    let doubts: Vec<String> = verdict.doubts.into_iter().collect();
+                    return Err(Error::damaged(doubts.join("; ")));
+                }
+                // An epoch goes on for all ranks, or for none.
+                goes_on = !verdict.decision().whole;
+                filled?
+            }
+        };
+        let FilledArrays { checkpoint, restored, missing, .. } = filled;
         self.saver.resume(&checkpoint, goes_on.then_some(&restored));
         match goes_on {
             true => self.capture.resume(checkpoint.manifest().seed, restored),
             false => self.capture.forget(),
         }
         Ok(Restored { step: checkpoint.step(), notes: checkpoint.notes(), missing })
+    }
+
+    /// Fills arrays from a checkpoint.
+    fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
+        let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
+        let in_place = manifest.ranks == own.ranks && manifest.groups.len() == own.ranks as usize;
+        let checkpoint = match in_place || own.ranks == 1 {
+            false => return self.fill_elsewhere(manifest, variables, own),
+            true if own.ranks == 1 => Checkpoint::load(self.store.clone(), manifest)?,
+            true => Checkpoint::load_group_of(self.store.clone(), manifest, own.group())?,
+        };
+        let fits = |variable: &VariableMut| {
+            let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
+            entry.map_or(variable.is_optional(), |entry| variable.is_as(&entry.description))
+        };
+        let moved =
+            |variable: &VariableMut| variable.description().part.is_some() && !fits(variable);
+        if variables.iter().any(moved) {
+            return self.fill_elsewhere(checkpoint.manifest().clone(), variables, own);
+        }
+        let chunk = self.options.writer.chunk;
+        // References never leave their epoch, and only the newest is open: going further back starts a new one. So
+        // does a state of other ranks.
+        let goes_on =
+            in_place && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == own.rank);
+        let restored = checkpoint.resume_into(own.rank, variables)?;
+        let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
+        let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();
+        let restored = restored.into_iter().flatten().collect();
+        Ok(FilledArrays { checkpoint, restored, missing, goes_on })
+    }
+
+    /// Fills arrays from a checkpoint of other ranks, or of other boxes.
+    fn fill_elsewhere(
+        &self,
+        manifest: Manifest,
+        variables: &mut [VariableMut],
+        own: RankOf,
+    ) -> Result<FilledArrays> {
+        let same = manifest.ranks == own.ranks;
+        let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
+        let mut missing = Vec::new();
+        for variable in variables.iter_mut() {
+            variable.check()?;
+            let named = |entry: &&VariableEntry| entry.description.name == variable.name();
+            match checkpoint.entries().iter().find(named) {
+                None if variable.is_optional() => missing.push(variable.name().to_string()),
+                _ if variable.description().part.is_some() => checkpoint.read_box_into(variable)?,
+                Some(_) if same => {
+                    drop(checkpoint.resume_into(own.rank, std::slice::from_mut(variable))?)
+                }
+                Some(_) => return Err(checkpoint.belongs_to_its_rank(variable.name())),
+                None => drop(checkpoint.variable(own.rank, variable.name())?),
+            }
+        }
+        Ok(FilledArrays { checkpoint, restored: Vec::new(), missing, goes_on: false })
+    }
+}
+
+/// Arrays that were filled from a checkpoint.
+struct FilledArrays {
+    checkpoint: Checkpoint,
+    /// What the lineage of each needs to go on.
+    restored: Vec<RestoredVariable>,
+    missing: Vec<String>,
+    /// Whether the epoch can go on, as far as this rank is concerned.
+    goes_on: bool,
+}
+
+/// Whether the epoch of a checkpoint is the open one, as far as this rank knows.
+fn is_open(candidates: &Option<Result<Candidates>>, manifest: &Manifest) -> bool {
+    let newest = candidates.as_ref().and_then(|c| c.as_ref().ok()?.newest_epoch.as_ref());
+    newest.is_none_or(|newest| *newest == manifest.epoch)
+}
+
+/// The checkpoints of a log that may be restored, the newest first.
+struct Candidates {
+    log: Log,
+    next: Option<Sequence>,
+    newest_epoch: Option<Origin>,
+}
+
+impl Candidates {
+    fn new(log: Log) -> Candidates {
+        let (next, newest_epoch) = (log.ancestor(log.newest()), log.newest_epoch());
+        Candidates { log, next, newest_epoch }
+    }
+
+    /// The next one whose manifest can be read; those that cannot be are noted.
+    fn next(&mut self, notes: &mut Vec<String>) -> Result<Option<Manifest>> {
+        while let Some(sequence) = self.next {
+            match self.log.manifest(sequence) {
+                Ok(Some(manifest)) => {
+                    let before = self.log.before(sequence, Some(&manifest));
+                    self.next = before.or_else(|| self.log.older(sequence));
+                    return Ok(Some(manifest));
+                }
+                Ok(None) => {}
+                Err(error) if may_fall_back(&error) => {
+                    notes.push(format!("number {sequence} of the log cannot be used: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+            self.next = self.log.older(sequence);
+        }
+        Ok(None)
     }
 }
 

@@ -4,6 +4,7 @@ use super::reference::Reference;
 use crate::array::DType;
 use crate::capture::CaptureSettings;
 use crate::codec::Encoding;
+use crate::comm::Comm;
 use crate::compact::Compaction;
 use crate::compare::{CompareSettings, TreeSettings};
 use crate::error::{Error, Result};
@@ -14,6 +15,7 @@ use crate::save::{Growth, Tiers, WriterSettings};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What to do when the memory for staged data is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +37,8 @@ pub struct Options {
     pub(crate) trees: TreeSettings,
     pub(crate) trees_only: bool,
     pub(crate) reference: Option<Reference>,
+    pub(crate) ranks: Option<Arc<dyn Comm>>,
+    pub(crate) patience: Duration,
 }
 
 impl Options {
@@ -62,7 +66,29 @@ impl Options {
             trees: TreeSettings::default(),
             trees_only: false,
             reference: None,
+            ranks: None,
+            patience: Duration::from_secs(600),
         }
+    }
+
+    /// Opens the run together with other ranks of a parallel program: every checkpoint is of all ranks, or of none.
+    ///
+    /// [`Run::open`](crate::Run::open), `checkpoint`, `restore`, `restore_step` and `finish` are collective then: all
+    /// ranks call them in the same order. Each rank hands over its own variables. What is a box of a global array
+    /// ([`Variable::part_of`](crate::Variable::part_of)) can be restored on any number of ranks, in other boxes;
+    /// everything else on the same number.
+    #[must_use]
+    pub fn ranks(mut self, comm: Arc<dyn Comm>) -> Self {
+        self.ranks = Some(comm);
+        self
+    }
+
+    /// How long ranks wait for each other in a collective call before those that are missing are named in an error.
+    /// Default: 10 minutes.
+    #[must_use]
+    pub fn patience(mut self, limit: Duration) -> Self {
+        self.patience = limit;
+        self
     }
 
     /// Puts a node's own store in front: checkpoints are staged there before they move on. Called again, it
@@ -121,8 +147,8 @@ impl Options {
 
     /// How much more a restore may cost than that of its epoch's first checkpoint, which holds everything.
     /// When the deltas come to that, a whole checkpoint begins the next epoch: small values restore faster,
-    /// large ones store less. Default: 1.0 and the equivalent of reading 64 MiB, so that small states are
-    /// not written whole again and again; a value given here counts alone.
+    /// large ones store less. Default: 1.0, but at least the equivalent of reading 64 MiB, so that small states
+    /// are not written whole again and again; a value given here counts alone.
     #[must_use]
     pub fn growth(mut self, part: f64) -> Self {
         self.writer.growth = Growth::of(part);
@@ -197,6 +223,15 @@ impl Options {
         if self.trees_only && self.bounds.is_empty() {
             return Err(Error::usage("a run that keeps trees only has no bound to make them for")
                 .hint("give Options::bound"));
+        }
+        if self.ranks.as_ref().is_some_and(|comm| comm.size() > 1) {
+            let together = [
+                (!self.writer.tiers.near.is_empty(), "Options::node"),
+                (self.reference.is_some(), "Options::reference"),
+            ];
+            if let Some((_, what)) = together.iter().find(|(given, _)| *given) {
+                return Err(Error::usage(format!("{what} cannot be combined with several ranks")));
+            }
         }
         if let Some(reference) = &self.reference {
             check_run_name(&reference.run)?;

@@ -5,9 +5,9 @@
 //!
 //! The rule. Let W be the cost of restoring the epoch's whole checkpoint and D that of all deltas behind
 //! it, those under way included at their expected cost; costs are counted in bytes to be read and filled,
-//! and each file counts as [`FILE`] bytes. A delta is written as long as D ≤ growth × W + allowance. By
+//! and each file counts as [`FILE`] bytes. A delta is written as long as D ≤ max(growth × W, allowance). By
 //! default growth is 1 and the allowance 64 MiB, so
-//! - a restore costs at most twice that of a whole checkpoint, and 64 MiB (some 50 ms) more;
+//! - a restore costs at most twice that of a whole checkpoint, or, for small states, 64 MiB (some 50 ms) more;
 //! - whole checkpoints add at most the size of the changes, and 64 KiB for each checkpoint, to what is
 //!   written: an epoch ends only when its deltas have cost as much as the whole.
 
@@ -30,7 +30,7 @@ const ALLOWANCE: u64 = 64 << 20;
 pub(crate) struct Growth {
     /// As a share of the whole.
     pub(crate) part: f64,
-    /// And so many bytes.
+    /// At least so many bytes.
     pub(crate) allowance: u64,
 }
 
@@ -167,7 +167,7 @@ impl Epoch {
         let share = self.share.unwrap_or(1.0);
         let coming = self.pending.iter().map(|(_, changed)| estimate(*changed, share));
         let coming = coming.sum::<u64>() + estimate(changed, share);
-        let allowed = self.growth.part * self.whole as f64 + self.growth.allowance as f64;
+        let allowed = (self.growth.part * self.whole as f64).max(self.growth.allowance as f64);
         self.deltas as f64 + coming as f64 > allowed || self.packs >= u64::from(MAX_PACKS) - 1
     }
 }
@@ -272,7 +272,7 @@ mod tests {
             let (growth, steps) = (Growth::default(), 3000u64);
             let count = wholes(growth, state, changed, steps, lag);
             let (whole, delta) = (estimate(state, 1.0), estimate(changed, 1.0));
-            let allowed = whole as f64 + growth.allowance as f64;
+            let allowed = (whole as f64).max(growth.allowance as f64);
             // No epoch but the last is shorter than the rule lets it be: writes are bounded.
             let full = (allowed / delta as f64).floor() as u64 + 1;
             prop_assert!(count <= steps.div_ceil(full));

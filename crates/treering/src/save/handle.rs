@@ -1,10 +1,12 @@
 //! The handle of a save that a program can wait for, and the list of saves that failed.
 
-use crate::array::Step;
-use crate::error::{Error, Result};
+use crate::array::{Sequence, Step};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LogEntry, Names};
+use crate::store::{Store, read_small};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, Default)]
 struct SaveState {
@@ -43,6 +45,17 @@ impl SaveProgress {
         self.state.1.notify_all();
     }
 
+    /// Waits for some time; nothing if that did not suffice.
+    fn wait_for(&self, time: Duration, reached: impl Fn(&SaveState) -> bool) -> Option<Result<()>> {
+        let ready = |state: &SaveState| reached(state) || state.error.is_some();
+        let waited =
+            self.state.1.wait_timeout_while(held(&self.state.0), time, |state| !ready(state));
+        let (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let done = ready(&state);
+        drop(state);
+        done.then(|| self.wait(reached))
+    }
+
     fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
         let ready = |state: &SaveState| reached(state) || state.error.is_some();
         let state = self.state.1.wait_while(held(&self.state.0), |state| !ready(state));
@@ -62,21 +75,66 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
+/// The manifest of a checkpoint of many ranks, which any of them may write.
+pub(crate) struct Awaited {
+    store: Arc<dyn Store>,
+    key: String,
+    limit: Duration,
+}
+
+impl Awaited {
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        run: &str,
+        sequence: Sequence,
+        limit: Duration,
+    ) -> Awaited {
+        Awaited { store, key: Names::new(run).entry(sequence), limit }
+    }
+
+    /// Looks for the manifest less and less often; votes of the ranks may tell earlier.
+    fn wait(&self, progress: &SaveProgress) -> Result<()> {
+        let start = Instant::now();
+        let mut pause = Duration::from_millis(2);
+        loop {
+            if let Some(done) = progress.wait_for(pause, |state| state.durable) {
+                return done;
+            }
+            match self.store.open(&self.key).and_then(|blob| read_small(blob.as_ref())) {
+                Ok(bytes) if matches!(LogEntry::parse(&bytes), Ok(LogEntry::Manifest(_))) => {
+                    progress.durable();
+                }
+                Ok(_) => return Err(Error::new(ErrorKind::Lost, "this checkpoint was given up")),
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                Err(_) if start.elapsed() > self.limit => {
+                    let limit = self.limit;
+                    let what = format!("not all ranks have written their part within {limit:?}");
+                    return Err(Error::new(ErrorKind::Late, what));
+                }
+                Err(_) => {}
+            }
+            pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+}
+
 /// A checkpoint on its way to the store.
 pub struct Save {
     step: Step,
     progress: Option<SaveProgress>,
+    /// With several ranks, its manifest.
+    awaited: Option<Awaited>,
     changed: u64,
     blocked: Duration,
 }
 
 impl Save {
     pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
-        Save { step, progress: Some(progress), changed, blocked }
+        Save { step, progress: Some(progress), awaited: None, changed, blocked }
     }
 
     pub(crate) fn skipped(step: Step) -> Self {
-        Save { step, progress: None, changed: 0, blocked: Duration::ZERO }
+        Save { step, progress: None, awaited: None, changed: 0, blocked: Duration::ZERO }
     }
 
     /// The step that was handed over.
@@ -108,7 +166,15 @@ impl Save {
     /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
     /// [`Run::finish`](crate::Run::finish).
     pub fn durable(&self) -> Result<()> {
-        self.wait(|state| state.durable)
+        match (&self.awaited, &self.progress) {
+            (Some(awaited), Some(progress)) => awaited.wait(progress),
+            _ => self.wait(|state| state.durable),
+        }
+    }
+
+    pub(crate) fn awaiting(mut self, awaited: Option<Awaited>) -> Self {
+        self.awaited = awaited;
+        self
     }
 
     fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {

@@ -8,6 +8,7 @@
 //! fails is reported through its [`Save`] and the list of failures; saves that build on it fail with it, and
 //! the next checkpoint begins a new epoch, which needs nothing of what was lost.
 
+mod ballot;
 mod epoch;
 mod group;
 mod handle;
@@ -16,20 +17,37 @@ mod open;
 mod publish;
 mod roomy;
 mod saver;
+mod sections;
 
+pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
-pub(crate) use handle::Failures;
 pub use handle::Save;
-pub(crate) use open::open;
+pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
+pub(crate) use open::{Opened, Ticket, join, open};
 pub(crate) use publish::LogWriter;
 pub(crate) use saver::Saver;
 
+use crate::array::{GroupId, Rank};
 use crate::codec::Encoding;
 use crate::compact::Compaction;
 use crate::lineage::{ChunkSize, Method};
 use crate::store::{BundledStore, Store, TieredStore};
 use std::sync::Arc;
+
+/// The rank of this process and the number of ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RankOf {
+    pub(crate) rank: Rank,
+    pub(crate) ranks: u32,
+}
+
+impl RankOf {
+    /// The group that holds its variables: each rank has its own.
+    pub(crate) fn group(self) -> GroupId {
+        GroupId(self.rank.0)
+    }
+}
 
 /// How a run is written.
 #[derive(Clone)]

@@ -5,6 +5,7 @@
 
 use super::mover::Edge;
 use super::publish::{Fence, LogWriter};
+use super::sections::Sections;
 use super::{Tiers, now};
 use crate::array::{Sequence, Step};
 use crate::compact::Bundler;
@@ -14,6 +15,7 @@ use crate::format::{
 };
 use crate::log::{Log, named_packs, packs_of, settle_logs};
 use crate::store::{BundledStore, Lock, Store, lock_patiently};
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -80,6 +82,7 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         notes,
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
+    Sections::new(tiers.last.clone(), run, Default::default()).clean(writer.opening)?;
     clean(&opened.store, &tiers.last, run, writer)?;
     for (pair, left) in tiers.pairs().zip(waiting) {
         let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
@@ -88,6 +91,51 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         opened.edges.push(edge);
     }
     Ok(opened)
+}
+
+/// What the rank that has taken a run hands to the others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ticket {
+    opening: u64,
+    nonce: u64,
+    time: u64,
+    who: String,
+    newest: u64,
+    seed: u64,
+    notes: Vec<String>,
+}
+
+impl Opened {
+    /// The ticket for the other ranks.
+    pub(crate) fn ticket(&self) -> Ticket {
+        Ticket {
+            opening: self.opening.writer.opening.0,
+            nonce: self.opening.writer.nonce,
+            time: self.opening.time,
+            who: self.opening.who.clone(),
+            newest: self.newest.0,
+            seed: self.seed,
+            notes: self.notes.clone(),
+        }
+    }
+}
+
+/// Joins a run that another rank of the program has taken.
+pub(crate) fn join(tiers: &Tiers, run: &str, ticket: Ticket) -> Opened {
+    let writer = WriterId { opening: Sequence(ticket.opening), nonce: ticket.nonce };
+    let (time, who) = (ticket.time, ticket.who);
+    Opened {
+        store: tiers.together(BundledStore::new(tiers.last.clone())),
+        opening: Opening { run: run.to_string(), writer, time, who },
+        newest: Sequence(ticket.newest),
+        seed: ticket.seed,
+        lock: None,
+        edges: Vec::new(),
+        fence: Fence::default(),
+        trouble: Vec::new(),
+        files: 0,
+        notes: ticket.notes,
+    }
 }
 
 fn random() -> u64 {
@@ -100,8 +148,13 @@ fn random() -> u64 {
 fn take(tiers: &Tiers, view: &BundledStore, run: &str) -> Result<(Opening, Leftovers, u64)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = Names::new(run);
+    let sections = Sections::new(tiers.last.clone(), run, Default::default());
     for _ in 0..100 {
         let log = Log::read(Arc::new(view.clone()), run)?;
+        // A checkpoint of many ranks may lack nothing but its manifest.
+        if sections.roll_forward(&log)? {
+            continue;
+        }
         let left = Leftovers::find(tiers, run, &log)?;
         let sequence: Sequence = log.newest().next();
         let opening = Opening {

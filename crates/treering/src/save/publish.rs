@@ -53,7 +53,7 @@ impl LogWriter {
         LogWriter { store, names, opening, last, committed, fence }
     }
 
-    fn writer(&self) -> WriterId {
+    pub(crate) fn writer(&self) -> WriterId {
         self.opening.writer
     }
 
@@ -111,6 +111,38 @@ impl LogWriter {
         }
         self.committed = manifest.sequence;
         Ok(())
+    }
+
+    /// Takes note of what other ranks of this writer have committed. Numbers are used without gaps, so one that is
+    /// not there before one that is was removed since.
+    pub(crate) fn catch_up(&mut self) -> Result<()> {
+        self.fence.check()?;
+        let newest = format!("{:012}", self.committed.0);
+        let items = self.store.list_after(&self.names.log(), &newest)?;
+        for number in items.iter().filter_map(|item| Names::parse_entry(&item.name)) {
+            match self.look(number) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                done => done?,
+            }
+            self.committed = self.committed.max(number);
+        }
+        Ok(())
+    }
+
+    /// The numbers before another one that are in no use yet.
+    pub(crate) fn missing_before(&self, end: Sequence) -> Vec<Sequence> {
+        (self.committed.0 + 1..end.0).map(Sequence).collect()
+    }
+
+    /// Whether an entry of this writer holds no checkpoint.
+    pub(crate) fn is_mark(&self, sequence: Sequence) -> Result<bool> {
+        let blob = self.store.open(&self.names.entry(sequence));
+        match blob.and_then(|blob| read_small(blob.as_ref())) {
+            Ok(bytes) => Ok(matches!(LogEntry::parse(&bytes), Ok(LogEntry::Mark(_)))),
+            // It was pruned, or put into a bundle: it was a checkpoint.
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 
     /// Marks the numbers of saves that failed.

@@ -3,7 +3,7 @@
 //! Every save has a channel of its own: batches, then the end. A channel that closes without an end is a
 //! capture that failed, and the save fails with it; nothing of one save can be taken for part of another.
 
-use super::WriterSettings;
+use super::ballot::Outcomes;
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
 use super::group::{GroupMember, GroupWriter, PackJob, SealedPack, Take, draft};
 use super::handle::{Failures, SaveProgress, held};
@@ -11,7 +11,9 @@ use super::mover::{Movers, next};
 use super::open::Opened;
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
-use crate::array::{GroupId, Rank, Sequence, Step, VariableKey};
+use super::sections::Sections;
+use super::{RankOf, WriterSettings};
+use crate::array::{Sequence, Step, VariableKey};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
@@ -35,6 +37,8 @@ enum Feed {
 /// A save that has begun.
 struct SaveJob {
     decision: Decision,
+    /// The time of the checkpoint, if the ranks have agreed on one.
+    time: Option<u64>,
     hasher: Arc<Hasher>,
     declared: Vec<Declared>,
     progress: SaveProgress,
@@ -81,8 +85,9 @@ pub(crate) struct Saver {
     sender: Option<Sender<SaverMessage>>,
     thread: Option<JoinHandle<()>>,
     epoch: Arc<Mutex<Epoch>>,
-    newest: Sequence,
+    pub(crate) newest: Sequence,
     pub(crate) staging: Staging,
+    own: RankOf,
 }
 
 impl Saver {
@@ -92,19 +97,27 @@ impl Saver {
         staging: Staging,
         failures: Failures,
         notes: CompactionNotes,
+        own: RankOf,
+        outcomes: &Arc<Mutex<Outcomes>>,
     ) -> Result<Self> {
         let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
         let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
         // The thread that commits to the last tier compacts it.
-        let mut compact = Some(AutoCompact::new(last, &settings.run, rule, opened.files, notes));
+        let mut compact = (own.ranks == 1)
+            .then(|| AutoCompact::new(last, &settings.run, rule, opened.files, notes));
         let moved = if opened.edges.is_empty() { None } else { compact.take() };
         let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
         let keeper = Keeper::new(settings.record, settings.encoding);
         let mut work = Work {
             store: opened.store.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
+            sections: (own.ranks > 1).then(|| {
+                Sections::new(settings.tiers.last.clone(), &settings.run, outcomes.clone())
+            }),
+            published: Vec::new(),
+            own,
             writer: opened.opening.writer,
-            groups: [GroupWriter::new(GroupId(0), keeper)],
+            groups: [GroupWriter::new(own.group(), keeper)],
             origin: None,
             parent: None,
             previous: None,
@@ -121,7 +134,7 @@ impl Saver {
         let thread = thread.spawn(move || work.work(&receiver));
         let thread = thread.map_err(|e| Error::io("cannot start the threads of a run", e))?;
         let newest = opened.newest;
-        Ok(Saver { sender: Some(sender), thread: Some(thread), epoch, newest, staging })
+        Ok(Saver { sender: Some(sender), thread: Some(thread), epoch, newest, staging, own })
     }
 
     fn send(&self, message: SaverMessage) {
@@ -139,7 +152,7 @@ impl Saver {
     /// Begins the checkpoint that was decided on.
     pub(crate) fn begin(
         &mut self,
-        decision: Decision,
+        (decision, time): (Decision, Option<u64>),
         vote: Vote,
         declared: Vec<Declared>,
         hasher: Arc<Hasher>,
@@ -148,7 +161,7 @@ impl Saver {
         held(&self.epoch).begin(decision, vote.state);
         let (sender, feed) = channel();
         let progress = SaveProgress::default();
-        let job = SaveJob { decision, hasher, declared, progress: progress.clone(), feed };
+        let job = SaveJob { decision, time, hasher, declared, progress: progress.clone(), feed };
         self.send(SaverMessage::Save(Box::new(job)));
         Capturing { decision, progress, sender, epoch: self.epoch.clone() }
     }
@@ -166,8 +179,9 @@ impl Saver {
         let mut epoch = held(&self.epoch);
         match restored {
             Some(_) => {
+                let own = self.own.group().0 as usize;
                 let costs: Vec<u64> =
-                    checkpoint.packs[0].iter().map(|pack| restore_cost(&pack.footer)).collect();
+                    checkpoint.packs[own].iter().map(|pack| restore_cost(&pack.footer)).collect();
                 let (whole, deltas) = costs.split_first().map_or((0, &[][..]), |(w, d)| (*w, d));
                 epoch.resume(whole, deltas.iter().sum(), costs.len() as u64);
             }
@@ -205,6 +219,11 @@ struct Work {
     store: Arc<dyn Store>,
     /// The log of the first tier.
     log: LogWriter,
+    /// With several ranks: where their sections meet.
+    sections: Option<Sections>,
+    /// The sections that were published and whose outcome is not known.
+    published: Vec<Sequence>,
+    own: RankOf,
     writer: WriterId,
     groups: [GroupWriter; 1],
     /// The origin of the open epoch.
@@ -230,6 +249,9 @@ impl Work {
                 SaverMessage::Resume(resume) => self.resume(*resume),
                 SaverMessage::Drain(done) => {
                     self.movers.drain();
+                    if let Some(sections) = &self.sections {
+                        sections.look_again(&mut self.log, &mut self.published);
+                    }
                     let _ = done.send(());
                 }
             }
@@ -243,10 +265,13 @@ impl Work {
         (self.origin, self.previous) = (None, None);
         if let Some((mut manifest, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
-            let trees =
-                trees.into_iter().map(|(name, tree)| (VariableKey { rank: Rank(0), name }, tree));
-            self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
-            self.groups[0].resume(manifest.groups.swap_remove(0), trees);
+            let rank = self.own.rank;
+            let trees = trees.into_iter().map(|(name, tree)| (VariableKey { rank, name }, tree));
+            if self.sections.is_none() {
+                self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
+            }
+            let own = self.own.group().0 as usize;
+            self.groups[0].resume(manifest.groups.swap_remove(own), trees);
         }
     }
 
@@ -265,6 +290,8 @@ impl Work {
                 self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                 match direct {
                     true => job.progress.durable(),
+                    // The next vote, or the last, tells what has become of the others' sections.
+                    false if self.sections.is_some() => {}
                     false => self.movers.send(manifest, job.progress),
                 }
             }
@@ -290,10 +317,15 @@ impl Work {
                 "the save before it, on which this one builds, has failed",
             ));
         }
+        if self.sections.is_some() {
+            self.log.catch_up()?;
+        }
         self.log.check()?;
         let (sealed, direct, blocked) = self.pack(job)?;
+        let ranks = self.own.ranks;
         let mut manifest =
-            draft(&self.settings.run, &self.groups, std::slice::from_ref(&sealed), 1);
+            draft(&self.settings.run, &self.groups, std::slice::from_ref(&sealed), ranks);
+        manifest.time = job.time.unwrap_or(manifest.time);
         let sequence = job.decision.sequence;
         manifest.sequence = sequence;
         manifest.writer = self.writer;
@@ -308,6 +340,9 @@ impl Work {
         self.groups[0].keep(manifest.groups[0].clone());
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
+        if self.sections.is_some() {
+            return Ok((manifest, direct));
+        }
         let packs = vec![sealed.into_pack()];
         match &mut self.previous {
             Some(previous) => previous.advance(manifest.clone(), packs),
@@ -321,6 +356,11 @@ impl Work {
 
     /// Commits the manifest where its pack is, or, if the first tier has no room for it, in the last.
     fn publish(&mut self, manifest: &Manifest, direct: bool) -> Result<bool> {
+        if let Some(sections) = &self.sections {
+            sections.publish(&mut self.log, manifest, self.own.group())?;
+            self.published.push(manifest.sequence);
+            return Ok(false);
+        }
         if self.movers.is_empty() {
             return self.log.commit(manifest).map(|()| true);
         }
@@ -344,7 +384,7 @@ impl Work {
         let members: Vec<GroupMember> = job
             .declared
             .iter()
-            .map(|d| GroupMember::own(Rank(0), &d.description, d.rounded))
+            .map(|d| GroupMember::own(self.own.rank, &d.description, d.rounded))
             .collect();
         let before = self.previous.as_ref().map(|previous| previous as &dyn Before);
         let [group] = &mut self.groups;

@@ -95,11 +95,11 @@ fn exchanges(comm: &dyn Comm) {
             .filter(|to| goes(rank, *to))
             .map(|to| (to, content(rank + to, len(rank, to))))
             .collect();
-        let messages: Vec<(Rank, &[u8])> = messages.iter().map(|(to, b)| (Rank(*to), &b[..])).collect();
+        let messages: Vec<(Rank, &[u8])> =
+            messages.iter().map(|(to, b)| (Rank(*to), &b[..])).collect();
         let received = comm.exchange(&messages).unwrap();
         let expected: Vec<(Rank, Vec<u8>)> = (0..size)
             .filter(|from| goes(*from, rank))
-            
             .map(|from| (Rank(from), content(rank + from, len(from, rank))))
             .collect();
         assert!(received == expected, "an exchange delivers what was sent, by sender");

@@ -18,7 +18,6 @@ pub use store_suite::store_suite;
 
 // Rooms that fuzzers, benchmarks and oracles look into.
 pub use crate::array::{GroupId, Rounding};
-pub use crate::comm::{Voting, vote};
 pub use crate::codec::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
 pub use crate::compare::{FileSide, Judge, MemorySide, Reading};
 pub use crate::format::{

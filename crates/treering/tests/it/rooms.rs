@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// A room, and whether it is pure.
-const ROOMS: [(&str, bool); 22] = [
+const ROOMS: [(&str, bool); 23] = [
     ("error", true),
     // It advises the kernel about huge pages.
     ("memory", false),
@@ -33,9 +33,10 @@ const ROOMS: [(&str, bool); 22] = [
 ];
 
 /// Pure code in rooms that are not pure as a whole.
-const PURE_FILES: [&str; 8] = [
+const PURE_FILES: [&str; 9] = [
     "compact/plan.rs",
     "restore/plan.rs",
+    "save/ballot.rs",
     "save/epoch.rs",
     "ingest/merge.rs",
     "ingest/names.rs",
@@ -130,7 +131,8 @@ fn rooms_use_only_those_above_them_and_pure_ones_touch_nothing() {
     for file in files(&source).into_iter().filter(|f| f.extension().is_some_and(|e| e == "rs")) {
         let inside = file.strip_prefix(&source).unwrap().display().to_string();
         let room = inside.trim_end_matches(".rs").split('/').next().unwrap().to_string();
-        if room == "lib" {
+        // Tests may look anywhere.
+        if room == "lib" || inside.ends_with("/tests.rs") {
             continue;
         }
         let Some(own) = place(&room) else {

@@ -1,0 +1,101 @@
+//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES]`.
+//!
+//! Every rank has some rows of the plate, a box of one global array, and saves it after every step. Started again, the
+//! program goes on from the newest checkpoint, whatever the number of ranks was before, and ends with the same bits. With
+//! DIES, the last rank is killed (SIGKILL) in the middle of that step.
+
+use std::process::Command;
+use std::time::Duration;
+use treering::{Comm, Error, Options, Rank, Result, Run, Variable, VariableMut};
+use treering_mpi::MpiRanks;
+
+const ROWS: u64 = 200;
+const COLUMNS: u64 = 300;
+
+/// The rows of a rank: where they begin, and how many.
+fn rows(rank: u32, ranks: u32) -> (u64, u64) {
+    let at = |rank: u32| ROWS * u64::from(rank) / u64::from(ranks);
+    (at(rank), at(rank + 1) - at(rank))
+}
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let usage = || Error::usage("use: heat STORE STEPS [DIES]");
+    let store = arguments.next().ok_or_else(usage)?;
+    let mut number = || arguments.next().map(|text| text.parse::<u64>().map_err(|_| usage()));
+    let steps = number().ok_or_else(usage)??;
+    let dies = number().transpose()?;
+    let mpi = MpiRanks::init()?;
+    let comm = mpi.world()?;
+    let (first, count) = rows(comm.rank().0, comm.size());
+    let mut heat = vec![0.0f64; (count * COLUMNS) as usize];
+    let options = Options::directory(&store, "plate").ranks(comm.clone());
+    let mut run = Run::open(options.patience(Duration::from_secs(60)))?;
+    let plate = [ROWS, COLUMNS];
+    let state = VariableMut::new("heat", &mut heat).shaped(&[count, COLUMNS]);
+    let restored = run.restore(&mut [state.part_of(&plate, &[first, 0])])?;
+    let begun = restored.map_or(0, |restored| restored.step + 1);
+    for step in begun..steps {
+        advance(&*comm, &mut heat, first, count)?;
+        if dies == Some(step) && comm.rank().0 + 1 == comm.size() {
+            let pid = std::process::id().to_string();
+            let _ = Command::new("kill").args(["-9", &pid]).status();
+        }
+        let state = Variable::new("heat", &heat).shaped(&[count, COLUMNS]);
+        run.checkpoint(step, &[state.part_of(&plate, &[first, 0])])?;
+    }
+    run.finish()?;
+    report(&*comm, &heat, begun)
+}
+
+/// One step: rows at the borders are exchanged with the neighbours.
+fn advance(comm: &dyn Comm, heat: &mut Vec<f64>, first: u64, count: u64) -> Result<()> {
+    let (rank, width) = (comm.rank().0, COLUMNS as usize);
+    let bytes = |row: &[f64]| -> Vec<u8> { row.iter().flat_map(|v| v.to_le_bytes()).collect() };
+    let top = bytes(&heat[..width.min(heat.len())]);
+    let bottom = bytes(&heat[heat.len().saturating_sub(width)..]);
+    let mut messages: Vec<(Rank, &[u8])> = Vec::new();
+    if rank > 0 && count > 0 {
+        messages.push((Rank(rank - 1), &top));
+    }
+    if rank + 1 < comm.size() && count > 0 {
+        messages.push((Rank(rank + 1), &bottom));
+    }
+    let (mut above, mut below) = (vec![1.0; width], vec![0.0; width]);
+    for (from, bytes) in comm.exchange(&messages)? {
+        let row = if from.0 < rank { &mut above } else { &mut below };
+        for (value, bytes) in row.iter_mut().zip(bytes.chunks_exact(8)) {
+            *value = f64::from_le_bytes(bytes.try_into().unwrap_or_default());
+        }
+    }
+    let old = std::mem::take(heat);
+    let value = |row: i64, column: usize| match row {
+        -1 => above[column],
+        row if row as u64 == count => below[column],
+        row => old[row as usize * width + column],
+    };
+    for row in 0..count as i64 {
+        for column in 0..width {
+            let here = value(row, column);
+            let left = if column > 0 { value(row, column - 1) } else { here };
+            let right = if column + 1 < width { value(row, column + 1) } else { here };
+            let source =
+                if (first + row as u64) % 40 == 7 && column % 50 == 3 { 0.01 } else { 0.0 };
+            let around = value(row - 1, column) + value(row + 1, column) + left + right;
+            heat.push(here + 0.2 * (around - 4.0 * here) + source);
+        }
+    }
+    Ok(())
+}
+
+/// Prints a fingerprint of the whole plate.
+fn report(comm: &dyn Comm, heat: &[f64], begun: u64) -> Result<()> {
+    let bytes: Vec<u8> = heat.iter().flat_map(|value| value.to_le_bytes()).collect();
+    let all = comm.gather(Rank(0), &bytes)?;
+    if comm.rank() == Rank(0) {
+        let mix = |print: u64, byte: &u8| (print ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        let print = all.iter().flatten().fold(0xcbf2_9ce4_8422_2325, mix);
+        println!("plate {print:016x}, began at step {begun}, {} ranks", comm.size());
+    }
+    Ok(())
+}

@@ -1,0 +1,174 @@
+//! The other ranks of a run, as one of them sees them.
+//!
+//! Every collective call begins with a vote, which has a limit: a rank that never calls is named instead of being
+//! waited for. The outcomes of earlier checkpoints travel with the votes. No worker communicates.
+
+use crate::array::{Rank, Sequence, Step};
+use crate::comm::{Comm, vote};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LogEntry, Manifest};
+use crate::save::{
+    Agreed, Ballot, BallotVoting, Failures, Opened, Outcomes, RankOf, SaveProgress, Ticket, Tiers,
+    Together, held, join, now, open,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// One rank's end of the agreement of all.
+pub(super) struct RankSide {
+    comm: Arc<dyn Comm>,
+    limit: Duration,
+    /// The number of votes so far.
+    votes: u64,
+    pub(super) outcomes: Arc<Mutex<Outcomes>>,
+    /// Saves whose outcome is not known yet.
+    pending: Vec<(Sequence, Step, SaveProgress)>,
+}
+
+impl RankSide {
+    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
+        RankSide { comm, limit, votes: 0, outcomes: Arc::default(), pending: Vec::new() }
+    }
+
+    pub(super) fn own(&self) -> RankOf {
+        RankOf { rank: self.comm.rank(), ranks: self.comm.size() }
+    }
+
+    /// A ballot of this rank, with what it knows.
+    pub(super) fn ballot(&self, call: Together, newest: Sequence) -> Ballot {
+        Ballot::new(call, self.comm.rank(), held(&self.outcomes).clone(), newest)
+    }
+
+    /// Votes, and takes note of what has become of earlier saves.
+    pub(super) fn vote(&mut self, own: Result<Ballot>, failures: &Failures) -> Result<Agreed> {
+        self.votes += 1;
+        let own = own.and_then(|ballot| ballot.write());
+        let mut voting = BallotVoting { time: now() };
+        let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit)?;
+        let verdict = Agreed::parse(&verdict)?;
+        held(&self.outcomes).add(&verdict.outcomes);
+        self.settle(&verdict.outcomes, failures);
+        Ok(verdict)
+    }
+
+    /// A save has begun whose outcome later votes will tell.
+    pub(super) fn began(&mut self, sequence: Sequence, step: Step, progress: SaveProgress) {
+        self.pending.push((sequence, step, progress));
+    }
+
+    /// What all ranks know is told to the program, and forgotten.
+    fn settle(&mut self, known: &Outcomes, failures: &Failures) {
+        self.pending.retain(|(sequence, step, progress)| match known.of(*sequence) {
+            None => true,
+            Some(true) => {
+                progress.durable();
+                false
+            }
+            Some(false) => {
+                fail(failures, *step, progress);
+                false
+            }
+        });
+        let open = self.pending.first().map(|(sequence, ..)| *sequence);
+        let newest = known.committed.iter().chain(&known.given_up).max().copied().unwrap_or(0);
+        held(&self.outcomes).forget_before(open.unwrap_or(Sequence(newest + 1)));
+    }
+
+    /// Whether the outcome of every save is known.
+    pub(super) fn is_settled(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// At the end: what has not appeared by now never will.
+    pub(super) fn give_up(&mut self, failures: &Failures) {
+        for (_, step, progress) in self.pending.drain(..) {
+            fail(failures, step, &progress);
+        }
+    }
+
+    /// One rank takes the run; the others join it. All ranks get its error.
+    pub(super) fn open(&mut self, tiers: &Tiers, run: &str) -> Result<Opened> {
+        let mut own = None;
+        let mut bytes = Vec::new();
+        if self.comm.rank() == Rank(0) {
+            let opened = open(tiers, run);
+            bytes = match &opened {
+                Ok(opened) => {
+                    letter(OPENED, &serde_json::to_vec(&opened.ticket()).unwrap_or_default())
+                }
+                Err(error) => failure(error),
+            };
+            own = Some(opened);
+        }
+        self.comm.broadcast(Rank(0), &mut bytes)?;
+        match own {
+            Some(opened) => opened,
+            None => {
+                let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
+                let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
+                Ok(join(tiers, run, ticket))
+            }
+        }
+    }
+
+    /// Hands a manifest, or nothing, from the first rank to all.
+    pub(super) fn share(&self, own: Result<Option<Manifest>>) -> Result<Option<Manifest>> {
+        let mut bytes = match &own {
+            Ok(Some(manifest)) => letter(MANIFEST, &manifest.write()),
+            Ok(None) => letter(NOTHING, &[]),
+            Err(error) => failure(error),
+        };
+        self.comm.broadcast(Rank(0), &mut bytes)?;
+        if self.comm.rank() == Rank(0) {
+            return own;
+        }
+        match read_letter(&bytes)? {
+            None => Ok(None),
+            Some(manifest) => Ok(LogEntry::parse(manifest)?.into_manifest()),
+        }
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        self.comm.rank()
+    }
+}
+
+fn fail(failures: &Failures, step: Step, progress: &SaveProgress) {
+    let error = Error::new(
+        ErrorKind::Lost,
+        "another rank's part of this checkpoint has failed, so it does not exist",
+    );
+    failures.add(step, error.clone(), progress);
+    progress.failed(error);
+}
+
+const NOTHING: u8 = 0;
+const MANIFEST: u8 = 1;
+const OPENED: u8 = 2;
+const FAILED: u8 = 3;
+
+fn letter(kind: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[kind], bytes].concat()
+}
+
+fn failure(error: &Error) -> Vec<u8> {
+    letter(FAILED, &[&[error.kind().code()], error.to_string().as_bytes()].concat())
+}
+
+fn garbled() -> Error {
+    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
+        .hint("all ranks must use the same release of treering")
+}
+
+/// The content of a letter, if it has any; the error that it tells.
+fn read_letter(bytes: &[u8]) -> Result<Option<&[u8]>> {
+    match bytes.split_first() {
+        Some((&NOTHING, _)) => Ok(None),
+        Some((&(MANIFEST | OPENED), content)) => Ok(Some(content)),
+        Some((&FAILED, [code, text @ ..])) => {
+            let kind = ErrorKind::from_code(*code).unwrap_or(ErrorKind::Io);
+            Err(Error::new(kind, String::from_utf8_lossy(text).into_owned()))
+        }
+        _ => Err(garbled()),
+    }
+}

@@ -1,0 +1,325 @@
+//! The vote of all ranks on a checkpoint: what each says, and what is decided from it.
+//!
+//! Everything here is pure. Ballots are merged in any order on their way to the rank that decides, so merging is
+//! associative and commutative; what cannot be merged (ranks that call different functions, or name different steps
+//! or shapes) is an error that all ranks return.
+
+use super::epoch::{Decision, Vote};
+use crate::array::{Description, Rank, Sequence, Step};
+use crate::comm::Voting;
+use crate::error::{Error, ErrorKind, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The call that ranks make together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Together {
+    Open,
+    Checkpoint,
+    Restore,
+    Restored,
+    Finish,
+}
+
+/// A global array, of which each rank may have a box.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct GlobalArray {
+    shape: Vec<u64>,
+    dtype: String,
+    /// The elements of all boxes.
+    elements: u128,
+}
+
+/// What a rank, or some of them, say.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Ballot {
+    call: Together,
+    /// The step and the rank that names it; one that names another one cannot be merged.
+    step: (u64, u32),
+    state: u64,
+    changed: u64,
+    whole: bool,
+    overloaded: bool,
+    /// The newest number that a rank has heard of: the least, and the greatest.
+    newest: (u64, u64),
+    pub(crate) outcomes: Outcomes,
+    arrays: BTreeMap<String, GlobalArray>,
+    /// Reasons for which what was tried did not work, and something else may.
+    pub(crate) doubts: BTreeSet<String>,
+}
+
+/// What has become of checkpoints, as far as ranks know.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Outcomes {
+    /// Those that have their manifest.
+    pub(crate) committed: BTreeSet<u64>,
+    /// Those that were given up.
+    pub(crate) given_up: BTreeSet<u64>,
+}
+
+impl Outcomes {
+    pub(crate) fn add(&mut self, other: &Outcomes) {
+        self.committed.extend(&other.committed);
+        self.given_up.extend(&other.given_up);
+    }
+
+    /// Whether a checkpoint has its manifest; nothing if that is not known.
+    pub(crate) fn of(&self, sequence: Sequence) -> Option<bool> {
+        match (self.committed.contains(&sequence.0), self.given_up.contains(&sequence.0)) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        }
+    }
+
+    /// Forgets checkpoints before a number: everybody knows what has become of them.
+    pub(crate) fn forget_before(&mut self, sequence: Sequence) {
+        self.committed = self.committed.split_off(&sequence.0);
+        self.given_up = self.given_up.split_off(&sequence.0);
+    }
+}
+
+/// What all ranks do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Agreed {
+    sequence: u64,
+    step: u64,
+    whole: bool,
+    skip: bool,
+    /// The time of the checkpoint: the same in every section, so that everybody makes the same manifest of them.
+    pub(crate) time: u64,
+    pub(crate) outcomes: Outcomes,
+    pub(crate) doubts: BTreeSet<String>,
+}
+
+impl Agreed {
+    pub(crate) fn decision(&self) -> Decision {
+        Decision {
+            sequence: Sequence(self.sequence),
+            step: Step(self.step),
+            whole: self.whole,
+            skip: self.skip,
+        }
+    }
+
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Agreed> {
+        serde_json::from_slice(bytes).map_err(|_| garbled())
+    }
+}
+
+fn garbled() -> Error {
+    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
+        .hint("all ranks must use the same release of treering")
+}
+
+impl Ballot {
+    pub(crate) fn new(call: Together, rank: Rank, outcomes: Outcomes, newest: Sequence) -> Ballot {
+        Ballot {
+            call,
+            step: (0, rank.0),
+            state: 0,
+            changed: 0,
+            whole: false,
+            overloaded: false,
+            newest: (newest.0, newest.0),
+            outcomes,
+            arrays: BTreeMap::new(),
+            doubts: BTreeSet::new(),
+        }
+    }
+
+    /// The ballot on a checkpoint.
+    pub(crate) fn on(mut self, step: Step, vote: Vote) -> Ballot {
+        (self.step.0, self.state, self.changed) = (step.0, vote.state, vote.changed);
+        (self.whole, self.overloaded) = (vote.whole, vote.overloaded);
+        self
+    }
+
+    /// The ballot on going on with the epoch of a checkpoint that was restored.
+    pub(crate) fn going_on(mut self, goes_on: bool) -> Ballot {
+        self.whole = !goes_on;
+        self
+    }
+
+    /// Adds the boxes of global arrays, whose elements are counted.
+    pub(crate) fn with<'d>(mut self, variables: impl Iterator<Item = &'d Description>) -> Ballot {
+        for variable in variables {
+            let Some(part) = &variable.part else { continue };
+            let array = GlobalArray {
+                shape: part.global.0.clone(),
+                dtype: variable.dtype.name().to_string(),
+                elements: variable.shape.elements().unwrap_or(u64::MAX).into(),
+            };
+            self.arrays.insert(variable.name.clone(), array);
+        }
+        self
+    }
+
+    pub(crate) fn write(&self) -> Result<Vec<u8>> {
+        serde_json::to_vec(self).map_err(|_| garbled())
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Ballot> {
+        serde_json::from_slice(bytes).map_err(|_| garbled())
+    }
+
+    fn merge(&mut self, other: Ballot) -> Result<()> {
+        if self.call != other.call {
+            return Err(Error::usage(format!(
+                "rank {} calls {:?} while rank {} calls {:?}",
+                self.step.1, self.call, other.step.1, other.call
+            ))
+            .hint("all ranks must call checkpoint, restore and finish in the same order"));
+        }
+        if self.step.0 != other.step.0 {
+            return Err(Error::usage(format!(
+                "rank {} saves step {} while rank {} saves step {}",
+                self.step.1, self.step.0, other.step.1, other.step.0
+            )));
+        }
+        self.step.1 = self.step.1.min(other.step.1);
+        self.state = self.state.saturating_add(other.state);
+        self.changed = self.changed.saturating_add(other.changed);
+        self.whole |= other.whole;
+        self.overloaded |= other.overloaded;
+        self.newest = (self.newest.0.min(other.newest.0), self.newest.1.max(other.newest.1));
+        self.outcomes.add(&other.outcomes);
+        self.doubts.extend(other.doubts);
+        for (name, array) in other.arrays {
+            let Some(own) = self.arrays.get_mut(&name) else {
+                self.arrays.insert(name, array);
+                continue;
+            };
+            if (&own.shape, &own.dtype) != (&array.shape, &array.dtype) {
+                return Err(Error::usage(format!(
+                    "the ranks disagree about the global array {name:?}: {:?} of {} and {:?} of {}",
+                    own.shape, own.dtype, array.shape, array.dtype
+                )));
+            }
+            own.elements = own.elements.saturating_add(array.elements);
+        }
+        Ok(())
+    }
+
+    /// Refuses global arrays of which boxes are missing, or of which some elements are in two.
+    fn check_arrays(&self) -> Result<()> {
+        for (name, array) in &self.arrays {
+            let all = array.shape.iter().fold(1u128, |n, e| n.saturating_mul((*e).into()));
+            if all != array.elements {
+                let trouble = if array.elements < all { "leave gaps" } else { "overlap" };
+                return Err(Error::usage(format!(
+                    "the boxes of the global array {name:?} {trouble}: they hold {} elements of {all}",
+                    array.elements
+                ))
+                .hint("hand over every element on one rank, without ghost cells"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The voting of ranks on ballots, at a moment.
+pub(crate) struct BallotVoting {
+    /// The clock of the rank that decides.
+    pub(crate) time: u64,
+}
+
+impl Voting for BallotVoting {
+    fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()> {
+        let mut ballot = Ballot::parse(votes)?;
+        ballot.merge(Ballot::parse(others)?)?;
+        *votes = ballot.write()?;
+        Ok(())
+    }
+
+    fn decide(&mut self, votes: &[u8]) -> Result<Vec<u8>> {
+        let ballot = Ballot::parse(votes)?;
+        ballot.check_arrays()?;
+        let verdict = Agreed {
+            sequence: ballot.newest.1 + 1,
+            step: ballot.step.0,
+            // A rank that did not hear of the checkpoint before has nothing that another delta could build on.
+            whole: ballot.whole || ballot.newest.0 != ballot.newest.1,
+            skip: ballot.overloaded,
+            time: self.time,
+            outcomes: ballot.outcomes,
+            doubts: ballot.doubts,
+        };
+        serde_json::to_vec(&verdict).map_err(|_| garbled())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Variable;
+
+    fn ballot(rank: u32, step: u64) -> Ballot {
+        let vote = Vote { state: 10, changed: rank.into(), whole: rank == 2, overloaded: false };
+        let outcomes = Outcomes { committed: [rank.into()].into(), given_up: [9].into() };
+        let ballot = Ballot::new(Together::Checkpoint, Rank(rank), outcomes, Sequence(5));
+        ballot.on(Step(step), vote)
+    }
+
+    fn decided(ballots: &[Ballot]) -> Result<Agreed> {
+        let mut voting = BallotVoting { time: 9 };
+        let mut votes = ballots[0].write()?;
+        for other in &ballots[1..] {
+            voting.merge(&mut votes, &other.write()?)?;
+        }
+        Agreed::parse(&voting.decide(&votes)?)
+    }
+
+    #[test]
+    fn every_order_of_merging_decides_the_same() {
+        let all: Vec<Ballot> = (0..4).map(|rank| ballot(rank, 7)).collect();
+        let verdict = decided(&all).unwrap();
+        let decision = verdict.decision();
+        assert_eq!((decision.sequence, decision.step), (Sequence(6), Step(7)));
+        assert!(decision.whole && !decision.skip && verdict.time == 9);
+        assert_eq!(
+            verdict.outcomes,
+            Outcomes { committed: [0, 1, 2, 3].into(), given_up: [9].into() }
+        );
+        assert_eq!(
+            [2, 9, 4].map(|n| verdict.outcomes.of(Sequence(n))),
+            [Some(true), Some(false), None]
+        );
+        let backwards: Vec<Ballot> = all.into_iter().rev().collect();
+        assert_eq!(decided(&backwards).unwrap(), verdict);
+    }
+
+    #[test]
+    fn a_rank_that_missed_a_decision_makes_the_next_one_whole() {
+        let mut late = ballot(0, 7);
+        assert!(!decided(&[ballot(0, 7), ballot(1, 7)]).unwrap().decision().whole);
+        late.newest = (4, 4);
+        let decision = decided(&[late, ballot(1, 7)]).unwrap().decision();
+        assert!(decision.whole && decision.sequence == Sequence(6));
+    }
+
+    #[test]
+    fn ranks_that_disagree_are_named() {
+        let error = decided(&[ballot(0, 7), ballot(1, 7), ballot(3, 8)]).unwrap_err();
+        assert!(error.to_string().contains("rank 0 saves step 7 while rank 3 saves step 8"));
+        let other = Ballot { call: Together::Finish, ..ballot(1, 7) };
+        assert!(decided(&[ballot(0, 7), other]).is_err());
+    }
+
+    #[test]
+    fn boxes_that_leave_gaps_or_overlap_are_refused() {
+        let data = [0u8; 6];
+        let part = |rank: u32, rows: u64, global: u64, offset: u64| {
+            let variable = Variable::new("x", &data[..2 * rows as usize]).shaped(&[rows, 2]);
+            let variable = variable.part_of(&[global, 2], &[offset, 0]);
+            ballot(rank, 1).with([variable.description()].into_iter())
+        };
+        assert!(decided(&[part(0, 2, 5, 0), part(1, 3, 5, 2)]).is_ok());
+        let error = decided(&[part(0, 2, 5, 0), part(1, 2, 5, 3)]).unwrap_err();
+        assert!(error.to_string().contains("leave gaps: they hold 8 elements of 10"), "{error}");
+        let error = decided(&[part(0, 3, 5, 0), part(1, 3, 5, 2)]).unwrap_err();
+        assert!(error.to_string().contains("overlap"), "{error}");
+        let error = decided(&[part(0, 3, 5, 0), part(1, 3, 6, 3)]).unwrap_err();
+        assert!(error.to_string().contains("disagree about the global array"), "{error}");
+    }
+}

@@ -1,0 +1,379 @@
+//! One run of many ranks: every checkpoint is of all of them or of none, whoever dies when, and a restart takes any
+//! number of ranks.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use treering::testing::{Call, HookedStore, Locks};
+use treering::{
+    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Library, MemoryStore, Options, Rank, Result,
+    Run, Store, ThreadRanks, Variable, VariableMut,
+};
+
+const LONG: Duration = Duration::from_secs(120);
+/// The rows of the global array, and their length.
+const ROWS: u64 = 37;
+const LENGTH: u64 = 50;
+
+/// A store without locks: a rank that is killed as a thread never lets go of one.
+fn memory() -> Arc<dyn Store> {
+    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
+}
+
+fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
+    let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).patience(LONG);
+    options.chunk(ChunkSize::new(64).unwrap()).encoding(Encoding::Raw)
+}
+
+/// The rows of a rank: where they begin, and how many.
+fn rows(rank: u32, ranks: u32) -> (u64, u64) {
+    let at = |rank: u32| ROWS * u64::from(rank) / u64::from(ranks);
+    (at(rank), at(rank + 1) - at(rank))
+}
+
+/// The rows of the global array at a step: few of them change from step to step.
+fn grid(first: u64, count: u64, step: u64) -> Vec<f64> {
+    let value = |row: u64, at: u64| {
+        let moves = if row % 7 == step % 7 { step } else { 0 };
+        (row * 1000 + at) as f64 + moves as f64 / 64.0
+    };
+    (first..first + count).flat_map(|row| (0..LENGTH).map(move |at| value(row, at))).collect()
+}
+
+/// What belongs to a rank alone.
+fn own(rank: u32, step: u64) -> Vec<u32> {
+    (0..100 + 10 * rank).map(|at| at ^ (rank << 8) ^ (step as u32 * u32::from(at < 3))).collect()
+}
+
+fn checkpoint(run: &mut Run, comm: &dyn Comm, step: u64) -> Result<treering::Save> {
+    let (rank, ranks) = (comm.rank().0, comm.size());
+    let (first, count) = rows(rank, ranks);
+    let (grid, own) = (grid(first, count, step), own(rank, step));
+    let state = [
+        Variable::new("grid", &grid).shaped(&[count, LENGTH]).part_of(&[ROWS, LENGTH], &[first, 0]),
+        Variable::new("own", &own),
+    ];
+    run.checkpoint(step, &state)
+}
+
+/// Restores the newest checkpoint and holds it to what was saved; its step.
+fn restore(run: &mut Run, comm: &dyn Comm) -> Result<Option<u64>> {
+    let (rank, ranks) = (comm.rank().0, comm.size());
+    let (first, count) = rows(rank, ranks);
+    let (mut grid_back, mut own_back) = (vec![0.0; (count * LENGTH) as usize], own(rank, 0));
+    let mut state = [
+        VariableMut::new("grid", &mut grid_back)
+            .shaped(&[count, LENGTH])
+            .part_of(&[ROWS, LENGTH], &[first, 0]),
+        VariableMut::new("own", &mut own_back),
+    ];
+    let restored = run.restore(&mut state)?;
+    if let Some(restored) = &restored {
+        assert!(grid_back == grid(first, count, restored.step), "rank {rank} @ {}", restored.step);
+        assert!(own_back == own(rank, restored.step), "rank {rank} @ {}", restored.step);
+    }
+    Ok(restored.map(|restored| restored.step))
+}
+
+fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
+    let (all, trouble) = Library::of(store.clone()).checkpoints("r").unwrap();
+    assert!(trouble.is_empty(), "{trouble:?}");
+    all.iter().map(|info| info.step).collect()
+}
+
+/// Every byte is sound, and nothing is left of what was under way.
+fn assert_sound(store: &Arc<dyn Store>) {
+    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+}
+
+fn all_done<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {
+    let shown = format!("{ends:?}");
+    let done: Vec<T> = ends.into_iter().filter_map(End::done).collect();
+    assert!(!shown.contains("Killed") && !shown.contains("Panicked"), "{shown}");
+    done
+}
+
+/// Runs ranks that open the run, go on from what is there, and save some steps more.
+fn go_on(store: &Arc<dyn Store>, ranks: u32, more: u64) -> Option<u64> {
+    let shared = store.clone();
+    let ends = ThreadRanks::new(ranks).run(move |comm| {
+        let mut run = Run::open(options(&shared, &comm)).unwrap();
+        let restored = restore(&mut run, &*comm).unwrap();
+        let first = restored.map_or(0, |step| step + 1);
+        for step in first..first + more {
+            checkpoint(&mut run, &*comm, step).unwrap();
+        }
+        run.finish().unwrap();
+        restored
+    });
+    let restored = all_done(ends);
+    assert!(restored.iter().all(|step| *step == restored[0]), "{restored:?}");
+    restored[0]
+}
+
+#[test]
+fn checkpoints_of_all_ranks_come_back() {
+    for ranks in [2, 3, 9] {
+        let store = memory();
+        assert_eq!(go_on(&store, ranks, 4), None);
+        assert_eq!(go_on(&store, ranks, 3), Some(3));
+        assert_eq!(go_on(&store, ranks, 0), Some(6));
+        assert_eq!(steps(&store), (0..7).collect::<Vec<_>>());
+        assert_sound(&store);
+        let (all, _) = Library::of(store.clone()).checkpoints("r").unwrap();
+        let newest = Library::of(store.clone()).checkpoint("r", None).unwrap();
+        assert_eq!(newest.manifest().ranks, ranks);
+        // The second process goes on with the epoch of the first: little is stored anew.
+        let epochs: BTreeSet<_> = all.iter().map(|info| info.epoch.sequence).collect();
+        assert_eq!(epochs.len(), 1);
+        assert!(store.list("runs/r/sections").unwrap().is_empty(), "sections are removed");
+    }
+}
+
+/// A global array comes back in other boxes; what belongs to a rank does not, and says so.
+#[test]
+fn global_arrays_come_back_on_any_number_of_ranks() {
+    let store = memory();
+    go_on(&store, 4, 3);
+    for ranks in [1u32, 2, 3, 6] {
+        let shared = store.clone();
+        let ends = ThreadRanks::new(ranks).run(move |comm| {
+            let mut run = Run::open(options(&shared, &comm)).unwrap();
+            let error = restore(&mut run, &*comm).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+            let (first, count) = rows(comm.rank().0, comm.size());
+            let mut back = vec![0.0; (count * LENGTH) as usize];
+            let state = VariableMut::new("grid", &mut back).shaped(&[count, LENGTH]);
+            let mut state = [state.part_of(&[ROWS, LENGTH], &[first, 0])];
+            let step = run.restore(&mut state).unwrap().unwrap().step;
+            assert!(back == grid(first, count, step));
+            let mut back = vec![0.0; (count * LENGTH) as usize];
+            let state = VariableMut::new("grid", &mut back).shaped(&[count, LENGTH]);
+            let mut state = [state.part_of(&[ROWS, LENGTH], &[first, 0])];
+            assert_eq!(run.restore_step(1, &mut state).unwrap().step, 1);
+            assert!(back == grid(first, count, 1));
+            assert!(run.restore_step(17, &mut []).is_err());
+            run.finish().unwrap();
+            step
+        });
+        assert!(all_done(ends).iter().all(|step| *step == 2));
+    }
+    let checkpoint = Library::of(store.clone()).checkpoint("r", Some(2)).unwrap();
+    let corner = checkpoint.read_box::<f64>("grid", &[ROWS - 2, 0], &[2, LENGTH]).unwrap();
+    assert!(corner == grid(ROWS - 2, 2, 2));
+    // On another number of ranks the run goes on, with a new epoch.
+    let shared = store.clone();
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        let mut run = Run::open(options(&shared, &comm)).unwrap();
+        checkpoint_and_wait(&mut run, &*comm, 3);
+        run.finish().unwrap();
+    });
+    all_done(ends);
+    assert_eq!(go_on(&store, 3, 1), Some(3));
+    assert_sound(&store);
+}
+
+fn checkpoint_and_wait(run: &mut Run, comm: &dyn Comm, step: u64) {
+    let save = checkpoint(run, comm, step).unwrap();
+    save.durable().unwrap();
+}
+
+/// Every rank dies at every call of its store. What is listed afterwards is complete and exact, and whatever a rank
+/// was told is durable is there.
+#[test]
+fn a_rank_that_dies_at_any_call_leaves_nothing_half() {
+    const RANKS: u32 = 3;
+    let mut hits = 0;
+    for victim in 0..RANKS {
+        for fuse in (0..).step_by(if victim == 1 { 1 } else { 3 }) {
+            let store = memory();
+            go_on(&store, RANKS, 2);
+            let world = ThreadRanks::new(RANKS);
+            let (shared, durable) = (store.clone(), Arc::new(Mutex::new(BTreeSet::from([0, 1]))));
+            let (kill, told) = (world.clone(), durable.clone());
+            let left = Arc::new(AtomicI64::new(fuse));
+            let fuse_left = left.clone();
+            let ends = world.run(move |comm| {
+                let (rank, kill, left) = (comm.rank(), kill.clone(), left.clone());
+                let seen = HookedStore::new(shared.clone(), move |_| {
+                    kill.stop_if_dead(rank);
+                    if rank == Rank(victim) && left.fetch_sub(1, Ordering::SeqCst) == 0 {
+                        kill.kill(rank);
+                        kill.stop_if_dead(rank);
+                    }
+                    Ok(())
+                });
+                let seen: Arc<dyn Store> = Arc::new(seen);
+                let patience = Duration::from_millis(300);
+                let program = || -> Result<()> {
+                    let mut run = Run::open(options(&seen, &comm).patience(patience))?;
+                    restore(&mut run, &*comm)?;
+                    for step in 2..5 {
+                        let save = checkpoint(&mut run, &*comm, step)?;
+                        if save.durable().is_ok() {
+                            told.lock().unwrap().insert(step);
+                        }
+                    }
+                    run.finish()
+                };
+                // Whatever fails because of the death ends the program, on all ranks.
+                let ended = program();
+                if ended.is_err() {
+                    comm.revoke().unwrap();
+                }
+                ended
+            });
+            assert!(ends.iter().all(|end| !matches!(end, End::Panicked(_))), "{ends:?}");
+            let all = go_on(&store, RANKS, 1).unwrap();
+            let listed: BTreeSet<u64> = steps(&store).into_iter().collect();
+            let durable = durable.lock().unwrap().clone();
+            assert!(
+                durable.is_subset(&listed),
+                "victim {victim}, call {fuse}: {durable:?} {listed:?}"
+            );
+            assert!(all >= *durable.last().unwrap());
+            assert_sound(&store);
+            if fuse_left.load(Ordering::SeqCst) >= 0 {
+                break;
+            }
+            hits += 1;
+        }
+    }
+    assert!(hits > 30, "{hits}");
+}
+
+/// A rank whose save fails does not stop the others: they hear of it, and the next checkpoint is whole again.
+#[test]
+fn a_part_that_fails_costs_that_checkpoint_and_nothing_else() {
+    let store = memory();
+    let (shared, broken) = (store.clone(), Arc::new(AtomicBool::new(false)));
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        let when = broken.clone();
+        let rank = comm.rank();
+        let seen: Arc<dyn Store> = Arc::new(HookedStore::new(shared.clone(), move |call| {
+            let pack = matches!(call, Call::Append(key, _) if key.ends_with(".pack"));
+            match rank == Rank(1) && pack && when.load(Ordering::SeqCst) {
+                true => Err(Error::new(ErrorKind::Full, "no space")),
+                false => Ok(()),
+            }
+        }));
+        let mut run = Run::open(options(&seen, &comm)).unwrap();
+        checkpoint_and_wait(&mut run, &*comm, 0);
+        // All have seen the first one; then the disk of one rank is full for a while.
+        comm.agree(true).unwrap();
+        broken.store(true, Ordering::SeqCst);
+        comm.agree(true).unwrap();
+        let lost = checkpoint(&mut run, &*comm, 1).unwrap();
+        if rank == Rank(1) {
+            assert_eq!(lost.durable().unwrap_err().kind(), ErrorKind::Full);
+            broken.store(false, Ordering::SeqCst);
+        }
+        comm.agree(true).unwrap();
+        for step in 2..5 {
+            checkpoint_and_wait(&mut run, &*comm, step);
+        }
+        let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
+        let at_end = run.finish();
+        (rank, failed, at_end.is_err())
+    });
+    for (rank, failed, at_end) in all_done(ends) {
+        let told = failed == [1] || at_end || rank == Rank(1);
+        assert!(told, "rank {rank} hears that step 1 is lost: {failed:?}");
+    }
+    assert_eq!(steps(&store), [0, 2, 3, 4]);
+    assert_eq!(go_on(&store, 3, 1), Some(4));
+    assert_sound(&store);
+}
+
+/// All sections are there, and whoever would have written the manifest died before: the next opener does.
+#[test]
+fn an_opener_completes_what_lacks_nothing_but_its_manifest() {
+    let store = memory();
+    go_on(&store, 2, 2);
+    let world = ThreadRanks::new(2);
+    let (shared, kill) = (store.clone(), world.clone());
+    world.run(move |comm| {
+        let (rank, kill) = (comm.rank(), kill.clone());
+        let armed = Arc::new(AtomicBool::new(false));
+        let when = armed.clone();
+        let seen: Arc<dyn Store> = Arc::new(HookedStore::new(shared.clone(), move |call| {
+            kill.stop_if_dead(rank);
+            let entry = matches!(call, Call::Commit(key) if key.contains("/log/"));
+            if entry && when.load(Ordering::SeqCst) {
+                [0, 1].into_iter().for_each(|rank| kill.kill(Rank(rank)));
+                kill.stop_if_dead(rank);
+            }
+            Ok(())
+        }));
+        let mut run = Run::open(options(&seen, &comm)).unwrap();
+        restore(&mut run, &*comm).unwrap();
+        armed.store(true, Ordering::SeqCst);
+        comm.agree(true).unwrap();
+        let _ = checkpoint(&mut run, &*comm, 2).unwrap().durable();
+    });
+    assert_eq!(steps(&store), [0, 1], "it does not exist yet");
+    assert_eq!(go_on(&store, 2, 0), Some(2));
+    assert_eq!(steps(&store), [0, 1, 2]);
+    assert_sound(&store);
+}
+
+/// A second program that takes the run stops the ranks of the first, on all of them.
+#[test]
+fn ranks_that_were_overtaken_write_nothing_more() {
+    let store = memory();
+    let shared = store.clone();
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        // Locks are of one process here, and would turn the second one away.
+        let seen: Arc<dyn Store> =
+            Arc::new(HookedStore::with_locks(shared.clone(), treering::testing::Locks::None));
+        let mut run = Run::open(options(&seen, &comm)).unwrap();
+        checkpoint_and_wait(&mut run, &*comm, 0);
+        comm.agree(true).unwrap();
+        if comm.rank() == Rank(0) {
+            let mut other = Run::open(Options::in_store(shared.clone(), "r")).unwrap();
+            let state = [7u8; 100];
+            other.checkpoint(50, &[Variable::new("x", &state)]).unwrap().durable().unwrap();
+            other.finish().unwrap();
+        }
+        comm.agree(true).unwrap();
+        let save = checkpoint(&mut run, &*comm, 1).unwrap();
+        assert_eq!(save.staged().unwrap_err().kind(), ErrorKind::Busy);
+        let _ = run.finish();
+    });
+    all_done(ends);
+    assert_eq!(steps(&store), [0, 50]);
+    assert_sound(&store);
+}
+
+/// What one rank does wrong, all of them hear, in one sentence, and go on.
+#[test]
+fn ranks_that_disagree_get_one_answer() {
+    let store = memory();
+    let shared = store.clone();
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        let mut run = Run::open(options(&shared, &comm)).unwrap();
+        let (data, rank) = ([1u8, 2, 3], comm.rank().0);
+        let mut texts = Vec::new();
+        let mut wrong = |result: Result<treering::Save>| {
+            let error = result.err().expect("this is wrong");
+            assert_eq!(error.kind(), ErrorKind::Usage);
+            texts.push(error.to_string());
+        };
+        wrong(run.checkpoint(u64::from(rank == 2), &[Variable::new("x", &data)]));
+        let twice = [Variable::new("x", &data), Variable::new("x", &data)];
+        wrong(run.checkpoint(1, if rank == 1 { &twice } else { &twice[..1] }));
+        let offset = if rank == 2 { 5 } else { 3 * u64::from(rank) };
+        wrong(run.checkpoint(1, &[Variable::new("x", &data).part_of(&[10], &[offset])]));
+        checkpoint_and_wait(&mut run, &*comm, 2);
+        run.finish().unwrap();
+        texts
+    });
+    let all = all_done(ends);
+    assert!(all.iter().all(|texts| *texts == all[0]), "{all:?}");
+    assert!(all[0][0].contains("saves step"), "{}", all[0][0]);
+    assert!(all[0][1].contains("twice"), "{}", all[0][1]);
+    assert!(all[0][2].contains("leave gaps"), "{}", all[0][2]);
+    assert_eq!(steps(&store), [2]);
+}
