@@ -125,11 +125,14 @@ impl ThreadRanks {
         self.world.changed.notify_all();
     }
 
-    /// Stops the calling thread for ever if its rank was killed; for stores and other things of a rank.
-    pub fn stop_if_dead(&self, rank: Rank) {
+    /// Stops the calling thread for ever if its rank was killed; for stores and other things of a rank. A thread
+    /// without a name is one of a pool that other ranks share: it gets an error, and goes on with their work.
+    pub fn stop_if_dead(&self, rank: Rank) -> Result<()> {
         let dead = held(&self.world.shared).dead.get(rank.0 as usize).copied().unwrap_or(false);
-        if dead {
-            stop();
+        match (dead, std::thread::current().name()) {
+            (false, _) => Ok(()),
+            (true, None) => Err(died(&[rank])),
+            (true, Some(_)) => stop(),
         }
     }
 
@@ -149,7 +152,7 @@ impl ThreadRanks {
             let work = move || {
                 let comm = Arc::new(ThreadComm::new(ranks.world.clone(), 0, rank));
                 let end = catch_unwind(AssertUnwindSafe(|| program(comm)));
-                ranks.stop_if_dead(rank);
+                let _ = ranks.stop_if_dead(rank);
                 let end = end.map_or_else(|panic| End::Panicked(text(&*panic)), End::Done);
                 let died = matches!(end, End::Panicked(_));
                 held(&results).insert(rank, end);

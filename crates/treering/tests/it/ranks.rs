@@ -198,12 +198,10 @@ fn a_rank_that_dies_at_any_call_leaves_nothing_half() {
             let ends = world.run(move |comm| {
                 let (rank, kill, left) = (comm.rank(), kill.clone(), left.clone());
                 let seen = HookedStore::new(shared.clone(), move |_| {
-                    kill.stop_if_dead(rank);
                     if rank == Rank(victim) && left.fetch_sub(1, Ordering::SeqCst) == 0 {
                         kill.kill(rank);
-                        kill.stop_if_dead(rank);
                     }
-                    Ok(())
+                    kill.stop_if_dead(rank)
                 });
                 let seen: Arc<dyn Store> = Arc::new(seen);
                 let patience = Duration::from_millis(300);
@@ -299,13 +297,12 @@ fn an_opener_completes_what_lacks_nothing_but_its_manifest() {
         let armed = Arc::new(AtomicBool::new(false));
         let when = armed.clone();
         let seen: Arc<dyn Store> = Arc::new(HookedStore::new(shared.clone(), move |call| {
-            kill.stop_if_dead(rank);
+            kill.stop_if_dead(rank)?;
             let entry = matches!(call, Call::Commit(key) if key.contains("/log/"));
             if entry && when.load(Ordering::SeqCst) {
                 [0, 1].into_iter().for_each(|rank| kill.kill(Rank(rank)));
-                kill.stop_if_dead(rank);
             }
-            Ok(())
+            kill.stop_if_dead(rank)
         }));
         let mut run = Run::open(options(&seen, &comm)).unwrap();
         restore(&mut run, &*comm).unwrap();
