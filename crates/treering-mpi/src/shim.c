@@ -56,8 +56,6 @@ int tr_finalize(void) {
     return code != MPI_SUCCESS || over ? code : MPI_Finalize();
 }
 
-void tr_abort(int code) { MPI_Abort(MPI_COMM_WORLD, code); }
-
 /* Whether fault tolerance is on: Open MPI has the symbols even if it is off. */
 int tr_survives(void) {
     int provided = 0, index = 0, count = 0, value = 0;
@@ -114,11 +112,6 @@ int tr_isend(tr_comm *comm, int to, int tag, const void *bytes, int len, int syn
     return keep(code, request, out);
 }
 
-int tr_irecv(tr_comm *comm, int from, int tag, void *bytes, int len, tr_request **out) {
-    MPI_Request request = MPI_REQUEST_NULL;
-    int code = MPI_Irecv(bytes, len, MPI_BYTE, from, tag, comm->comm, &request);
-    return keep(code, request, out);
-}
 
 int tr_ibarrier(tr_comm *comm, tr_request **out) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -137,12 +130,6 @@ int tr_test(tr_request *request, int *done) {
     return code;
 }
 
-int tr_wait(tr_request *request) {
-    int code = MPI_Wait(&request->request, MPI_STATUS_IGNORE);
-    if (code != MPI_SUCCESS && request->request != MPI_REQUEST_NULL) MPI_Request_free(&request->request);
-    free(request);
-    return code;
-}
 
 int tr_iprobe(tr_comm *comm, int from, int tag, int *found, int *source, int *len) {
     MPI_Status status;

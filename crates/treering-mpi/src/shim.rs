@@ -43,14 +43,6 @@ unsafe extern "C" {
         synchronous: c_int,
         out: *mut *mut TrRequest,
     ) -> c_int;
-    pub(crate) fn tr_irecv(
-        comm: *mut TrComm,
-        from: c_int,
-        tag: c_int,
-        bytes: *mut c_void,
-        len: c_int,
-        out: *mut *mut TrRequest,
-    ) -> c_int;
     pub(crate) fn tr_ibarrier(comm: *mut TrComm, out: *mut *mut TrRequest) -> c_int;
     pub(crate) fn tr_test(request: *mut TrRequest, done: *mut c_int) -> c_int;
     pub(crate) fn tr_iprobe(

@@ -57,6 +57,12 @@ struct Shared {
     ends: Option<Sender<Rank>>,
 }
 
+/// Messages of one rank to another, and when they arrive.
+type Mail = VecDeque<(Instant, Vec<u8>)>;
+
+/// What ranks have given to a collective call.
+type Given = BTreeMap<Rank, Vec<u8>>;
+
 /// The state of one communicator.
 #[derive(Default)]
 struct Context {
@@ -65,15 +71,15 @@ struct Context {
     revoked: bool,
     /// Collective calls by their number; those that survive deaths are counted apart.
     meetings: HashMap<(bool, u64), Meeting>,
-    mail: HashMap<(Rank, Rank), VecDeque<(Instant, Vec<u8>)>>,
+    mail: HashMap<(Rank, Rank), Mail>,
 }
 
 /// A collective call.
 #[derive(Default)]
 struct Meeting {
-    given: BTreeMap<Rank, Vec<u8>>,
+    given: Given,
     /// Everything that was given, once it is decided.
-    result: Option<Arc<BTreeMap<Rank, Vec<u8>>>>,
+    result: Option<Arc<Given>>,
     /// The communicators that it has made, by color.
     made: BTreeMap<u32, usize>,
 }
@@ -249,7 +255,7 @@ impl ThreadComm {
     }
 
     /// Gives bytes and gets those of all members; with `tolerant`, of those that live.
-    fn meet(&self, tolerant: bool, bytes: Vec<u8>) -> Result<(u64, Arc<BTreeMap<Rank, Vec<u8>>>)> {
+    fn meet(&self, tolerant: bool, bytes: Vec<u8>) -> Result<(u64, Arc<Given>)> {
         let number = self.calls[usize::from(tolerant)].fetch_add(1, Ordering::SeqCst);
         let key = (tolerant, number);
         let mut shared = self.shared();
