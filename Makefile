@@ -32,7 +32,7 @@ test: needs format lints tests mpi orca numpy
 quick:
 	$(CARGO) test -p treering --lib
 	$(CARGO) test -p treering --test it -- \
-		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four
+		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip a_rank_that_dies
 	$(CARGO) test -p treering-cli --test it -- --skip kill:: --skip watch::
 
 # As root, what is missing is installed; else it is named.
