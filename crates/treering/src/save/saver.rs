@@ -276,6 +276,9 @@ impl Work {
     }
 
     fn save(&mut self, job: SaveJob) {
+        // Also what comes before the first batch (giving back the record of the last epoch, opening files) would
+        // take time from the capture.
+        self.staging.wait_for_turn();
         let outcome = catch_unwind(AssertUnwindSafe(|| self.write(&job)));
         let outcome = outcome.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Io, "a save ended in an internal error; please report it"))
