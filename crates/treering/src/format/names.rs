@@ -164,10 +164,15 @@ impl Names {
         format!("runs/{}/sections", self.run)
     }
 
-    /// The section of a group of a checkpoint.
-    pub fn section(&self, sequence: Sequence, writer: WriterId, group: GroupId) -> String {
+    /// The section of a group of a checkpoint, and the number of its groups.
+    pub fn section(
+        &self,
+        sequence: Sequence,
+        writer: WriterId,
+        (group, groups): (GroupId, u32),
+    ) -> String {
         let file = Names::section_prefix(sequence, writer);
-        format!("runs/{}/sections/{file}{:06}", self.run, group.0)
+        format!("runs/{}/sections/{file}{:06}-{groups}", self.run, group.0)
     }
 
     /// The beginning of the file names of all sections of a checkpoint.
@@ -175,14 +180,15 @@ impl Names {
         format!("{:012}-{:06}-{:016x}-g", sequence.0, writer.opening.0, writer.nonce)
     }
 
-    /// The checkpoint, the writer and the group of a file in the folder of sections.
-    pub fn parse_section(file: &str) -> Option<(Sequence, WriterId, GroupId)> {
+    /// The checkpoint, the writer, the group and the number of groups of a file in the folder of sections.
+    pub fn parse_section(file: &str) -> Option<(Sequence, WriterId, (GroupId, u32))> {
         let mut parts = file.split('-');
         let sequence = Names::parse_entry(parts.next()?)?;
         let opening = Sequence(parts.next()?.parse().ok()?);
         let writer = WriterId { opening, nonce: u64::from_str_radix(parts.next()?, 16).ok()? };
         let group = GroupId(parts.next()?.strip_prefix('g')?.parse().ok()?);
-        parts.next().is_none().then_some((sequence, writer, group))
+        let groups = parts.next()?.parse().ok()?;
+        parts.next().is_none().then_some((sequence, writer, (group, groups)))
     }
 
     /// The note in a tier that is in front of others: which store its checkpoints move to.
@@ -217,11 +223,11 @@ mod tests {
             }
         }
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
-        let section = names.section(Sequence(12), writer, GroupId(1_048_575));
+        let section = names.section(Sequence(12), writer, (GroupId(1_048_575), 1 << 20));
         let file = section.rsplit('/').next().unwrap();
-        assert_eq!(Names::parse_section(file), Some((Sequence(12), writer, GroupId(1_048_575))));
+        assert_eq!(Names::parse_section(file), Some((Sequence(12), writer, (GroupId(1_048_575), 1 << 20))));
         assert!(file.starts_with(&Names::section_prefix(Sequence(12), writer)));
-        for junk in ["", "000000000012", "000000000012-1-2-3", "x-1-2-g3", "000000000012-1-2-g3-4"]
+        for junk in ["", "000000000012", "000000000012-1-2-3", "x-1-2-g3", "000000000012-1-2-g3", "000000000012-1-2-g3-4-5"]
         {
             assert_eq!(Names::parse_section(junk), None);
         }

@@ -63,6 +63,13 @@ pub struct Frame {
     pub checksum: u64,
 }
 
+impl Frame {
+    /// The number of its chain among those of the pack; `None` if it needs none of these.
+    pub(crate) fn chain(&self) -> Option<usize> {
+        self.codec.checked_sub(CHAINS).map(usize::from)
+    }
+}
+
 /// What a checkpoint adds to one variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableDelta {

@@ -116,7 +116,7 @@ const EXACT: u64 = 0;
 const ABSOLUTE: u64 = 1;
 const RELATIVE: u64 = 2;
 
-fn write_rounding(out: &mut Writer, rounded: Option<Rounding>) {
+pub(super) fn write_rounding(out: &mut Writer, rounded: Option<Rounding>) {
     let (way, bound) = match rounded.map(|rounding| rounding.bound()) {
         Some(Bound::Within { abs: 0.0, rel }) => (RELATIVE, rel),
         Some(Bound::Within { abs, .. }) => (ABSOLUTE, abs),
@@ -126,7 +126,7 @@ fn write_rounding(out: &mut Writer, rounded: Option<Rounding>) {
     out.u64(bound.to_bits());
 }
 
-fn parse_rounding(reader: &mut Reader, dtype: DType) -> Result<Option<Rounding>> {
+pub(super) fn parse_rounding(reader: &mut Reader, dtype: DType) -> Result<Option<Rounding>> {
     let bound = match reader.int()? {
         EXACT => return Ok(None),
         ABSOLUTE => Bound::abs(f64::from_bits(reader.u64()?)),

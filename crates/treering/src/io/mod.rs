@@ -1,12 +1,14 @@
 //! Access to files that goes beyond plain reads and writes: many scattered reads at once, mapped files,
-//! and files that appear only when they are complete.
+//! files that appear only when they are complete, and memory that is handed to other processes.
 
 mod atomic_file;
 mod mapped;
+mod post;
 mod reads;
 
 pub(crate) use atomic_file::AtomicFile;
 pub use atomic_file::write_whole;
 pub(crate) use mapped::Mapped;
+pub(crate) use post::{Post, PostOffice, memory};
 pub use reads::Reading;
 pub(crate) use reads::{ALIGN, Engine, Read, cached, engine, is_warm, past_the_cache};

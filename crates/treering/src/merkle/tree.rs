@@ -104,6 +104,11 @@ impl Tree {
         }
     }
 
+    /// The boughs that it was built over.
+    pub(crate) fn boughs(&self) -> &[Digest] {
+        self.levels.first().map_or(&[], |boughs| boughs)
+    }
+
     /// The root over `bytes` bytes of data; the length is part of it.
     pub fn root(&self, bytes: u64) -> Digest {
         let top = self.levels.last().and_then(|l| l.first());

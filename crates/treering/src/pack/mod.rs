@@ -11,10 +11,12 @@
 //! [`Keeper`]; what belongs to one pack is in [`Packer`].
 
 mod cut;
+mod join;
 mod keeper;
 mod learnt;
 mod packer;
 
+pub(crate) use join::{JoinedPack, PartMaker, PartStarts};
 pub(crate) use keeper::Keeper;
 pub(crate) use learnt::{Learnt, is_over as remembers_no_longer};
 pub(crate) use packer::{PackPlan, Packer, firsts};

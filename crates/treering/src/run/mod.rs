@@ -8,6 +8,7 @@ mod options;
 mod ranks;
 mod reference;
 
+use options::LEAST_STAGING;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
 
@@ -20,7 +21,10 @@ use crate::format::{Manifest, Origin, VariableEntry};
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::restore::{Backwards, Checkpoint, RestoredVariable};
-use crate::save::{self, Awaited, Decision, Failures, RankOf, Save, Saver, Together, Vote};
+use crate::save::{
+    self, Awaited, Decision, Failures, GroupSeat, RankOf, Save, Saver, SaverRank, Team, Together,
+    Vote, WriterSettings,
+};
 use crate::store::{Lock, Store};
 use ranks::RankSide;
 use reference::ReferenceWatch;
@@ -81,19 +85,23 @@ impl Run {
         };
         let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
+        let (seat, team) = match &mut ranks {
+            None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
+            Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
+        };
+        let share = Share::of(&options, seat.on_node);
         for (step, error) in opened.trouble.drain(..) {
             failures.add(step, error, &Default::default());
         }
-        let staging = Staging::new(options.staging);
+        let staging = Staging::new(share.staging);
         let compaction = CompactionNotes::default();
         let saver = Saver::start(
-            writer.clone(),
+            WriterSettings { record: share.record, ..writer.clone() },
             &mut opened,
             staging.clone(),
             failures.clone(),
             compaction.clone(),
-            own,
-            &outcomes,
+            SaverRank { own, seat, team, outcomes, threads: share.threads },
         )?;
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
@@ -479,26 +487,34 @@ impl Run {
     /// Fills arrays from a checkpoint.
     fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
         let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
-        let in_place = manifest.ranks == own.ranks && manifest.groups.len() == own.ranks as usize;
+        let seat = &self.saver.seat;
+        let in_place =
+            manifest.ranks == own.ranks && manifest.groups.len() == seat.groups as usize;
         let checkpoint = match in_place || own.ranks == 1 {
             false => return self.fill_elsewhere(manifest, variables, own),
             true if own.ranks == 1 => Checkpoint::load(self.store.clone(), manifest)?,
-            true => Checkpoint::load_group_of(self.store.clone(), manifest, own.group())?,
+            true => Checkpoint::load_group_of(self.store.clone(), manifest, seat.group)?,
         };
         let fits = |variable: &VariableMut| {
             let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
             entry.map_or(variable.is_optional(), |entry| variable.is_as(&entry.description))
         };
-        let moved =
-            |variable: &VariableMut| variable.description().part.is_some() && !fits(variable);
-        if variables.iter().any(moved) {
+        // It is a box of other ranks, or its rank was in another group.
+        let elsewhere = |variable: &VariableMut| {
+            let key = VariableKey::new(own.rank, variable.name());
+            let at_home =
+                variable.is_optional() && checkpoint.entries().iter().any(|v| v.rank == own.rank);
+            let missing = own.ranks > 1 && !at_home && checkpoint.entry(&key).is_none();
+            missing || variable.description().part.is_some() && !fits(variable)
+        };
+        if variables.iter().any(elsewhere) {
             return self.fill_elsewhere(checkpoint.manifest().clone(), variables, own);
         }
         let chunk = self.options.writer.chunk;
         // References never leave their epoch, and only the newest is open: going further back starts a new one. So
         // does a state of other ranks.
-        let goes_on =
-            in_place && checkpoint.entries().iter().all(|v| v.chunk == chunk && v.rank == own.rank);
+        let of_group = |v: &VariableEntry| v.chunk == chunk && seat.members.contains(&v.rank);
+        let goes_on = in_place && checkpoint.entries().iter().all(of_group);
         let restored = checkpoint.resume_into(own.rank, variables)?;
         let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
         let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();
@@ -530,6 +546,24 @@ impl Run {
             }
         }
         Ok(FilledArrays { checkpoint, restored: Vec::new(), missing, goes_on: false })
+    }
+}
+
+/// A rank's share of what a node has.
+struct Share {
+    staging: u64,
+    record: u64,
+    threads: usize,
+}
+
+impl Share {
+    fn of(options: &Options, on_node: u32) -> Share {
+        let on_node = u64::from(on_node.max(1));
+        Share {
+            staging: (options.staging / on_node).max(LEAST_STAGING),
+            record: options.writer.record / on_node,
+            threads: (rayon::current_num_threads() / on_node as usize).max(1),
+        }
     }
 }
 
@@ -586,7 +620,10 @@ impl Candidates {
 impl Drop for Run {
     fn drop(&mut self) {
         match self.check_process() {
-            Ok(()) => self.saver.drain(),
+            Ok(()) => {
+                self.ranks.iter().for_each(RankSide::break_up_if_dead);
+                self.saver.drain();
+            }
             Err(_) => self.saver.abandon(),
         }
     }

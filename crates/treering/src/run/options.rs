@@ -17,6 +17,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The least memory for staged data.
+pub(super) const LEAST_STAGING: u64 = 1 << 20;
+
 /// What to do when the memory for staged data is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overload {
@@ -39,6 +42,7 @@ pub struct Options {
     pub(crate) reference: Option<Reference>,
     pub(crate) ranks: Option<Arc<dyn Comm>>,
     pub(crate) patience: Duration,
+    pub(crate) ranks_per_pack: u32,
 }
 
 impl Options {
@@ -68,6 +72,7 @@ impl Options {
             reference: None,
             ranks: None,
             patience: Duration::from_secs(600),
+            ranks_per_pack: 32,
         }
     }
 
@@ -88,6 +93,15 @@ impl Options {
     #[must_use]
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit;
+        self
+    }
+
+    /// The most ranks of a node that share a pack. One of them writes it, behind its program; each of the others
+    /// encodes its own large variables and hands them over in memory. 1: every rank writes a pack of its own.
+    /// Default: 32.
+    #[must_use]
+    pub fn ranks_per_pack(mut self, ranks: u32) -> Self {
+        self.ranks_per_pack = ranks;
         self
     }
 
@@ -120,7 +134,7 @@ impl Options {
         self
     }
 
-    /// How much memory copies may take while they wait to be written; 1 GiB unless told.
+    /// Memory for copies that wait to be written. Default: 1 GiB. The ranks of a node share it evenly.
     ///
     /// A checkpoint of which more has changed streams through it and holds the program up meanwhile.
     /// However small they are, at most 16 checkpoints are under way at a time.
@@ -130,8 +144,8 @@ impl Options {
         self
     }
 
-    /// How much memory the record of stored chunks may take (29 to 57 bytes for each); 1 GiB unless
-    /// told. When it is full, repeated content is found only where it is in the record already.
+    /// Memory for the record of stored chunks (29 to 57 bytes for each). Default: 1 GiB. The ranks of a node share it
+    /// evenly. When it is full, repeated content is found only where it is in the record already.
     #[must_use]
     pub fn record(mut self, bytes: u64) -> Self {
         self.writer.record = bytes;
@@ -238,7 +252,10 @@ impl Options {
             reference.settings.check()?;
         }
         self.writer.encoding.check()?;
-        if self.staging < 1 << 20 {
+        if self.ranks_per_pack == 0 {
+            return Err(Error::usage("a pack needs one rank at least"));
+        }
+        if self.staging < LEAST_STAGING {
             return Err(Error::usage(format!(
                 "{} bytes of staging memory are too few",
                 self.staging

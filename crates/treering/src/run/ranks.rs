@@ -3,13 +3,14 @@
 //! Every collective call begins with a vote, which has a limit: a rank that never calls is named instead of being
 //! waited for. The outcomes of earlier checkpoints travel with the votes. No worker communicates.
 
-use crate::array::{Rank, Sequence, Step};
+use crate::array::{GroupId, Rank, Sequence, Step};
 use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest};
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Failures, Opened, Outcomes, RankOf, SaveProgress, Ticket, Tiers,
-    Together, held, join, now, open,
+    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Meeting, Opened, Outcomes, RankOf,
+    SaveProgress, Team, TeamBreaker, Ticket, Tiers, Together, assign, held, join, now, open,
+    random, seat,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -23,11 +24,62 @@ pub(super) struct RankSide {
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
     /// Saves whose outcome is not known yet.
     pending: Vec<(Sequence, Step, SaveProgress)>,
+    /// Ends the work with the other ranks of its group.
+    breaker: TeamBreaker,
 }
 
 impl RankSide {
     pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
-        RankSide { comm, limit, votes: 0, outcomes: Arc::default(), pending: Vec::new() }
+        let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
+        RankSide { comm, limit, votes: 0, outcomes, pending: Vec::new(), breaker }
+    }
+
+    /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
+    /// with networks of their own), every rank has a group for itself.
+    pub(super) fn sit_down(&mut self, per_group: u32) -> Result<(GroupSeat, Team)> {
+        let (rank, ranks) = (self.comm.rank(), self.comm.size());
+        let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
+        let mut table: Vec<u8> = assign(&nodes, per_group)
+            .iter()
+            .flat_map(|(group, node)| [group.0, *node])
+            .flat_map(u32::to_le_bytes)
+            .collect();
+        self.comm.broadcast(Rank(0), &mut table)?;
+        let word = |bytes: &[u8]| u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
+        let assigned: Vec<(GroupId, u32)> = table
+            .chunks_exact(8)
+            .map(|pair| (GroupId(word(&pair[..4])), word(&pair[4..])))
+            .collect();
+        let own = seat(rank, &assigned).ok_or_else(garbled)?;
+        let meeting = self.meet(&own)?;
+        let all = self.comm.agree(meeting.is_ok())?;
+        let (own, meeting) = match (all, meeting) {
+            (true, Ok(meeting)) => (own, meeting),
+            _ => (GroupSeat::alone(rank, ranks, own.on_node), Meeting::Alone),
+        };
+        let (team, breaker) = meeting.begin(&own)?;
+        self.breaker = breaker;
+        Ok((own, team))
+    }
+
+    /// The leader of a group tells its members where to meet; collective.
+    fn meet(&self, own: &GroupSeat) -> Result<Result<Meeting>> {
+        let leads = own.members[0] == self.comm.rank();
+        let office = match leads && own.members.len() > 1 {
+            true => Meeting::lead(std::array::from_fn(|_| random())),
+            false => Ok(Meeting::Alone),
+        };
+        let address = match &office {
+            Ok(Meeting::Leads(office)) => office.address(),
+            _ => &[],
+        };
+        let members = own.members[1..].iter().filter(|_| leads);
+        let messages: Vec<(Rank, &[u8])> = members.map(|member| (*member, address)).collect();
+        let letters = self.comm.exchange(&messages)?;
+        match letters.first() {
+            Some((_, address)) if !leads => Ok(Meeting::join(self.comm.rank(), address)),
+            _ => Ok(office),
+        }
     }
 
     pub(super) fn own(&self) -> RankOf {
@@ -44,7 +96,13 @@ impl RankSide {
         self.votes += 1;
         let own = own.and_then(|ballot| ballot.write());
         let mut voting = BallotVoting { time: now() };
-        let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit)?;
+        let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit);
+        let verdict = verdict.inspect_err(|error| {
+            // Who waits for a rank that is dead would wait for ever.
+            if matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) {
+                self.breaker.break_up();
+            }
+        })?;
         let verdict = Agreed::parse(&verdict)?;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
@@ -130,6 +188,13 @@ impl RankSide {
 
     pub(super) fn rank(&self) -> Rank {
         self.comm.rank()
+    }
+
+    /// Ends the work of the group if a rank is known to have died, so that nobody waits for it.
+    pub(super) fn break_up_if_dead(&self) {
+        if !self.comm.dead().is_ok_and(|dead| dead.is_empty()) {
+            self.breaker.break_up();
+        }
     }
 }
 

@@ -130,6 +130,21 @@ impl GroupWriter {
         put: &mut dyn Put,
         feed: impl FnOnce(&mut Take) -> Result<()>,
     ) -> Result<SealedPack> {
+        put.append(&header())?;
+        let (footer, stats) = self.write_frames(settings, job, put, feed)?;
+        let (bytes, seal) = footer.write();
+        put.append(&bytes)?;
+        Ok(SealedPack { footer, seal, stats })
+    }
+
+    /// The same without header and footer: the footer that would follow.
+    pub(crate) fn write_frames(
+        &mut self,
+        settings: &WriterSettings,
+        job: PackJob,
+        put: &mut dyn Put,
+        feed: impl FnOnce(&mut Take) -> Result<()>,
+    ) -> Result<(Footer, Stats)> {
         let ordinal = self.packs.as_ref().map_or(0, Group::count);
         if ordinal >= u64::from(MAX_PACKS) - 1 {
             return Err(Error::new(ErrorKind::Limit, "the epoch has too many packs"));
@@ -144,7 +159,6 @@ impl GroupWriter {
             variables: job.members.iter().map(|member| member.packed.clone()).collect(),
             turns: job.turns,
         };
-        put.append(&header())?;
         let keeper = &mut self.keeper;
         let mut packer = Packer::new(plan, job.hasher, job.before);
         let mut sink = |bytes: &[u8]| put.append(bytes);
@@ -164,9 +178,12 @@ impl GroupWriter {
             rounded: member.rounded,
         };
         footer.variables = job.members.iter().map(entry).collect();
-        let (bytes, seal) = footer.write();
-        put.append(&bytes)?;
-        Ok(SealedPack { footer, seal, stats })
+        Ok((footer, stats))
+    }
+
+    /// The seal of the newest pack of the epoch.
+    pub(crate) fn newest_seal(&self) -> Option<Seal> {
+        self.packs.as_ref().map(|group| group.seal)
     }
 
     /// The packs of the epoch with a new one behind them.

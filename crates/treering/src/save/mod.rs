@@ -12,23 +12,29 @@ mod ballot;
 mod epoch;
 mod group;
 mod handle;
+mod joint;
 mod mover;
 mod open;
 mod publish;
 mod roomy;
 mod saver;
+mod seats;
 mod sections;
+mod stage;
+mod team;
 
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub use handle::Save;
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
-pub(crate) use open::{Opened, Ticket, join, open};
+pub(crate) use open::{Opened, Ticket, join, open, random};
 pub(crate) use publish::LogWriter;
-pub(crate) use saver::Saver;
+pub(crate) use saver::{Saver, SaverRank};
+pub(crate) use seats::{GroupSeat, assign, seat};
+pub(crate) use team::{Meeting, Team, TeamBreaker};
 
-use crate::array::{GroupId, Rank};
+use crate::array::Rank;
 use crate::codec::Encoding;
 use crate::compact::Compaction;
 use crate::lineage::{ChunkSize, Method};
@@ -40,13 +46,6 @@ use std::sync::Arc;
 pub(crate) struct RankOf {
     pub(crate) rank: Rank,
     pub(crate) ranks: u32,
-}
-
-impl RankOf {
-    /// The group that holds its variables: each rank has its own.
-    pub(crate) fn group(self) -> GroupId {
-        GroupId(self.rank.0)
-    }
 }
 
 /// How a run is written.

@@ -138,7 +138,8 @@ pub(crate) fn join(tiers: &Tiers, run: &str, ticket: Ticket) -> Opened {
     }
 }
 
-fn random() -> u64 {
+/// A number that nobody can guess.
+pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

@@ -5,21 +5,24 @@
 
 use super::ballot::Outcomes;
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
-use super::group::{GroupMember, GroupWriter, PackJob, SealedPack, Take, draft};
+use super::group::{SealedPack, draft};
 use super::handle::{Failures, SaveProgress, held};
+use super::joint::{GroupJob, GroupWork, TakeBatch};
 use super::mover::{Movers, next};
 use super::open::Opened;
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
+use super::seats::GroupSeat;
 use super::sections::Sections;
+use super::team::Team;
 use super::{RankOf, WriterSettings};
-use crate::array::{Sequence, Step, VariableKey};
+use crate::array::{Sequence, Step};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
-use crate::pack::{Before, Keeper};
+use crate::pack::Before;
 use crate::restore::{Checkpoint, Previous, RestoredVariable};
 use crate::store::Store;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -80,6 +83,16 @@ impl Capturing {
     }
 }
 
+/// The place of a rank among the others, for the thread that saves.
+pub(crate) struct SaverRank {
+    pub(crate) own: RankOf,
+    pub(crate) seat: GroupSeat,
+    pub(crate) team: Team,
+    pub(crate) outcomes: Arc<Mutex<Outcomes>>,
+    /// The threads that encode; all cores by default.
+    pub(crate) threads: usize,
+}
+
 /// The program's end of the thread.
 pub(crate) struct Saver {
     sender: Option<Sender<SaverMessage>>,
@@ -87,7 +100,7 @@ pub(crate) struct Saver {
     epoch: Arc<Mutex<Epoch>>,
     pub(crate) newest: Sequence,
     pub(crate) staging: Staging,
-    own: RankOf,
+    pub(crate) seat: GroupSeat,
 }
 
 impl Saver {
@@ -97,9 +110,9 @@ impl Saver {
         staging: Staging,
         failures: Failures,
         notes: CompactionNotes,
-        own: RankOf,
-        outcomes: &Arc<Mutex<Outcomes>>,
+        rank: SaverRank,
     ) -> Result<Self> {
+        let SaverRank { own, seat, team, outcomes, threads } = rank;
         let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
         let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
         // The thread that commits to the last tier compacts it.
@@ -107,17 +120,17 @@ impl Saver {
             .then(|| AutoCompact::new(last, &settings.run, rule, opened.files, notes));
         let moved = if opened.edges.is_empty() { None } else { compact.take() };
         let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
-        let keeper = Keeper::new(settings.record, settings.encoding);
         let mut work = Work {
             store: opened.store.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
             sections: (own.ranks > 1).then(|| {
-                Sections::new(settings.tiers.last.clone(), &settings.run, outcomes.clone())
+                Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)
             }),
             published: Vec::new(),
-            own,
+            ranks: own.ranks,
+            seat: seat.clone(),
             writer: opened.opening.writer,
-            groups: [GroupWriter::new(own.group(), keeper)],
+            group: GroupWork::new(own.rank, &seat, team, &settings),
             origin: None,
             parent: None,
             previous: None,
@@ -127,6 +140,7 @@ impl Saver {
             movers,
             compact,
             pool: None,
+            threads,
             settings,
         };
         let (sender, receiver) = channel();
@@ -134,7 +148,8 @@ impl Saver {
         let thread = thread.spawn(move || work.work(&receiver));
         let thread = thread.map_err(|e| Error::io("cannot start the threads of a run", e))?;
         let newest = opened.newest;
-        Ok(Saver { sender: Some(sender), thread: Some(thread), epoch, newest, staging, own })
+        let (sender, thread) = (Some(sender), Some(thread));
+        Ok(Saver { sender, thread, epoch, newest, staging, seat })
     }
 
     fn send(&self, message: SaverMessage) {
@@ -179,9 +194,10 @@ impl Saver {
         let mut epoch = held(&self.epoch);
         match restored {
             Some(_) => {
-                let own = self.own.group().0 as usize;
+                let packs = &checkpoint.packs[self.seat.group.index()];
+                let share = self.seat.members.len() as u64;
                 let costs: Vec<u64> =
-                    checkpoint.packs[own].iter().map(|pack| restore_cost(&pack.footer)).collect();
+                    packs.iter().map(|pack| restore_cost(&pack.footer) / share).collect();
                 let (whole, deltas) = costs.split_first().map_or((0, &[][..]), |(w, d)| (*w, d));
                 epoch.resume(whole, deltas.iter().sum(), costs.len() as u64);
             }
@@ -223,9 +239,10 @@ struct Work {
     sections: Option<Sections>,
     /// The sections that were published and whose outcome is not known.
     published: Vec<Sequence>,
-    own: RankOf,
+    ranks: u32,
+    seat: GroupSeat,
     writer: WriterId,
-    groups: [GroupWriter; 1],
+    group: GroupWork,
     /// The origin of the open epoch.
     origin: Option<Origin>,
     parent: Option<Origin>,
@@ -239,6 +256,7 @@ struct Work {
     compact: Option<AutoCompact>,
     /// Its own threads, so that the program's capture never queues behind a save.
     pool: Option<rayon::ThreadPool>,
+    threads: usize,
 }
 
 impl Work {
@@ -261,18 +279,19 @@ impl Work {
 
     fn resume(&mut self, Resume { base, parent }: Resume) {
         self.parent = Some(parent);
-        self.groups[0].begin_epoch();
-        (self.origin, self.previous) = (None, None);
+        self.begin_epoch();
         if let Some((mut manifest, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
-            let rank = self.own.rank;
-            let trees = trees.into_iter().map(|(name, tree)| (VariableKey { rank, name }, tree));
             if self.sections.is_none() {
                 self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
             }
-            let own = self.own.group().0 as usize;
-            self.groups[0].resume(manifest.groups.swap_remove(own), trees);
+            self.group.resume(manifest.groups.swap_remove(self.seat.group.index()), trees);
         }
+    }
+
+    fn begin_epoch(&mut self) {
+        self.group.begin_epoch();
+        (self.origin, self.previous) = (None, None);
     }
 
     fn save(&mut self, job: SaveJob) {
@@ -287,8 +306,11 @@ impl Work {
         while job.feed.recv().is_ok() {}
         self.staging.end_save();
         let sequence = job.decision.sequence;
+        self.tell_team(sequence, outcome.as_ref().map(drop));
         match outcome {
-            Ok((manifest, direct)) => {
+            // The leader of the group has published it.
+            Ok(None) => job.progress.reached_tier(),
+            Ok(Some((manifest, direct))) => {
                 job.progress.reached_tier();
                 self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                 match direct {
@@ -300,8 +322,7 @@ impl Work {
             }
             Err(error) => {
                 let error = error.at(format!("{}@{}", self.settings.run, job.decision.step));
-                self.groups[0].begin_epoch();
-                (self.origin, self.previous) = (None, None);
+                self.begin_epoch();
                 held(&self.epoch).failed(sequence);
                 self.failures.add(job.decision.step, error.clone(), &job.progress);
                 job.progress.failed(error);
@@ -309,25 +330,37 @@ impl Work {
         }
     }
 
-    /// Writes the pack and commits the manifest; whether they are in the last tier.
-    fn write(&mut self, job: &SaveJob) -> Result<(Manifest, bool)> {
+    /// Tells the other ranks of the group what has become of a checkpoint.
+    fn tell_team(&self, sequence: Sequence, outcome: std::result::Result<(), &Error>) {
+        match (&self.group.team, outcome) {
+            (Team::Leader(leader), outcome) => leader.tell(sequence, outcome),
+            (Team::Member(member), Err(error)) => member.fail(sequence, error),
+            _ => {}
+        }
+    }
+
+    /// Writes the pack and commits the manifest; whether they are in the last tier. `None` if that was done by the
+    /// leader of the group.
+    fn write(&mut self, job: &SaveJob) -> Result<Option<(Manifest, bool)>> {
         if job.decision.whole {
-            self.groups[0].begin_epoch();
-            (self.origin, self.previous) = (None, None);
-        } else if !self.groups[0].has_base() {
+            self.begin_epoch();
+        } else if !self.group.own.has_base() {
             return Err(Error::new(
                 ErrorKind::Lost,
                 "the save before it, on which this one builds, has failed",
             ));
         }
+        if matches!(self.group.team, Team::Member(_)) {
+            return self.hand_over(job).map(|()| None);
+        }
         if self.sections.is_some() {
             self.log.catch_up()?;
         }
         self.log.check()?;
-        let (sealed, direct, blocked) = self.pack(job)?;
-        let ranks = self.own.ranks;
+        let (sealed, direct) = self.pack(job)?;
+        let own = std::slice::from_ref(&self.group.own);
         let mut manifest =
-            draft(&self.settings.run, &self.groups, std::slice::from_ref(&sealed), ranks);
+            draft(&self.settings.run, own, std::slice::from_ref(&sealed), self.ranks);
         manifest.time = job.time.unwrap_or(manifest.time);
         let sequence = job.decision.sequence;
         manifest.sequence = sequence;
@@ -336,15 +369,15 @@ impl Work {
         manifest.parent = self.parent.clone();
         manifest.epoch = self.origin.clone().unwrap_or(Origin { run: None, sequence });
         manifest.seed = job.hasher.seed();
-        manifest.stats.blocked_ns = blocked.as_nanos() as u64;
+        manifest.stats.blocked_ns = sealed.stats.blocked_ns;
         let direct = self.publish(&manifest, direct)?;
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
-        self.groups[0].keep(manifest.groups[0].clone());
+        self.group.keep(manifest.groups[0].clone());
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
         if self.sections.is_some() {
-            return Ok((manifest, direct));
+            return Ok(Some((manifest, direct)));
         }
         let packs = vec![sealed.into_pack()];
         match &mut self.previous {
@@ -354,13 +387,14 @@ impl Work {
                 self.previous = Some(begun);
             }
         }
-        Ok((manifest, direct))
+        Ok(Some((manifest, direct)))
     }
 
     /// Commits the manifest where its pack is, or, if the first tier has no room for it, in the last.
     fn publish(&mut self, manifest: &Manifest, direct: bool) -> Result<bool> {
         if let Some(sections) = &self.sections {
-            sections.publish(&mut self.log, manifest, self.own.group())?;
+            let group = (self.seat.group, self.seat.groups);
+            sections.publish(&mut self.log, manifest, group)?;
             self.published.push(manifest.sequence);
             return Ok(false);
         }
@@ -381,54 +415,69 @@ impl Work {
         self.movers.publish(manifest).map(|()| true)
     }
 
-    /// Writes the pack; whether it is in the last tier, and how long the program was held up.
-    fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool, Duration)> {
-        let pool = self.pool.take().map_or_else(start_pool, Ok)?;
-        let members: Vec<GroupMember> = job
-            .declared
-            .iter()
-            .map(|d| GroupMember::own(self.own.rank, &d.description, d.rounded))
-            .collect();
-        let before = self.previous.as_ref().map(|previous| previous as &dyn Before);
-        let [group] = &mut self.groups;
-        let attempt = job.decision.sequence.0;
-        let name = group.name(self.writer, attempt);
+    /// Hands the stage of a member to the leader.
+    fn hand_over(&mut self, job: &SaveJob) -> Result<()> {
+        let pool = self.pool.take().map_or_else(|| start_pool(self.threads), Ok)?;
+        let group_job = GroupJob {
+            settings: &self.settings,
+            writer: self.writer,
+            sequence: job.decision.sequence,
+            declared: &job.declared,
+            hasher: &job.hasher,
+            before: None,
+            pool: &pool,
+        };
+        let staging = &self.staging;
+        let staged = self
+            .group
+            .write_stage(&group_job, &mut |take| each_batch(&job.feed, staging, take));
+        self.pool = Some(pool);
+        let (sealed, small) = staged?;
+        let sequence = job.decision.sequence;
+        held(&self.epoch).committed(sequence, restore_cost(&sealed.footer).saturating_add(small));
+        self.origin.get_or_insert(Origin { run: None, sequence });
+        Ok(())
+    }
+
+    /// Writes the pack; whether it is in the last tier.
+    fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool)> {
+        let pool = self.pool.take().map_or_else(|| start_pool(self.threads), Ok)?;
+        let name = self.group.own.name(self.writer, job.decision.sequence.0);
         let key = Names::new(&self.settings.run).pack(name);
         let (first, last) = (self.settings.tiers.first(), &self.settings.tiers.last);
         let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, &self.movers)?;
-        let mut blocked = None;
-        let staging = &self.staging;
-        let pack = PackJob {
+        let group_job = GroupJob {
+            settings: &self.settings,
             writer: self.writer,
-            attempt,
-            members: &members,
+            sequence: job.decision.sequence,
+            declared: &job.declared,
             hasher: &job.hasher,
-            before,
-            turns: false,
-            pool: Some(&pool),
+            before: self.previous.as_ref().map(|previous| previous as &dyn Before),
+            pool: &pool,
         };
-        let sealed = group.write(&self.settings, pack, &mut put, |take| {
-            blocked = Some(take_all(&job.feed, staging, take)?);
-            Ok(())
-        });
+        let staging = &self.staging;
+        let sealed = self
+            .group
+            .write(&group_job, &mut put, &mut |take| each_batch(&job.feed, staging, take));
         self.pool = Some(pool);
-        Ok((sealed?, put.finish()?, blocked.unwrap_or_default()))
+        Ok((sealed?, put.finish()?))
     }
 }
 
-fn start_pool() -> Result<rayon::ThreadPool> {
-    let pool = rayon::ThreadPoolBuilder::new().thread_name(|n| format!("treering-{n}")).build();
+fn start_pool(threads: usize) -> Result<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+    let pool = pool.thread_name(|n| format!("treering-{n}")).build();
     let failed = |e| Error::io("cannot start the threads of a run", std::io::Error::other(e));
     pool.map_err(failed)
 }
 
 /// Takes the batches of a save up to its end; how long the program was held up.
-fn take_all(feed: &Receiver<Feed>, staging: &Staging, take: &mut Take) -> Result<Duration> {
+fn each_batch(feed: &Receiver<Feed>, staging: &Staging, take: &mut TakeBatch) -> Result<Duration> {
     loop {
         match feed.recv() {
             Ok(Feed::Batch(batch)) => {
                 staging.wait_for_turn();
-                take(&batch.strips, batch.staged.bytes())?;
+                take(batch)?;
             }
             Ok(Feed::End { blocked }) => return Ok(blocked),
             Err(_) => {

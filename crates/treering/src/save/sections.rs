@@ -38,7 +38,7 @@ impl Sections {
         &self,
         log: &mut LogWriter,
         part: &Manifest,
-        group: GroupId,
+        group: (GroupId, u32),
     ) -> Result<()> {
         let (key, bytes) = (self.names.section(part.sequence, part.writer, group), part.write());
         if !self.store.commit(&key, &bytes)? {
@@ -93,8 +93,10 @@ impl Sections {
         given_up.into_iter().for_each(|number| self.note(number, true));
         self.note(sequence, false);
         // What cannot be removed now is removed when the run is opened again.
-        let groups = (0..manifest.groups.len() as u32).map(GroupId);
-        let keys = groups.map(|group| self.names.section(sequence, manifest.writer, group));
+        let groups = manifest.groups.len() as u32;
+        let keys = (0..groups).map(|group| {
+            self.names.section(sequence, manifest.writer, (GroupId(group), groups))
+        });
         let _ = self.store.delete(&keys.collect::<Vec<_>>());
         Ok(true)
     }
@@ -102,12 +104,13 @@ impl Sections {
     /// All sections of a checkpoint, by group; nothing if one is missing.
     fn parts(&self, sequence: Sequence, writer: WriterId) -> Result<Option<Vec<Manifest>>> {
         let mut parts: Vec<Manifest> = Vec::new();
+        let mut all = 0;
         let prefix = Names::section_prefix(sequence, writer);
         let items = self.store.list_after(&self.names.sections(), &prefix)?;
         for item in items.iter().take_while(|item| item.name.starts_with(&prefix)) {
-            let next = GroupId(parts.len() as u32);
-            if Names::parse_section(&item.name) != Some((sequence, writer, next)) {
-                return Ok(None);
+            match Names::parse_section(&item.name) {
+                Some((.., (group, groups))) if group.index() == parts.len() => all = groups,
+                _ => return Ok(None),
             }
             let key = format!("{}/{}", self.names.sections(), item.name);
             let part = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()));
@@ -118,8 +121,7 @@ impl Sections {
                 Err(error) => return Err(error),
             }
         }
-        let all = parts.first().is_some_and(|first| first.ranks as usize == parts.len());
-        Ok(all.then_some(parts))
+        Ok((!parts.is_empty() && parts.len() == all as usize).then_some(parts))
     }
 
     fn note(&self, sequence: Sequence, given_up: bool) {
