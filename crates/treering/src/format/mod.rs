@@ -31,8 +31,8 @@ pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trai
 pub use section::{HIDDEN, VariableEntry};
 pub(crate) use skeleton::MOST_INFLATED;
 pub use skeleton::{Chunk, ChunkRecipe, Filter, MAX_CHUNK, Piece, Skeleton, Values};
-pub(crate) use stage::{SmallStrip, SmallVariable};
 pub use stage::StageHead;
+pub(crate) use stage::{SmallStrip, SmallVariable};
 pub use tree::{TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin};
 pub(crate) use tree::{TREES_RUN, tree_name};
 

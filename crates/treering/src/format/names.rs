@@ -225,10 +225,19 @@ mod tests {
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
         let section = names.section(Sequence(12), writer, (GroupId(1_048_575), 1 << 20));
         let file = section.rsplit('/').next().unwrap();
-        assert_eq!(Names::parse_section(file), Some((Sequence(12), writer, (GroupId(1_048_575), 1 << 20))));
+        assert_eq!(
+            Names::parse_section(file),
+            Some((Sequence(12), writer, (GroupId(1_048_575), 1 << 20)))
+        );
         assert!(file.starts_with(&Names::section_prefix(Sequence(12), writer)));
-        for junk in ["", "000000000012", "000000000012-1-2-3", "x-1-2-g3", "000000000012-1-2-g3", "000000000012-1-2-g3-4-5"]
-        {
+        for junk in [
+            "",
+            "000000000012",
+            "000000000012-1-2-3",
+            "x-1-2-g3",
+            "000000000012-1-2-g3",
+            "000000000012-1-2-g3-4-5",
+        ] {
             assert_eq!(Names::parse_section(junk), None);
         }
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {

@@ -5,9 +5,9 @@
 //! programs that share it by more than a restart, but it is checked like everything else that comes from elsewhere.
 
 use super::bytes::{Reader, Writer};
+use super::manifest::Stats;
 use super::pack::Seal;
 use super::section::{parse_description, parse_rounding, write_description, write_rounding};
-use super::manifest::Stats;
 use crate::array::{Description, Rank, Rounding, Sequence};
 use crate::error::Result;
 use crate::lineage::Changed;

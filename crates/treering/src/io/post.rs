@@ -130,10 +130,7 @@ impl PostOffice {
         let name = [&b"treering-"[..], name].concat();
         let listener =
             SocketAddr::from_abstract_name(&name).and_then(|name| UnixListener::bind_addr(&name));
-        Ok(PostOffice {
-            listener: listener.map_err(&what)?,
-            address: [token, &name[..]].concat(),
-        })
+        Ok(PostOffice { listener: listener.map_err(&what)?, address: [token, &name[..]].concat() })
     }
 
     /// What a process needs to connect. It is handed over in private.
@@ -169,9 +166,8 @@ impl PostOffice {
 pub(crate) fn memory() -> Result<File> {
     let flags = rustix::fs::MemfdFlags::CLOEXEC;
     let made = rustix::fs::memfd_create("treering-stage", flags);
-    made.map(File::from).map_err(|error| {
-        Error::io("cannot get memory that ranks of a node share", error.into())
-    })
+    made.map(File::from)
+        .map_err(|error| Error::io("cannot get memory that ranks of a node share", error.into()))
 }
 
 #[cfg(test)]

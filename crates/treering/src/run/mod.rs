@@ -405,7 +405,7 @@ impl Run {
     /// first failure that no [`Save`] and no [`Run::failures`] has told, if any.
     pub fn finish(mut self) -> Result<()> {
         self.check_process()?;
-        self.saver.drain();
+        self.drain();
         self.finish_together()?;
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
@@ -420,7 +420,8 @@ impl Run {
         ranks.vote(Ok(ranks.ballot(Together::Finish, newest)), &self.failures)?;
         if !ranks.is_settled() {
             // Everybody has published its sections; where listings are late, they may not have been seen.
-            self.saver.drain();
+            self.drain();
+            let Some(ranks) = &mut self.ranks else { return Ok(()) };
             ranks.vote(Ok(ranks.ballot(Together::Finish, newest)), &self.failures)?;
             ranks.give_up(&self.failures);
         }
@@ -437,10 +438,15 @@ impl Run {
         self.blocked
     }
 
+    /// Waits until everything is in the last tier or has failed. Nobody waits for a rank that has died.
+    fn drain(&self) {
+        self.saver.drain(|| self.ranks.iter().for_each(RankSide::break_up_if_dead));
+    }
+
     /// The log, when nothing is under way.
     fn read_log(&self) -> Result<Log> {
         self.check_process()?;
-        self.saver.drain();
+        self.drain();
         Log::read(self.store.clone(), &self.options.writer.run)
     }
 
@@ -488,8 +494,7 @@ impl Run {
     fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
         let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let seat = &self.saver.seat;
-        let in_place =
-            manifest.ranks == own.ranks && manifest.groups.len() == seat.groups as usize;
+        let in_place = manifest.ranks == own.ranks && manifest.groups.len() == seat.groups as usize;
         let checkpoint = match in_place || own.ranks == 1 {
             false => return self.fill_elsewhere(manifest, variables, own),
             true if own.ranks == 1 => Checkpoint::load(self.store.clone(), manifest)?,
@@ -621,8 +626,7 @@ impl Drop for Run {
     fn drop(&mut self) {
         match self.check_process() {
             Ok(()) => {
-                self.ranks.iter().for_each(RankSide::break_up_if_dead);
-                self.saver.drain();
+                self.drain();
             }
             Err(_) => self.saver.abandon(),
         }
@@ -667,7 +671,7 @@ mod tests {
             assert!(run.save(1, Instant::now(), declared, scan).is_err());
         }
         data[8] += 1;
-        run.saver.drain();
+        run.drain();
         run.checkpoint(2, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
         assert_eq!(run.failures().iter().map(|(step, _)| *step).collect::<Vec<_>>(), [1, 1, 1]);
         run.finish().unwrap();

@@ -8,9 +8,9 @@ use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest};
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Meeting, Opened, Outcomes, RankOf,
-    SaveProgress, Team, TeamBreaker, Ticket, Tiers, Together, assign, held, join, now, open,
-    random, seat,
+    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Opened, Outcomes, RankOf, SaveProgress,
+    Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random,
+    seat,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl RankSide {
         let all = self.comm.agree(meeting.is_ok())?;
         let (own, meeting) = match (all, meeting) {
             (true, Ok(meeting)) => (own, meeting),
-            _ => (GroupSeat::alone(rank, ranks, own.on_node), Meeting::Alone),
+            _ => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
         };
         let (team, breaker) = meeting.begin(&own)?;
         self.breaker = breaker;
@@ -63,21 +63,21 @@ impl RankSide {
     }
 
     /// The leader of a group tells its members where to meet; collective.
-    fn meet(&self, own: &GroupSeat) -> Result<Result<Meeting>> {
+    fn meet(&self, own: &GroupSeat) -> Result<Result<TeamMeeting>> {
         let leads = own.members[0] == self.comm.rank();
         let office = match leads && own.members.len() > 1 {
-            true => Meeting::lead(std::array::from_fn(|_| random())),
-            false => Ok(Meeting::Alone),
+            true => TeamMeeting::lead(std::array::from_fn(|_| random())),
+            false => Ok(TeamMeeting::Alone),
         };
         let address = match &office {
-            Ok(Meeting::Leads(office)) => office.address(),
+            Ok(TeamMeeting::Leads(office)) => office.address(),
             _ => &[],
         };
         let members = own.members[1..].iter().filter(|_| leads);
         let messages: Vec<(Rank, &[u8])> = members.map(|member| (*member, address)).collect();
         let letters = self.comm.exchange(&messages)?;
         match letters.first() {
-            Some((_, address)) if !leads => Ok(Meeting::join(self.comm.rank(), address)),
+            Some((_, address)) if !leads => Ok(TeamMeeting::join(self.comm.rank(), address)),
             _ => Ok(office),
         }
     }
@@ -199,6 +199,9 @@ impl RankSide {
 }
 
 fn fail(failures: &Failures, step: Step, progress: &SaveProgress) {
+    if progress.has_failed() {
+        return;
+    }
     let error = Error::new(
         ErrorKind::Lost,
         "another rank's part of this checkpoint has failed, so it does not exist",

@@ -36,6 +36,11 @@ impl SaveProgress {
         self.set(|state| (state.durable, state.error) = (true, None));
     }
 
+    /// Whether its failure has been reported.
+    pub(crate) fn has_failed(&self) -> bool {
+        held(&self.state.0).error.is_some()
+    }
+
     pub(crate) fn failed(&self, error: Error) {
         self.set(|state| state.error = Some(error));
     }

@@ -11,7 +11,7 @@
 use super::WriterSettings;
 use super::group::{GroupMember, GroupWriter, PackJob, SealedPack};
 use super::seats::GroupSeat;
-use super::stage::{Sides, SmallOfAll, Split, StagePut};
+use super::stage::{SmallOfAll, SplitVariables, StagePut, VariableSides};
 use super::team::Team;
 use crate::array::{Rank, Sequence, VariableKey};
 use crate::capture::{Declared, StagedBatch};
@@ -65,7 +65,7 @@ pub(super) struct GroupWork {
     /// The small variables of all ranks, on the leader.
     small: GroupWriter,
     starts: PartStarts,
-    sides: Sides,
+    sides: VariableSides,
     /// The trees of the state that was restored, which the leader has not heard of.
     restored: HashMap<String, Tree>,
 }
@@ -79,7 +79,7 @@ impl GroupWork {
             small: GroupWriter::new(seat.group, keeper(4)),
             team,
             starts: PartStarts::default(),
-            sides: Sides::default(),
+            sides: VariableSides::default(),
             restored: HashMap::new(),
         }
     }
@@ -89,7 +89,7 @@ impl GroupWork {
         self.own.begin_epoch();
         self.small.begin_epoch();
         self.starts.clear();
-        (self.sides, self.restored) = (Sides::default(), HashMap::new());
+        (self.sides, self.restored) = (VariableSides::default(), HashMap::new());
     }
 
     /// Goes on with an epoch that was read: its packs, and the tree of each variable of this rank.
@@ -149,11 +149,12 @@ impl GroupWork {
         feed: &mut BatchFeed,
     ) -> Result<SealedPack> {
         put.append(&header())?;
-        let mut split = Split::new(self.rank, job.declared, &mut self.sides, &self.restored);
+        let mut split =
+            SplitVariables::new(self.rank, job.declared, &mut self.sides, &self.restored);
         let (sides, large, small) = split.parts();
         let mut blocked = Duration::ZERO;
         let written = self.own.write_frames(job.settings, job.pack(large), put, |take| {
-            blocked = feed(&mut |batch| Split::take(sides, small, batch, take))?;
+            blocked = feed(&mut |batch| SplitVariables::take(sides, small, batch, take))?;
             Ok(())
         });
         let (footer, mut stats) = written?;
@@ -206,11 +207,12 @@ impl GroupWork {
         feed: &mut BatchFeed,
     ) -> Result<(SealedPack, u64)> {
         let mut put = StagePut::new()?;
-        let mut split = Split::new(self.rank, job.declared, &mut self.sides, &self.restored);
+        let mut split =
+            SplitVariables::new(self.rank, job.declared, &mut self.sides, &self.restored);
         let (sides, large, small) = split.parts();
         let mut blocked = Duration::ZERO;
         let mut sealed = self.own.write(job.settings, job.pack(large), &mut put, |take| {
-            blocked = feed(&mut |batch| Split::take(sides, small, batch, take))?;
+            blocked = feed(&mut |batch| SplitVariables::take(sides, small, batch, take))?;
             Ok(())
         })?;
         sealed.stats.blocked_ns = blocked.as_nanos() as u64;

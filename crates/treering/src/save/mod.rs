@@ -32,7 +32,7 @@ pub(crate) use open::{Opened, Ticket, join, open, random};
 pub(crate) use publish::LogWriter;
 pub(crate) use saver::{Saver, SaverRank};
 pub(crate) use seats::{GroupSeat, assign, seat};
-pub(crate) use team::{Meeting, Team, TeamBreaker};
+pub(crate) use team::{Team, TeamBreaker, TeamMeeting};
 
 use crate::array::Rank;
 use crate::codec::Encoding;

@@ -26,10 +26,13 @@ use crate::pack::Before;
 use crate::restore::{Checkpoint, Previous, RestoredVariable};
 use crate::store::Store;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
+
+/// How often who waits for saves looks around.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// A part of a save.
 enum Feed {
@@ -123,9 +126,8 @@ impl Saver {
         let mut work = Work {
             store: opened.store.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
-            sections: (own.ranks > 1).then(|| {
-                Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)
-            }),
+            sections: (own.ranks > 1)
+                .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
             published: Vec::new(),
             ranks: own.ranks,
             seat: seat.clone(),
@@ -181,11 +183,13 @@ impl Saver {
         Capturing { decision, progress, sender, epoch: self.epoch.clone() }
     }
 
-    /// Waits until everything is in the last tier or has failed.
-    pub(crate) fn drain(&self) {
+    /// Waits until everything is in the last tier or has failed; `look` is called now and then meanwhile.
+    pub(crate) fn drain(&self, look: impl Fn()) {
         let (done, wait) = channel();
         self.send(SaverMessage::Drain(done));
-        let _ = wait.recv();
+        while wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            look();
+        }
     }
 
     /// Goes on from a restored checkpoint; nothing is under way. With `restored`, its epoch goes on, too.
@@ -428,9 +432,8 @@ impl Work {
             pool: &pool,
         };
         let staging = &self.staging;
-        let staged = self
-            .group
-            .write_stage(&group_job, &mut |take| each_batch(&job.feed, staging, take));
+        let staged =
+            self.group.write_stage(&group_job, &mut |take| each_batch(&job.feed, staging, take));
         self.pool = Some(pool);
         let (sealed, small) = staged?;
         let sequence = job.decision.sequence;

@@ -94,9 +94,8 @@ impl Sections {
         self.note(sequence, false);
         // What cannot be removed now is removed when the run is opened again.
         let groups = manifest.groups.len() as u32;
-        let keys = (0..groups).map(|group| {
-            self.names.section(sequence, manifest.writer, (GroupId(group), groups))
-        });
+        let keys = (0..groups)
+            .map(|group| self.names.section(sequence, manifest.writer, (GroupId(group), groups)));
         let _ = self.store.delete(&keys.collect::<Vec<_>>());
         Ok(true)
     }

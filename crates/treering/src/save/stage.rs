@@ -28,12 +28,12 @@ const TOGETHER: usize = 16 << 20;
 
 /// Which variables of a rank are packed by the rank itself, as long as an epoch lasts.
 #[derive(Default)]
-pub(super) struct Sides {
+pub(super) struct VariableSides {
     large: HashMap<String, bool>,
     small_bytes: u64,
 }
 
-impl Sides {
+impl VariableSides {
     fn is_large(&mut self, name: &str, bytes: u64) -> bool {
         if let Some(known) = self.large.get(name) {
             return *known;
@@ -46,7 +46,7 @@ impl Sides {
 }
 
 /// The variables of a checkpoint, each on its side.
-pub(super) struct Split {
+pub(super) struct SplitVariables {
     /// For each variable, whether it is large, and its number among those of its side.
     sides: Vec<(bool, usize)>,
     pub(super) large: Vec<GroupMember>,
@@ -60,15 +60,16 @@ pub(super) struct SmallPart {
     bytes: Vec<Vec<u8>>,
 }
 
-impl Split {
+impl SplitVariables {
     /// `restored` has the trees of a state that the leader has not heard of.
     pub(super) fn new(
         rank: Rank,
         declared: &[Declared],
-        sides: &mut Sides,
+        sides: &mut VariableSides,
         restored: &HashMap<String, Tree>,
-    ) -> Split {
-        let mut split = Split { sides: Vec::new(), large: Vec::new(), small: SmallPart::default() };
+    ) -> SplitVariables {
+        let mut split =
+            SplitVariables { sides: Vec::new(), large: Vec::new(), small: SmallPart::default() };
         for Declared { description, rounded } in declared {
             let large = sides.is_large(&description.name, description.bytes().unwrap_or(0));
             match large {
@@ -206,8 +207,7 @@ impl MemberStage {
         }
         let end = image.checked_sub(TRAILER_BYTES).ok_or_else(wrong)?;
         let begin = end.checked_sub(footer).ok_or_else(wrong)?;
-        let footer =
-            Footer::parse(&read(0, HEADER_BYTES)?, &read(begin, end)?, &head.image, true)?;
+        let footer = Footer::parse(&read(0, HEADER_BYTES)?, &read(begin, end)?, &head.image, true)?;
         Ok(MemberStage { file, head, footer })
     }
 

@@ -77,34 +77,34 @@ impl TeamBreaker {
 }
 
 /// A team whose members have been told where to meet.
-pub(crate) enum Meeting {
+pub(crate) enum TeamMeeting {
     Leads(PostOffice),
     Joins(Post),
     Alone,
 }
 
-impl Meeting {
+impl TeamMeeting {
     /// Opens the office of a leader.
-    pub(crate) fn lead(random: [u64; 6]) -> Result<Meeting> {
-        PostOffice::open(random).map(Meeting::Leads)
+    pub(crate) fn lead(random: [u64; 6]) -> Result<TeamMeeting> {
+        PostOffice::open(random).map(TeamMeeting::Leads)
     }
 
     /// Goes to the leader's office.
-    pub(crate) fn join(rank: Rank, address: &[u8]) -> Result<Meeting> {
+    pub(crate) fn join(rank: Rank, address: &[u8]) -> Result<TeamMeeting> {
         let post = Post::connect(address)?;
         TeamLetter::Hello { rank: rank.0 }.send(&post, None)?;
-        Ok(Meeting::Joins(post))
+        Ok(TeamMeeting::Joins(post))
     }
 
     /// Begins to work, when every member has come to its leader's office.
     pub(crate) fn begin(self, seat: &GroupSeat) -> Result<(Team, TeamBreaker)> {
         match self {
-            Meeting::Alone => Ok((Team::Alone, TeamBreaker::default())),
-            Meeting::Joins(post) => {
+            TeamMeeting::Alone => Ok((Team::Alone, TeamBreaker::default())),
+            TeamMeeting::Joins(post) => {
                 let breaker = TeamBreaker(Arc::new(vec![post.again()?]));
                 Ok((Team::Member(Member { post }), breaker))
             }
-            Meeting::Leads(office) => {
+            TeamMeeting::Leads(office) => {
                 let mut posts = Vec::new();
                 for _ in 1..seat.members.len() {
                     posts.push(office.accept()?);

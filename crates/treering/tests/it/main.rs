@@ -11,6 +11,7 @@ mod damage;
 mod differences;
 mod full_disk;
 mod golden;
+mod groups;
 mod ingest;
 mod laws;
 mod lineage_model;

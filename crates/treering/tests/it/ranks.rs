@@ -15,6 +15,8 @@ const LONG: Duration = Duration::from_secs(120);
 /// The rows of the global array, and their length.
 const ROWS: u64 = 37;
 const LENGTH: u64 = 50;
+/// The ranks that share a pack, where nothing else is said: some do, and some have one for themselves.
+const PER_PACK: u32 = 2;
 
 /// A store without locks: a rank that is killed as a thread never lets go of one.
 fn memory() -> Arc<dyn Store> {
@@ -22,7 +24,12 @@ fn memory() -> Arc<dyn Store> {
 }
 
 fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
+    options_with(store, comm, PER_PACK)
+}
+
+fn options_with(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>, per_pack: u32) -> Options {
     let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).patience(LONG);
+    let options = options.ranks_per_pack(per_pack);
     options.chunk(ChunkSize::new(64).unwrap()).encoding(Encoding::Raw)
 }
 
@@ -245,6 +252,13 @@ fn a_rank_that_dies_at_any_call_leaves_nothing_half() {
 /// A rank whose save fails does not stop the others: they hear of it, and the next checkpoint is whole again.
 #[test]
 fn a_part_that_fails_costs_that_checkpoint_and_nothing_else() {
+    // A rank alone, the leader of others, and one that shares its pack with nobody while others do.
+    for (per_pack, fails) in [(1, Rank(1)), (32, Rank(0)), (2, Rank(2))] {
+        a_part_fails(per_pack, fails);
+    }
+}
+
+fn a_part_fails(per_pack: u32, fails: Rank) {
     let store = memory();
     let (shared, broken) = (store.clone(), Arc::new(AtomicBool::new(false)));
     let ends = ThreadRanks::new(3).run(move |comm| {
@@ -252,19 +266,19 @@ fn a_part_that_fails_costs_that_checkpoint_and_nothing_else() {
         let rank = comm.rank();
         let seen: Arc<dyn Store> = Arc::new(HookedStore::new(shared.clone(), move |call| {
             let pack = matches!(call, Call::Append(key, _) if key.ends_with(".pack"));
-            match rank == Rank(1) && pack && when.load(Ordering::SeqCst) {
+            match rank == fails && pack && when.load(Ordering::SeqCst) {
                 true => Err(Error::new(ErrorKind::Full, "no space")),
                 false => Ok(()),
             }
         }));
-        let mut run = Run::open(options(&seen, &comm)).unwrap();
+        let mut run = Run::open(options_with(&seen, &comm, per_pack)).unwrap();
         checkpoint_and_wait(&mut run, &*comm, 0);
         // All have seen the first one; then the disk of one rank is full for a while.
         comm.agree(true).unwrap();
         broken.store(true, Ordering::SeqCst);
         comm.agree(true).unwrap();
         let lost = checkpoint(&mut run, &*comm, 1).unwrap();
-        if rank == Rank(1) {
+        if rank == fails {
             assert_eq!(lost.durable().unwrap_err().kind(), ErrorKind::Full);
             broken.store(false, Ordering::SeqCst);
         }
@@ -277,7 +291,7 @@ fn a_part_that_fails_costs_that_checkpoint_and_nothing_else() {
         (rank, failed, at_end.is_err())
     });
     for (rank, failed, at_end) in all_done(ends) {
-        let told = failed == [1] || at_end || rank == Rank(1);
+        let told = failed == [1] || failed.is_empty() && (at_end || rank == fails);
         assert!(told, "rank {rank} hears that step 1 is lost: {failed:?}");
     }
     assert_eq!(steps(&store), [0, 2, 3, 4]);
