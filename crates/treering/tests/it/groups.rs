@@ -41,20 +41,20 @@ impl Program {
         let count = 2 + mix(self.seed ^ u64::from(rank)) % 4;
         let mut all = Vec::new();
         for number in 0..count {
-            let of = mix(self.seed ^ u64::from(rank) << 20 ^ number << 40);
+            let of = mix(self.seed ^ (u64::from(rank) << 20) ^ (number << 40));
             if (of ^ step).is_multiple_of(11) {
                 continue;
             }
             let base = [10, 700, 31_000, 33_500, 120_000][(of % 5) as usize];
             let len = base + (of >> 8) % 50 * if of % 3 == 0 { step } else { 1 };
-            let changes = |at: u64| mix(of ^ at / 97 ^ step * 31) % 13 == 0;
+            let changes = |at: u64| mix(of ^ (at / 97) ^ (step * 31)) % 13 == 0;
             let value = |at: u64| match of >> 60 {
                 0..4 => at / 100,
-                4..8 => mix(number ^ at / 64),
+                4..8 => mix(number ^ (at / 64)),
                 _ => mix(of ^ at),
             };
             let last =
-                |at: u64| (0..=step).rev().find(|step| mix(of ^ at / 97 ^ step * 31) % 13 == 0);
+                |at: u64| (0..=step).rev().find(|step| mix(of ^ (at / 97) ^ (step * 31)) % 13 == 0);
             let content = |at: u64| match changes(at) {
                 true => value(at) + step,
                 false => value(at) + last(at).unwrap_or(0),
