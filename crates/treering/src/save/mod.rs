@@ -18,6 +18,7 @@ mod publish;
 mod roomy;
 mod saver;
 mod sections;
+mod tree;
 
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
@@ -27,6 +28,7 @@ pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
 pub(crate) use open::{Opened, Ticket, join, open};
 pub(crate) use publish::LogWriter;
 pub(crate) use saver::Saver;
+pub(crate) use tree::GroupOf;
 
 use crate::array::{GroupId, Rank};
 use crate::codec::Encoding;
@@ -46,6 +48,11 @@ impl RankOf {
     /// The group that holds its variables: each rank has its own.
     pub(crate) fn group(self) -> GroupId {
         GroupId(self.rank.0)
+    }
+
+    /// The same, with the number of groups.
+    pub(crate) fn group_of(self) -> GroupOf {
+        GroupOf { group: self.group(), groups: self.ranks }
     }
 }
 

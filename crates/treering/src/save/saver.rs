@@ -17,7 +17,7 @@ use crate::array::{Sequence, Step, VariableKey};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, WriterId};
+use crate::format::{Group, Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
 use crate::pack::{Before, Keeper};
 use crate::restore::{Checkpoint, Previous, RestoredVariable};
@@ -53,8 +53,8 @@ enum SaverMessage {
 
 /// The checkpoint to go on from.
 struct Resume {
-    /// The manifest and the trees of its variables, if its epoch is the open one.
-    base: Option<(Manifest, Vec<(String, Tree)>)>,
+    /// The manifest, the own group and the trees of its variables, if its epoch is the open one.
+    base: Option<(Manifest, Group, Vec<(String, Tree)>)>,
     parent: Origin,
 }
 
@@ -191,7 +191,10 @@ impl Saver {
             restored.iter().map(|r| (r.name.clone(), r.tree.clone())).collect()
         };
         self.send(SaverMessage::Resume(Box::new(Resume {
-            base: restored.map(|restored| (manifest.clone(), trees(restored))),
+            base: restored.and_then(|restored| {
+                let group = checkpoint.group(self.own.group())?.clone();
+                Some((manifest.clone(), group, trees(restored)))
+            }),
             parent: Origin { run: None, sequence: manifest.sequence },
         })));
     }
@@ -263,15 +266,14 @@ impl Work {
         self.parent = Some(parent);
         self.groups[0].begin_epoch();
         (self.origin, self.previous) = (None, None);
-        if let Some((mut manifest, trees)) = base {
+        if let Some((manifest, group, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
             let rank = self.own.rank;
             let trees = trees.into_iter().map(|(name, tree)| (VariableKey { rank, name }, tree));
             if self.sections.is_none() {
-                self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
+                self.previous = Some(Previous::new(self.store.clone(), manifest));
             }
-            let own = self.own.group().0 as usize;
-            self.groups[0].resume(manifest.groups.swap_remove(own), trees);
+            self.groups[0].resume(group, trees);
         }
     }
 
@@ -340,7 +342,7 @@ impl Work {
         let direct = self.publish(&manifest, direct)?;
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
-        self.groups[0].keep(manifest.groups[0].clone());
+        self.groups[0].keep(self.groups[0].with(&sealed));
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
         if self.sections.is_some() {
@@ -360,7 +362,7 @@ impl Work {
     /// Commits the manifest where its pack is, or, if the first tier has no room for it, in the last.
     fn publish(&mut self, manifest: &Manifest, direct: bool) -> Result<bool> {
         if let Some(sections) = &self.sections {
-            sections.publish(&mut self.log, manifest, self.own.group())?;
+            sections.publish(&mut self.log, manifest, self.own.group_of())?;
             self.published.push(manifest.sequence);
             return Ok(false);
         }
