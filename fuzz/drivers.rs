@@ -6,8 +6,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::testing::{
-    Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide, Recipe,
-    Seal, Skeleton, TreeFile, TreeOrigin, digest, open_file, take_apart,
+    Branch, Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide,
+    Recipe, Seal, Skeleton, TreeFile, TreeOrigin, digest, open_file, take_apart,
 };
 use treering::{
     Answer, Bound, CompareSettings, DType, Library, MemoryStore, Options, Outcome, Place,
@@ -23,7 +23,8 @@ pub fn log_entry(data: &[u8]) {
         Ok(LogEntry::Opening(opening)) => LogEntry::parse(&opening.write()).map(|_| ()),
         Ok(LogEntry::Mark(mark)) => LogEntry::parse(&mark.write()).map(|_| ()),
         Ok(LogEntry::Manifest(manifest)) => {
-            for (number, group) in manifest.groups.iter().enumerate() {
+            let here = manifest.groups.here().unwrap_or_default();
+            for (number, group) in here.iter().enumerate() {
                 assert_eq!(
                     group.names(GroupId(number as u32)).take(1000).count() as u64,
                     group.count().min(1000)
@@ -34,6 +35,19 @@ pub fn log_entry(data: &[u8]) {
         Err(_) => return,
     };
     again.expect("what was parsed must parse again");
+}
+
+/// Sections and branches: what parses is written back as the same bytes, and can be joined.
+pub fn branch(data: &[u8]) {
+    let _ = Branch::parse(data);
+    let mut sealed = data.to_vec();
+    sealed.extend_from_slice(&digest(data).to_bytes());
+    let Ok(branch) = Branch::parse(&sealed) else { return };
+    let again = Branch::parse(&branch.write()).expect("what was parsed must parse again");
+    assert_eq!(again, branch);
+    let joined = Branch::join(vec![branch.clone()]).expect("one belongs to itself");
+    assert!(branch.level == 0 || joined.groups.count() == branch.part.groups.count());
+    assert!(Branch::join(vec![branch.clone(), branch]).is_err());
 }
 
 /// Indexes of bundles: what parses is written back as the same bytes, and its places follow each other.

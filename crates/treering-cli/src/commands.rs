@@ -131,12 +131,12 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         output::notes(&[format!("the records of files cannot be read: {error}")]);
         Vec::new()
     });
-    let packs: u64 = manifest.groups.iter().map(|group| group.count()).sum();
+    let packs: u64 = checkpoint.groups().map(|group| group.count()).sum();
     if json {
         return output::json(&json!({
             "run": run, "step": manifest.step, "sequence": manifest.sequence, "time": manifest.time,
             "parent": manifest.parent, "epoch": manifest.epoch, "ranks": manifest.ranks,
-            "groups": manifest.groups.len(), "packs": packs, "full_bytes": manifest.full_bytes,
+            "groups": manifest.groups.count(), "packs": packs, "full_bytes": manifest.full_bytes,
             "stats": manifest.stats, "variables": variables,
             "not_taken_apart": whole, "notes": checkpoint.notes(),
         }));

@@ -202,8 +202,7 @@ pub struct Taken<'a> {
 
 impl Taken<'_> {
     fn stored(&self) -> u64 {
-        let packs = self.manifest.groups.iter().map(|group| group.seal.size);
-        packs.sum::<u64>() + self.manifest.write().len() as u64
+        self.manifest.stored_bytes()
     }
 
     fn ranks(&self) -> BTreeSet<Rank> {
@@ -219,7 +218,7 @@ impl Taken<'_> {
         serde_json::json!({
             "place": self.place, "step": self.manifest.step, "files": self.files.len(),
             "ranks": self.ranks(), "bytes": self.size, "stored_bytes": self.stored(),
-            "packs": self.manifest.groups.len(), "sequence": self.manifest.sequence,
+            "packs": self.manifest.groups.count(), "sequence": self.manifest.sequence,
             "rounded_variables": self.rounded(),
         })
     }
@@ -235,7 +234,7 @@ impl Taken<'_> {
             output::count(self.files.len() as u64, "file"),
             output::count(self.ranks().len() as u64, "rank"),
             output::bytes(self.size),
-            output::count(self.manifest.groups.len() as u64, "pack"),
+            output::count(self.manifest.groups.count(), "pack"),
             output::bytes(self.stored()),
             output::ratio(self.size, self.stored()),
         )

@@ -63,7 +63,7 @@ impl AutoCompact {
             self.open = Some(manifest.epoch.clone());
             self.due |= self.closed >= rule.files;
         }
-        self.in_open += 1 + manifest.groups.len() as u64;
+        self.in_open += 1 + manifest.groups.count();
     }
 
     /// Whether there is something to do.

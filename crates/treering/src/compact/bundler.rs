@@ -44,8 +44,13 @@ impl Bundler {
 
     fn holding(&self) -> Result<RunObjects> {
         let log = Log::read(self.store.clone(), &self.run)?;
-        let survey = log.survey();
-        let mut holding = RunObjects { manifests: survey.manifests, ..RunObjects::default() };
+        let mut survey = log.survey();
+        let readable = survey.unreadable.len();
+        let manifests = survey.take_full(self.store.as_ref());
+        let mut holding = RunObjects { manifests, ..RunObjects::default() };
+        for (_, error) in &survey.unreadable[readable..] {
+            holding.notes.push(format!("a checkpoint stays as it is: {error}"));
+        }
         for sequence in log.sequences.iter().copied() {
             match log.entry(sequence) {
                 Ok(LogEntry::Mark(_)) => holding.marks.push(sequence),
@@ -55,7 +60,7 @@ impl Bundler {
                 Err(error) => holding.notes.push(format!("an entry stays as it is: {error}")),
             }
         }
-        let numbers = holding.manifests.iter().map(|m| m.sequence);
+        let numbers = holding.manifests.iter().map(|m| m.manifest.sequence);
         let movable: HashSet<Sequence> = numbers.chain(holding.marks.iter().copied()).collect();
         let (entries, packs) = (self.names.log(), self.names.packs());
         let mut sizes = Vec::new();

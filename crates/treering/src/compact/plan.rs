@@ -6,8 +6,8 @@
 //! at least double, a run of n objects has about log n bundles, and each byte is copied log n times at most.
 
 use crate::array::Sequence;
-use crate::format::{BundleIndex, BundleName, BundledName, Manifest, Names, Origin, PackName};
-use crate::log::packs_of;
+use crate::format::{BundleIndex, BundleName, BundledName, Names, Origin, PackName};
+use crate::log::FullManifest;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -80,7 +80,7 @@ pub(crate) struct HeldBundle {
 #[derive(Default)]
 pub(crate) struct RunObjects {
     /// The checkpoints whose manifests are files, ascending; strays left out.
-    pub(crate) manifests: Vec<Manifest>,
+    pub(crate) manifests: Vec<FullManifest>,
     /// The marks that are files.
     pub(crate) marks: Vec<Sequence>,
     /// The sizes of log entries and packs that are files.
@@ -160,17 +160,16 @@ fn units(
     places: &HashMap<BundledName, Vec<usize>>,
     notes: &mut Vec<String>,
 ) -> Vec<BTreeSet<BundledName>> {
-    let Some(open) = holding.manifests.last().map(|newest| &newest.epoch) else {
+    let Some(open) = holding.manifests.last().map(|newest| &newest.manifest.epoch) else {
         return Vec::new();
     };
-    let mut epochs: BTreeMap<&Origin, Vec<&Manifest>> = BTreeMap::new();
-    for manifest in holding.manifests.iter().filter(|m| m.epoch != *open) {
-        epochs.entry(&manifest.epoch).or_default().push(manifest);
+    let mut epochs: BTreeMap<&Origin, Vec<&FullManifest>> = BTreeMap::new();
+    for full in holding.manifests.iter().filter(|m| m.manifest.epoch != *open) {
+        epochs.entry(&full.manifest.epoch).or_default().push(full);
     }
     let mut units = Vec::new();
     for manifests in epochs.into_values() {
-        let packs: HashSet<(String, PackName)> =
-            manifests.iter().flat_map(|m| packs_of(m)).collect();
+        let packs: HashSet<(String, PackName)> = manifests.iter().flat_map(|m| m.packs()).collect();
         // A bundle must hold all that its checkpoints need.
         if packs.iter().any(|(of, _)| of != run) {
             continue;
@@ -178,7 +177,7 @@ fn units(
         let packs: Vec<_> = packs.into_iter().map(|(_, pack)| BundledName::Pack(pack)).collect();
         let there = |o: &&BundledName| holding.sizes.contains_key(o) || places.contains_key(o);
         if !packs.iter().all(|pack| there(&pack)) {
-            let step = manifests.last().map_or_else(Default::default, |m| m.step);
+            let step = manifests.last().map_or_else(Default::default, |m| m.manifest.step);
             notes.push(format!("the epoch of step {step} stays as it is: a pack of it is missing"));
             continue;
         }
@@ -187,11 +186,12 @@ fn units(
         if sizes.iter().fold(0, |all: u64, size| all.saturating_add(*size)) > most {
             continue;
         }
-        let entries = manifests.iter().map(|m| BundledName::Entry(m.sequence));
+        let entries = manifests.iter().map(|m| BundledName::Entry(m.manifest.sequence));
         units.push(entries.chain(packs).collect());
     }
     // The writer's newest numbers stay files.
-    let first = holding.manifests.iter().filter(|m| m.epoch == *open).map(|m| m.sequence).min();
+    let manifests = holding.manifests.iter().map(|m| &m.manifest);
+    let first = manifests.filter(|m| m.epoch == *open).map(|m| m.sequence).min();
     let marks = holding.marks.iter().filter(|mark| first.is_some_and(|first| **mark < first));
     let marks: BTreeSet<_> = marks.map(|mark| BundledName::Entry(*mark)).collect();
     units.extend((!marks.is_empty()).then_some(marks));
@@ -294,7 +294,7 @@ fn fill(mut components: Vec<BundleUnit>, holding: &RunObjects) -> Vec<PlannedBun
 mod tests {
     use super::*;
     use crate::array::{GroupId, Step};
-    use crate::format::{BundledObject, Group, PackRange, Seal, Stats, WriterId};
+    use crate::format::{BundledObject, Group, Groups, Manifest, PackRange, Seal, Stats, WriterId};
     use crate::merkle::Digest;
 
     const WRITER: WriterId = WriterId { opening: Sequence(1), nonce: 5 };
@@ -305,11 +305,11 @@ mod tests {
     }
 
     /// A checkpoint whose epoch began at `epoch`, and builds on every pack from there.
-    fn manifest(number: u64, epoch: u64, packs_of: &str) -> Manifest {
+    fn manifest(number: u64, epoch: u64, packs_of: &str) -> FullManifest {
         let (first, count) = (epoch, number - epoch + 1);
         let range = PackRange { run: packs_of.into(), writer: WRITER, first, count };
         let seal = Seal { size: 100, footer: 10, digest: Digest::default() };
-        Manifest {
+        let manifest = Manifest {
             run: "r".into(),
             sequence: Sequence(number),
             writer: WRITER,
@@ -324,8 +324,9 @@ mod tests {
             files: 0,
             full_bytes: 100,
             stats: Stats::default(),
-            groups: vec![Group { packs: vec![range], seal }],
-        }
+            groups: Groups::Here(vec![Group { packs: vec![range], seal }]),
+        };
+        FullManifest::of(manifest)
     }
 
     /// Epochs of three checkpoints each, all as files with packs of this size; the last one is open.

@@ -5,12 +5,14 @@
 //! them. Every entry names its writer, so an entry of somebody else's opening is never taken for one of
 //! this run's.
 
+use super::branch::MAX_LEVEL;
 use super::bytes::{Reader, Writer};
 use super::names::{PackName, WriterId, check_run_name};
 use super::pack::Seal;
 use crate::array::{GroupId, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::MAX_PACKS;
+use crate::merkle::Digest;
 use serde::Serialize;
 
 const OPENING: &[u8; 8] = b"TREEOPEN";
@@ -211,6 +213,61 @@ impl Group {
     }
 }
 
+/// The groups of ranks of a checkpoint: in its manifest, or, if these are too many, in branches below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Groups {
+    /// All of them, in the order of their numbers.
+    Here(Vec<Group>),
+    /// The branches that hold them.
+    Below(Branches),
+}
+
+impl Groups {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        match self {
+            Groups::Here(groups) => groups.len() as u64,
+            Groups::Below(below) => below.refs.iter().map(|child| u64::from(child.groups)).sum(),
+        }
+    }
+
+    /// All of them, if they are here.
+    pub fn here(&self) -> Option<&[Group]> {
+        match self {
+            Groups::Here(groups) => Some(groups),
+            Groups::Below(_) => None,
+        }
+    }
+}
+
+impl FromIterator<Group> for Groups {
+    fn from_iter<I: IntoIterator<Item = Group>>(groups: I) -> Self {
+        Groups::Here(groups.into_iter().collect())
+    }
+}
+
+/// The branches right below a manifest or another branch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Branches {
+    /// Their level: those of level 1 hold groups.
+    pub level: u8,
+    /// The index of the first among all branches of that level.
+    pub first: u32,
+    /// The branches, one after another.
+    pub refs: Vec<BranchRef>,
+}
+
+/// What is known of a branch without reading it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BranchRef {
+    /// The digest of its bytes.
+    pub digest: Digest,
+    /// How many groups there are in it and below it.
+    pub groups: u32,
+    /// What the checkpoint has added to its run there: this branch, those below it, and packs.
+    pub added: u64,
+}
+
 /// How the bytes of a checkpoint divide, and how long the program was held up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
@@ -256,23 +313,28 @@ pub struct Manifest {
     /// Bytes that are the same, duplicate and new.
     pub stats: Stats,
     /// The groups of ranks and their packs.
-    pub groups: Vec<Group>,
+    pub groups: Groups,
 }
 
 impl Manifest {
     /// The bytes of the file.
     pub fn write(&self) -> Vec<u8> {
         let mut out = Writer::file(MANIFEST);
+        self.write_body(&mut out);
+        out.sealed()
+    }
+
+    pub(super) fn write_body(&self, out: &mut Writer) {
         out.string(&self.run);
         out.int(self.sequence.0);
-        write_writer(&mut out, self.writer);
+        write_writer(out, self.writer);
         out.int(self.step.0);
         out.int(self.time);
         out.byte(u8::from(self.parent.is_some()));
         if let Some(parent) = &self.parent {
-            write_origin(&mut out, parent);
+            write_origin(out, parent);
         }
-        write_origin(&mut out, &self.epoch);
+        write_origin(out, &self.epoch);
         out.byte(XXH3);
         out.u64(self.seed);
         out.int(u64::from(self.ranks));
@@ -280,9 +342,42 @@ impl Manifest {
         let numbers = [self.variables, self.rounded, self.files, self.full_bytes];
         let shares = [stats.same_bytes, stats.moved_bytes, stats.new_bytes, stats.blocked_ns];
         numbers.iter().chain(&shares).for_each(|number| out.int(*number));
-        out.int(self.groups.len() as u64);
-        self.groups.iter().for_each(|g| self.write_group(&mut out, g));
-        out.sealed()
+        match &self.groups {
+            Groups::Here(groups) => {
+                out.int(groups.len() as u64);
+                groups.iter().for_each(|group| self.write_group(out, group));
+                if groups.is_empty() {
+                    out.int(0);
+                }
+            }
+            // No group is here: the level of the branches follows.
+            Groups::Below(below) => {
+                out.int(0);
+                write_branches(out, below);
+            }
+        }
+    }
+
+    /// What the checkpoint has added to its run: this file, and what stands below it.
+    pub fn stored_bytes(&self) -> u64 {
+        self.added_below().saturating_add(self.write().len() as u64)
+    }
+
+    /// What the checkpoint has added to its run beside this file: its own packs, unless it only shares another
+    /// run's, and branches.
+    pub(crate) fn added_below(&self) -> u64 {
+        match &self.groups {
+            Groups::Here(groups) => {
+                let is_own = |group: &&Group| group.packs.last().is_some_and(|p| p.run == self.run);
+                groups
+                    .iter()
+                    .filter(is_own)
+                    .fold(0, |all, group| group.seal.size.saturating_add(all))
+            }
+            Groups::Below(below) => {
+                below.refs.iter().fold(0, |all: u64, child| all.saturating_add(child.added))
+            }
+        }
     }
 
     fn write_group(&self, out: &mut Writer, group: &Group) {
@@ -302,20 +397,26 @@ impl Manifest {
     /// Reads the bytes of the file.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut reader = Reader::file(bytes, MANIFEST, "manifest")?;
+        let manifest = Self::parse_body(&mut reader)?;
+        reader.end()?;
+        Ok(manifest)
+    }
+
+    pub(super) fn parse_body(reader: &mut Reader) -> Result<Self> {
         let run = reader.string()?;
         check_run_name(&run)
             .map_err(|_| Error::damaged("a manifest has an impossible run name"))?;
         let mut manifest = Manifest {
             sequence: Sequence(reader.int()?),
-            writer: parse_writer(&mut reader)?,
+            writer: parse_writer(reader)?,
             step: Step(reader.int()?),
             time: reader.int()?,
             parent: match reader.byte()? {
                 0 => None,
-                _ => Some(parse_origin(&mut reader)?),
+                _ => Some(parse_origin(reader)?),
             },
-            epoch: parse_origin(&mut reader)?,
-            seed: parse_seed(&mut reader)?,
+            epoch: parse_origin(reader)?,
+            seed: parse_seed(reader)?,
             ranks: reader.u32()?,
             variables: reader.int()?,
             rounded: reader.int()?,
@@ -328,13 +429,54 @@ impl Manifest {
                 blocked_ns: reader.int()?,
             },
             run,
-            groups: Vec::new(),
+            groups: Groups::Here(Vec::new()),
         };
-        for _ in 0..reader.count()? {
-            manifest.groups.push(parse_group(&mut reader, &manifest.run)?);
-        }
-        reader.end()?;
+        let count = reader.count()?;
+        manifest.groups = match count {
+            0 => parse_branches(reader)?.map_or(Groups::Here(Vec::new()), Groups::Below),
+            _ => (0..count)
+                .map(|_| parse_group(reader, &manifest.run))
+                .collect::<Result<Groups>>()?,
+        };
         Ok(manifest)
+    }
+}
+
+fn write_branches(out: &mut Writer, below: &Branches) {
+    out.int(u64::from(below.level));
+    out.int(u64::from(below.first));
+    out.int(below.refs.len() as u64);
+    for child in &below.refs {
+        out.digest(child.digest);
+        out.int(u64::from(child.groups));
+        out.int(child.added);
+    }
+}
+
+/// The branches below, if there are any.
+fn parse_branches(reader: &mut Reader) -> Result<Option<Branches>> {
+    let wrong = || Error::damaged("a list of branches makes no sense");
+    let level = match reader.int()? {
+        0 => return Ok(None),
+        level => u8::try_from(level).ok().filter(|level| *level < MAX_LEVEL).ok_or_else(wrong)?,
+    };
+    let first = reader.u32()?;
+    let count = reader.count()?;
+    let mut refs = Vec::with_capacity(count.min(1024));
+    let mut groups = 0u32;
+    for _ in 0..count {
+        let child =
+            BranchRef { digest: reader.digest()?, groups: reader.u32()?, added: reader.int()? };
+        groups = groups.checked_add(child.groups).ok_or_else(wrong)?;
+        if child.groups == 0 {
+            return Err(wrong());
+        }
+        refs.push(child);
+    }
+    let fits = u32::try_from(count).is_ok_and(|count| first.checked_add(count).is_some());
+    match fits && count > 0 {
+        true => Ok(Some(Branches { level, first, refs })),
+        false => Err(wrong()),
     }
 }
 
@@ -401,7 +543,6 @@ fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::merkle::Digest;
     use proptest::prelude::*;
 
     const WRITER: WriterId = WriterId { opening: Sequence(4), nonce: 0x0123_4567_89ab_cdef };
@@ -433,7 +574,7 @@ mod tests {
             files: 1,
             full_bytes: 12345,
             stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
-            groups: vec![group],
+            groups: Groups::Here(vec![group]),
         }
     }
 
@@ -452,9 +593,16 @@ mod tests {
     #[test]
     fn entries_return_and_every_flipped_byte_is_seen() {
         let manifest = sample();
-        assert_eq!(manifest.groups[0].packs.len(), 3);
-        assert_eq!(manifest.groups[0].names(GroupId(0)).count(), 4);
+        let group = &manifest.groups.here().unwrap()[0];
+        assert_eq!(group.packs.len(), 3);
+        assert_eq!(group.names(GroupId(0)).count(), 4);
         returns(&LogEntry::Manifest(Box::new(manifest.clone())), &manifest.write());
+        let child = BranchRef { digest: Digest([7, 8]), groups: 64, added: 1 << 40 };
+        let refs = vec![child.clone(), BranchRef { groups: 3, ..child }];
+        let groups = Groups::Below(Branches { level: 2, first: 0, refs });
+        let large = Manifest { groups, ..manifest };
+        assert_eq!((large.groups.count(), large.added_below()), (67, 2 << 40));
+        returns(&LogEntry::Manifest(Box::new(large.clone())), &large.write());
         let opening = Opening { run: "a".into(), writer: WRITER, time: 9, who: "process 1".into() };
         returns(&LogEntry::Opening(opening.clone()), &opening.write());
         let mark = Mark { run: "a".into(), sequence: Sequence(9), writer: WRITER };

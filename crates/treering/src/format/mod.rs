@@ -1,11 +1,12 @@
 //! Every byte on disk is written and read here; `docs/format.md` is the specification.
 //!
-//! Seven kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
-//! complete), a *mark* (a number of the log without a checkpoint), a *pack* (the bytes of a delta, in
+//! Eight kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
+//! complete), a *branch* (some groups of a checkpoint of many), a *mark* (a number of the log without a checkpoint), a *pack* (the bytes of a delta, in
 //! frames, and its section), a *bundle* (many of the others in one file), a *tree file* (bounded trees) and a
 //! *skeleton* (what a foreign file is made of). All of them have a magic number, a version and a digest. Parsers take any bytes: a count is believed only as far as
 //! the bytes behind it reach, so nothing is allocated that the input does not pay for.
 
+mod branch;
 mod bundle;
 mod bytes;
 mod delta;
@@ -18,13 +19,15 @@ mod skeleton;
 mod stage;
 mod tree;
 
+pub use branch::{Branch, FAN};
 pub(crate) use bundle::BUNDLE_TRAILER;
 pub use bundle::{BundleIndex, BundledName, BundledObject};
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 #[cfg(test)]
 pub(crate) use manifest::PackRange;
-pub use manifest::{Group, LogEntry, Manifest, Mark, Opening, Origin, Stats};
-pub use names::{BundleName, Names, PackName, WriterId, check_run_name};
+pub use manifest::{BranchRef, Branches, Group, Groups};
+pub use manifest::{LogEntry, Manifest, Mark, Opening, Origin, Stats};
+pub use names::{BranchName, BundleName, Names, PackName, WriterId, check_run_name};
 pub use pack::{Footer, Frame, PackExtent, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
 

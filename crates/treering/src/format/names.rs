@@ -58,6 +58,19 @@ pub struct BundleName {
     pub last: Sequence,
 }
 
+/// A place in the tree over the groups of a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BranchName {
+    /// The checkpoint.
+    pub sequence: Sequence,
+    /// The writer.
+    pub writer: WriterId,
+    /// 0 for the section of a group, 1 for a branch that holds groups, 2 for one that holds those, and so on.
+    pub level: u8,
+    /// Its number among all of its level, from left to right.
+    pub index: u32,
+}
+
 impl Names {
     /// The keys of `run`, whose name has been checked.
     pub fn new(run: &str) -> Self {
@@ -164,31 +177,34 @@ impl Names {
         format!("runs/{}/sections", self.run)
     }
 
-    /// The section of a group of a checkpoint, and the number of its groups.
-    pub fn section(
-        &self,
-        sequence: Sequence,
-        writer: WriterId,
-        (group, groups): (GroupId, u32),
-    ) -> String {
-        let file = Names::section_prefix(sequence, writer);
-        format!("runs/{}/sections/{file}{:06}-{groups}", self.run, group.0)
+    /// The folder of the branches of checkpoints of many groups.
+    pub fn branches(&self) -> String {
+        format!("runs/{}/branches", self.run)
     }
 
-    /// The beginning of the file names of all sections of a checkpoint.
-    pub(crate) fn section_prefix(sequence: Sequence, writer: WriterId) -> String {
-        format!("{:012}-{:06}-{:016x}-g", sequence.0, writer.opening.0, writer.nonce)
+    /// A branch, or a section, which is one of level 0.
+    pub fn branch(&self, name: BranchName) -> String {
+        let BranchName { sequence, writer, level, index } = name;
+        let (opening, nonce) = (writer.opening.0, writer.nonce);
+        let of = format!("{:012}-{opening:06}-{nonce:016x}", sequence.0);
+        match level {
+            0 => format!("{}/{of}-g{index:06}", self.sections()),
+            _ => format!("{}/{of}-b{level}-{index:06}", self.branches()),
+        }
     }
 
-    /// The checkpoint, the writer, the group and the number of groups of a file in the folder of sections.
-    pub fn parse_section(file: &str) -> Option<(Sequence, WriterId, (GroupId, u32))> {
+    /// The branch or section that a file in the folder of branches or of sections is.
+    pub fn parse_branch(file: &str) -> Option<BranchName> {
         let mut parts = file.split('-');
         let sequence = Names::parse_entry(parts.next()?)?;
         let opening = Sequence(parts.next()?.parse().ok()?);
         let writer = WriterId { opening, nonce: u64::from_str_radix(parts.next()?, 16).ok()? };
-        let group = GroupId(parts.next()?.strip_prefix('g')?.parse().ok()?);
-        let groups = parts.next()?.parse().ok()?;
-        parts.next().is_none().then_some((sequence, writer, (group, groups)))
+        let last = parts.next()?;
+        let (level, index) = match last.strip_prefix('g') {
+            Some(group) => (0, group.parse().ok()?),
+            None => (last.strip_prefix('b')?.parse().ok()?, parts.next()?.parse().ok()?),
+        };
+        parts.next().is_none().then_some(BranchName { sequence, writer, level, index })
     }
 
     /// The note in a tier that is in front of others: which store its checkpoints move to.
@@ -223,22 +239,18 @@ mod tests {
             }
         }
         assert_eq!(Names::parse_entry("000000000012"), Some(Sequence(12)));
-        let section = names.section(Sequence(12), writer, (GroupId(1_048_575), 1 << 20));
-        let file = section.rsplit('/').next().unwrap();
-        assert_eq!(
-            Names::parse_section(file),
-            Some((Sequence(12), writer, (GroupId(1_048_575), 1 << 20)))
-        );
-        assert!(file.starts_with(&Names::section_prefix(Sequence(12), writer)));
-        for junk in [
-            "",
-            "000000000012",
-            "000000000012-1-2-3",
-            "x-1-2-g3",
-            "000000000012-1-2-g3",
-            "000000000012-1-2-g3-4-5",
-        ] {
-            assert_eq!(Names::parse_section(junk), None);
+        for (level, index, folder) in [(0, 1_048_575, "sections"), (2, 17, "branches")] {
+            let name = BranchName { sequence: Sequence(12), writer, level, index };
+            let key = names.branch(name);
+            let file = key.strip_prefix(&format!("runs/a/{folder}/")).unwrap();
+            assert_eq!(Names::parse_branch(file), Some(name));
+        }
+        let begin = "000000000012-1-2";
+        for junk in ["", begin, "x-1-2-g3", "000000000012-1-2-3"] {
+            assert_eq!(Names::parse_branch(junk), None);
+        }
+        for junk in ["-3", "-g3-4", "-b1", "-b1-2-3", "-b300-1"] {
+            assert_eq!(Names::parse_branch(&format!("{begin}{junk}")), None);
         }
         for junk in ["", "12", "00000000001x", "+00000000012", ".000000000012"] {
             assert_eq!(Names::parse_entry(junk), None);

@@ -304,7 +304,7 @@ impl Ingest {
     fn go_on(&mut self, ranks: &[Rank]) {
         let Some(newest) = self.newest.clone() else { return };
         let per_pack = self.settings.ranks_per_pack as usize;
-        if newest.groups.len() != ranks.len().div_ceil(per_pack) {
+        if newest.groups.count() != ranks.len().div_ceil(per_pack) as u64 {
             return;
         }
         let Ok(checkpoint) = Checkpoint::load(self.store.clone(), newest.clone()) else {
@@ -341,7 +341,8 @@ impl Ingest {
             trees[entry.group.index()].push((key.clone(), tree));
             self.groups[entry.group.index()].prints.insert(key, prints);
         }
-        for ((writer, packs), trees) in self.writers.iter_mut().zip(&newest.groups).zip(trees) {
+        for ((writer, packs), trees) in self.writers.iter_mut().zip(checkpoint.groups()).zip(trees)
+        {
             writer.resume(packs.clone(), trees);
         }
         let cost = |pack: &Pack| restore_cost(&pack.footer);
@@ -390,7 +391,9 @@ impl Ingest {
 
     /// What was committed is what the next checkpoint builds on.
     fn keep(&mut self, manifest: &Manifest, sealed: Vec<SealedPack>, previous: Option<Previous>) {
-        for (writer, packs) in self.writers.iter_mut().zip(&manifest.groups) {
+        // This process has just made them.
+        let groups = manifest.groups.here().unwrap_or_default();
+        for (writer, packs) in self.writers.iter_mut().zip(groups) {
             writer.keep(packs.clone());
         }
         let stats = &manifest.stats;

@@ -116,7 +116,7 @@ pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
     };
     let names = crate::format::Names::new(run);
     let mut stored_bytes = 0;
-    for folder in [names.log(), names.packs()] {
+    for folder in [names.log(), names.branches(), names.packs()] {
         let items = library.store.list(&folder)?;
         stored_bytes += items.iter().map(|item| item.size).sum::<u64>();
     }
@@ -142,18 +142,11 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
         epoch: m.epoch.clone(),
         abandoned: !line.contains(&m.sequence),
         full_bytes: m.full_bytes,
-        stored_bytes: added_bytes(m),
+        stored_bytes: m.stored_bytes(),
         variables: m.variables,
         stats: m.stats,
     };
     manifests.iter().map(info).collect()
-}
-
-/// What a checkpoint added: its manifest, and its own packs unless it only shares another run's.
-fn added_bytes(manifest: &Manifest) -> u64 {
-    let own =
-        manifest.groups.iter().filter(|g| g.packs.last().is_some_and(|p| p.run == manifest.run));
-    own.map(|group| group.seal.size).sum::<u64>() + manifest.write().len() as u64
 }
 
 pub(super) fn variables(checkpoint: &Checkpoint) -> Vec<VariableInfo> {

@@ -24,11 +24,12 @@ pub use verify::{Finding, VerifyReport};
 use crate::array::{Sequence, Step};
 use crate::compare::Progress;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, WriterId, check_run_name};
+use crate::format::{Branch, FAN, Manifest, Names, Origin, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
 use crate::restore::{Backwards, Checkpoint, KnownFooters};
 use crate::store::{BundledStore, DirectoryStore, Store, TieredStore, lock_patiently};
 use std::collections::HashMap;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -131,7 +132,8 @@ impl Library {
         let _lock = lock_patiently(self.store.as_ref(), LOCK, prune::PATIENCE)?;
         // A state that cannot be restored is no beginning. Only the last tier outlives the node.
         let last = Library::of(self.last.clone());
-        let source = last.checkpoint(run, step)?.manifest().clone();
+        let checkpoint = last.checkpoint(run, step)?;
+        let source = checkpoint.manifest().clone();
         let names = Names::new(new);
         let _writer = self.store.lock(&names.lock())?;
         let taken = || {
@@ -151,9 +153,21 @@ impl Library {
             writer: WriterId::default(),
             parent: Some(from(source.sequence, &None)),
             epoch: from(source.epoch.sequence, &source.epoch.run),
+            groups: checkpoint.groups().cloned().collect(),
             ..source.clone()
         };
+        // What an earlier try has left must not be in the way of branches.
+        let nonce = RandomState::new().build_hasher().finish();
+        let writer = WriterId { opening: Sequence(0), nonce };
+        let (branches, manifest) = match manifest.is_small() {
+            true => (Vec::new(), manifest),
+            false => Manifest { writer, ..manifest }.split(FAN)?,
+        };
+        for branch in &branches {
+            self.last.commit(&names.branch(branch.name()), &branch.write())?;
+        }
         if !self.last.commit(&names.entry(manifest.sequence), &manifest.write())? {
+            self.remove_branches(&names, &branches)?;
             return Err(taken());
         }
         // Prune removes manifests, then looks who else names their packs. Either it has seen this one, or
@@ -162,11 +176,17 @@ impl Library {
             Ok(Some(still)) if still == source => Ok(manifest),
             _ => {
                 self.last.delete(&[names.entry(manifest.sequence)])?;
+                self.remove_branches(&names, &branches)?;
                 Err(Error::new(ErrorKind::Busy, "the checkpoint was pruned meanwhile")
                     .at(format!("{run}@{}", source.step))
                     .hint("branch from another one"))
             }
         }
+    }
+
+    fn remove_branches(&self, names: &Names, branches: &[Branch]) -> Result<()> {
+        let keys: Vec<String> = branches.iter().map(|b| names.branch(b.name())).collect();
+        if keys.is_empty() { Ok(()) } else { self.last.delete(&keys) }
     }
 
     fn log(&self, run: &str) -> Result<Log> {

@@ -9,14 +9,16 @@
 //! newest manifest names all its packs. A pack that no manifest names may be part of a save that is under
 //! way; it goes only if its writer has used its number, which is that of its checkpoint, in the log (the
 //! next opening of the run removes what a crash has left). Manifests go first, durably; then all runs are
-//! asked again which packs they name.
+//! asked again which packs they name. Branches go with their manifests, by the same rule.
 
 use super::{LOCK, Library, Progress};
-use crate::array::{GroupId, Sequence};
+use crate::array::Sequence;
 use crate::compact::{Bundler, HeldBundle};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{BundleName, BundledName, Manifest, Names, PackName, WriterId};
-use crate::log::{Log, packs_of, settle_logs};
+use crate::format::{
+    BranchName, BundleName, BundledName, Groups, Manifest, Names, PackName, WriterId,
+};
+use crate::log::{FullManifest, Log, settle_logs};
 use crate::merkle::Digest;
 use crate::store::lock_patiently;
 use serde::Serialize;
@@ -60,6 +62,8 @@ pub struct PrunePlan {
     pub forgotten: Vec<Sequence>,
     /// The keys of packs that go.
     pub packs: Vec<String>,
+    /// The keys of branches that go.
+    pub branches: Vec<String>,
     /// The bytes that this frees.
     pub bytes: u64,
     /// The packs of checkpoints that go which stay, because others build on them.
@@ -72,7 +76,7 @@ pub struct PrunePlan {
 
 /// The manifests and packs of a run as they are now.
 struct Holding {
-    manifests: Vec<Manifest>,
+    manifests: Vec<FullManifest>,
     unreadable: Vec<(Sequence, Error)>,
     /// Packs of this run that other runs name.
     shared: HashSet<PackName>,
@@ -80,6 +84,8 @@ struct Holding {
     newest_of: HashMap<WriterId, Sequence>,
     /// The packs that are there, and their sizes.
     packs: Vec<(PackName, u64)>,
+    /// The same for branches.
+    branches: Vec<(BranchName, u64)>,
 }
 
 impl Library {
@@ -114,12 +120,15 @@ impl Library {
         if let Some((_, error)) = now.unreadable.first() {
             return Err(unknown(run, error));
         }
-        let all: BTreeSet<Sequence> = now.manifests.iter().map(|m| m.sequence).collect();
+        let all: BTreeSet<Sequence> = now.manifests.iter().map(|m| m.manifest.sequence).collect();
         let (packs, bytes) = removable(&now, &all);
         plan.packs = packs.iter().map(|pack| names.pack(*pack)).collect();
-        plan.bytes = bytes;
+        let (branches, branch_bytes) = removable_branches(&now, &all);
+        plan.branches = branches.iter().map(|branch| names.branch(*branch)).collect();
+        plan.bytes = bytes + branch_bytes;
         self.last.delete(&plan.packs)?;
-        let needed = now.manifests.iter().flat_map(packs_of).map(|(_, pack)| pack);
+        self.last.delete(&plan.branches)?;
+        let needed = now.manifests.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack);
         let needed: HashSet<PackName> = needed.chain(now.shared.iter().copied()).collect();
         match bundler.tidy(&|| Ok(needed.clone()), &unpublished) {
             // What others have left can wait until there is room for a void index.
@@ -149,21 +158,27 @@ impl Library {
     }
 
     fn holding(&self, run: &str) -> Result<Holding> {
-        let survey = Log::read(self.seen.clone(), run)?.survey();
+        let mut survey = Log::read(self.seen.clone(), run)?.survey();
+        let manifests = survey.take_full(self.seen.as_ref());
         let mut shared = HashSet::new();
         for other in crate::log::runs(self.last.as_ref())?.iter().filter(|other| *other != run) {
-            let others = Log::read(self.seen.clone(), other)?.survey();
+            let mut others = Log::read(self.seen.clone(), other)?.survey();
+            let full = others.take_full(self.seen.as_ref());
             if let Some((_, error)) = others.unreadable.first() {
                 return Err(unknown(other, error));
             }
-            let packs = others.manifests.iter().flat_map(packs_of);
+            let packs = full.iter().flat_map(FullManifest::packs);
             shared.extend(packs.filter(|(of, _)| of == run).map(|(_, pack)| pack));
         }
         let items = self.seen.list(&Names::new(run).packs())?;
         let packs =
             items.iter().filter_map(|item| Some((Names::parse_pack(&item.name)?, item.size)));
+        let items = self.seen.list(&Names::new(run).branches())?;
+        let branches =
+            items.iter().filter_map(|item| Some((Names::parse_branch(&item.name)?, item.size)));
         Ok(Holding {
-            manifests: survey.manifests,
+            branches: branches.collect(),
+            manifests,
             unreadable: survey.unreadable,
             shared,
             newest_of: survey.newest_of,
@@ -274,7 +289,7 @@ fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PruneP
     }
     let mut kept = choose(&holding.manifests, keep, &mut plan.notes);
     kept.extend(sound.sequence);
-    for manifest in &holding.manifests {
+    for FullManifest { manifest, .. } in &holding.manifests {
         let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
         match kept.contains(&manifest.sequence) {
             true => plan.kept.push(planned),
@@ -282,21 +297,24 @@ fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PruneP
         }
     }
     let (packs, bytes) = removable(holding, &kept);
-    let goes = holding.manifests.iter().filter(|m| !kept.contains(&m.sequence));
-    let made: HashSet<PackName> = goes.flat_map(made_by).collect();
+    let goes = holding.manifests.iter().filter(|m| !kept.contains(&m.manifest.sequence));
+    let made: HashSet<PackName> = goes.flat_map(FullManifest::made).collect();
     let held =
         holding.packs.iter().filter(|(pack, _)| made.contains(pack) && !packs.contains(pack));
     (plan.held, plan.held_bytes) = held.fold((0, 0), |(n, all), (_, size)| (n + 1, all + size));
     let names = Names::new(run);
     plan.packs = packs.iter().map(|pack| names.pack(*pack)).collect();
-    plan.bytes = bytes;
+    let (branches, branch_bytes) = removable_branches(holding, &kept);
+    plan.branches = branches.iter().map(|branch| names.branch(*branch)).collect();
+    plan.bytes = bytes + branch_bytes;
     Ok(plan)
 }
 
 /// The packs that may go when only `kept` checkpoints stay, and their bytes.
 fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<PackName>, u64) {
-    let stays = holding.manifests.iter().filter(|m| kept.contains(&m.sequence));
-    let mut needed: HashSet<PackName> = stays.flat_map(packs_of).map(|(_, pack)| pack).collect();
+    let stays = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
+    let mut needed: HashSet<PackName> =
+        stays.flat_map(FullManifest::packs).map(|(_, pack)| pack).collect();
     needed.extend(&holding.shared);
     // A writer's numbers come to the log in their order: up to its newest, every save is over.
     let is_over = |pack: &PackName| {
@@ -311,13 +329,21 @@ fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<PackName
     (goes.collect(), bytes)
 }
 
-/// The packs that a checkpoint has added to its run.
-fn made_by(manifest: &Manifest) -> impl Iterator<Item = PackName> {
-    let groups = manifest.groups.iter().enumerate();
-    groups.filter_map(|(number, group)| {
-        let newest = group.names(GroupId(number as u32)).last();
-        newest.filter(|(run, _)| *run == manifest.run).map(|(_, name)| name)
-    })
+/// The branches that may go when only `kept` checkpoints stay, and their bytes.
+fn removable_branches(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<BranchName>, u64) {
+    let stays = holding.manifests.iter().map(|m| &m.manifest).filter(|manifest| {
+        kept.contains(&manifest.sequence) && matches!(manifest.groups, Groups::Below(_))
+    });
+    let needed: HashSet<(Sequence, WriterId)> = stays.map(|m| (m.sequence, m.writer)).collect();
+    // As with packs: one of a checkpoint that is under way stays.
+    let is_over = |branch: &BranchName| {
+        holding.newest_of.get(&branch.writer).is_some_and(|newest| branch.sequence <= *newest)
+    };
+    let goes = holding.branches.iter().filter(|(branch, _)| {
+        !needed.contains(&(branch.sequence, branch.writer)) && is_over(branch)
+    });
+    let bytes = goes.clone().map(|(_, size)| size).sum();
+    (goes.map(|(branch, _)| *branch).collect(), bytes)
 }
 
 /// The newest checkpoint that can be restored, and what is wrong with newer ones.
@@ -337,19 +363,21 @@ fn unknown(run: &str, error: &Error) -> Error {
 }
 
 /// The sequence numbers to keep.
-fn choose(manifests: &[Manifest], keep: Keep, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
-    let newest_first = || manifests.iter().rev();
+fn choose(manifests: &[FullManifest], keep: Keep, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
+    let newest_first = || manifests.iter().rev().map(|m| &m.manifest);
     let mut kept: BTreeSet<Sequence> =
         newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
     if let Some(every) = keep.every {
-        kept.extend(manifests.iter().filter(|m| m.step.0 % every == 0).map(|m| m.sequence));
+        kept.extend(newest_first().filter(|m| m.step.0 % every == 0).map(|m| m.sequence));
     }
     let Some(newest) = manifests.last() else {
         return kept;
     };
-    let packs: HashSet<_> = packs_of(newest).collect();
-    let open = newest_first().filter(|m| m.epoch == newest.epoch);
-    for manifest in open.filter(|m| !packs_of(m).all(|pack| packs.contains(&pack))) {
+    let packs: HashSet<_> = newest.packs().collect();
+    let newest = &newest.manifest;
+    let open = manifests.iter().rev().filter(|m| m.manifest.epoch == newest.epoch);
+    for full in open.filter(|m| !m.packs().all(|pack| packs.contains(&pack))) {
+        let manifest = &full.manifest;
         if kept.insert(manifest.sequence) {
             let step = manifest.step;
             notes.push(format!(
@@ -358,7 +386,7 @@ fn choose(manifests: &[Manifest], keep: Keep, notes: &mut Vec<String>) -> BTreeS
         }
     }
     let is_second = |m: &&Manifest| m.epoch != newest.epoch;
-    if !manifests.iter().filter(|m| kept.contains(&m.sequence)).any(|m| is_second(&m))
+    if !newest_first().filter(|m| kept.contains(&m.sequence)).any(|m| is_second(&m))
         && let Some(second) = newest_first().find(is_second)
     {
         kept.insert(second.sequence);

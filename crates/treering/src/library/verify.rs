@@ -9,7 +9,7 @@ use super::{Library, Progress};
 use crate::compact::Bundler;
 use crate::error::Result;
 use crate::format::{Manifest, Names, Opening, PackName};
-use crate::log::{Log, packs_of, runs};
+use crate::log::{FullManifest, Log, runs};
 use crate::memory::zeroed;
 use crate::restore::{Checkpoint, check_frames, read_footer};
 use crate::store::read_small;
@@ -73,20 +73,22 @@ impl Library {
         let named = self.named()?;
         let mut all = Vec::new();
         for run in &names {
-            let survey = Log::read(self.store.clone(), run)?.survey();
+            let mut survey = Log::read(self.store.clone(), run)?.survey();
+            let full = survey.take_full(self.store.as_ref());
             let bad = survey.unreadable.iter().map(|(_, error)| error).chain(&survey.others);
             bad.for_each(|error| report.add(format!("run {run}"), error));
             self.check_openings(run, &mut report)?;
             let entry = |sequence| Names::new(run).entry(sequence);
             report.unreferenced.extend(survey.strays.into_iter().map(entry));
             self.find_unreferenced(run, &named, &mut report)?;
+            self.find_unreferenced_branches(run, &full, &mut report)?;
             self.check_bundles(run, &named, &mut report)?;
-            all.extend(survey.manifests);
+            all.extend(full);
         }
         self.check_log_copies(&all, &mut report);
         let bad = self.check_packs(&all, progress, &mut report);
-        for (at, manifest) in all.iter().enumerate() {
-            let newest = all.get(at + 1).is_none_or(|next| next.run != manifest.run);
+        for (at, FullManifest { manifest, .. }) in all.iter().enumerate() {
+            let newest = all.get(at + 1).is_none_or(|next| next.manifest.run != manifest.run);
             report.checkpoints += 1;
             let sound =
                 self.check_checkpoint(manifest.clone(), deep || newest).and_then(|checkpoint| {
@@ -149,14 +151,14 @@ impl Library {
     }
 
     /// The log's readers stop at the first good copy of an entry; here each copy counts.
-    fn check_log_copies(&self, manifests: &[Manifest], report: &mut VerifyReport) {
-        for manifest in manifests {
-            let key = Names::new(&manifest.run).entry(manifest.sequence);
+    fn check_log_copies(&self, manifests: &[FullManifest], report: &mut VerifyReport) {
+        for full in manifests {
+            let key = Names::new(&full.manifest.run).entry(full.manifest.sequence);
             for copy in self.store.copies(&key) {
                 match copy {
                     Ok(copy) => {
                         let read = read_small(copy.as_ref());
-                        if !read.is_ok_and(|bytes| bytes == manifest.write()) {
+                        if !read.is_ok_and(|bytes| is_copy(&bytes, full)) {
                             let place = format!("{key} in {}", copy.store());
                             report.add(place, "this copy of a manifest is damaged");
                         }
@@ -170,11 +172,11 @@ impl Library {
     /// Reads all packs; the frames that are bad in every copy, by the key of their pack.
     fn check_packs(
         &self,
-        manifests: &[Manifest],
+        manifests: &[FullManifest],
         progress: Progress,
         report: &mut VerifyReport,
     ) -> HashMap<String, HashSet<u32>> {
-        let named: BTreeSet<_> = manifests.iter().flat_map(packs_of).collect();
+        let named: BTreeSet<_> = manifests.iter().flat_map(FullManifest::packs).collect();
         let keys: Vec<String> =
             named.iter().map(|(run, name)| Names::new(run).pack(*name)).collect();
         for key in &keys {
@@ -224,10 +226,30 @@ impl Library {
     fn named(&self) -> Result<BTreeSet<(String, PackName)>> {
         let mut named = BTreeSet::new();
         for run in runs(self.store.as_ref())? {
-            let manifests = Log::read(self.store.clone(), &run)?.manifests().0;
-            named.extend(manifests.iter().flat_map(packs_of));
+            let mut survey = Log::read(self.store.clone(), &run)?.survey();
+            let full = survey.take_full(self.store.as_ref());
+            named.extend(full.iter().flat_map(FullManifest::packs));
         }
         Ok(named)
+    }
+
+    /// Branches of a run that belong to no manifest.
+    fn find_unreferenced_branches(
+        &self,
+        run: &str,
+        manifests: &[FullManifest],
+        report: &mut VerifyReport,
+    ) -> Result<()> {
+        let folder = Names::new(run).branches();
+        let manifests = manifests.iter().map(|full| &full.manifest);
+        let known: HashSet<_> = manifests.map(|m| (m.sequence, m.writer)).collect();
+        for item in self.store.list(&folder)? {
+            let name = Names::parse_branch(&item.name);
+            if !name.is_some_and(|name| known.contains(&(name.sequence, name.writer))) {
+                report.unreferenced.push(format!("{folder}/{}", item.name));
+            }
+        }
+        Ok(())
     }
 
     /// Packs of a run that no manifest names.
@@ -247,4 +269,15 @@ impl Library {
         }
         Ok(())
     }
+}
+
+/// Whether this is a copy of a manifest. One in a nearer tier has all groups in it.
+fn is_copy(bytes: &[u8], full: &FullManifest) -> bool {
+    let is_larger_copy = || {
+        Manifest::parse(bytes).is_ok_and(|copy| {
+            let same = copy.groups.here() == Some(full.groups());
+            same && Manifest { groups: full.manifest.groups.clone(), ..copy } == full.manifest
+        })
+    };
+    bytes == full.manifest.write() || is_larger_copy()
 }

@@ -5,7 +5,11 @@
 //! but another random number (somebody replaced the store while an old job was writing), is a *stray*. It
 //! is never listed, restored or built on.
 
-use crate::array::{GroupId, Sequence, Step};
+mod groups;
+
+pub(crate) use groups::{FullManifest, read_group};
+
+use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names, Origin, PackName, WriterId, check_run_name};
 use crate::store::{Store, read_small};
@@ -239,22 +243,15 @@ pub(crate) fn runs(store: &dyn Store) -> Result<Vec<String>> {
 pub(crate) fn named_packs(store: &Arc<dyn Store>, of: &str) -> Result<HashSet<PackName>> {
     let mut named = HashSet::new();
     for run in runs(store.as_ref())? {
-        let survey = Log::read(store.clone(), &run)?.survey();
+        let mut survey = Log::read(store.clone(), &run)?.survey();
+        let full = survey.take_full(store.as_ref());
         if let Some((_, error)) = survey.unreadable.into_iter().next() {
             return Err(error);
         }
-        let packs = survey.manifests.iter().flat_map(packs_of);
+        let packs = full.iter().flat_map(FullManifest::packs);
         named.extend(packs.filter(|(run, _)| run == of).map(|(_, pack)| pack));
     }
     Ok(named)
-}
-
-/// The packs that a manifest names.
-pub(crate) fn packs_of(manifest: &Manifest) -> impl Iterator<Item = (String, PackName)> {
-    let groups = manifest.groups.iter().enumerate();
-    groups.flat_map(|(number, group)| {
-        group.names(GroupId(number as u32)).map(|(run, name)| (run.to_string(), name))
-    })
 }
 
 /// Makes durable whatever was removed from the log of any run. A pack is removed because no manifest

@@ -10,11 +10,12 @@ use crate::array::{Description, Element, GroupId, Rank, VariableKey, VariableMut
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
 use crate::lineage::{Layer, covers, resolve, runs};
+use crate::log::{FullManifest, read_group};
 use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::{Blob, Store, read_each};
 use rayon::prelude::*;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -22,6 +23,8 @@ use std::sync::Arc;
 pub struct Checkpoint {
     handles: Handles,
     manifest: Manifest,
+    /// The groups that are loaded: all of them, or one.
+    groups: BTreeMap<GroupId, Group>,
     /// The variables of all ranks, group by group.
     variables: Vec<VariableEntry>,
     /// The packs of each group's epoch, oldest first.
@@ -80,17 +83,23 @@ impl Checkpoint {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
         let handles = Handles::new(store.clone());
-        let groups = manifest.groups.iter().enumerate();
-        let packs: Vec<Vec<Pack>> = groups
-            .map(|(number, group)| match GroupId(number as u32) {
-                other if only.is_some_and(|only| only != other) => Ok(Vec::new()),
-                own => load_group(store.as_ref(), group, own, &notes, known),
-            })
-            .collect::<Result<_>>()
-            .map_err(|error| error.at(here))?;
+        let groups: BTreeMap<GroupId, Group> = match only {
+            Some(only) => [(only, read_group(store.as_ref(), &manifest, only)?)].into(),
+            None => {
+                let all = FullManifest::read(store.as_ref(), manifest.clone())?.into_groups();
+                (0..).map(GroupId).zip(all).collect()
+            }
+        };
+        let mut packs = Vec::new();
+        for (number, group) in &groups {
+            packs.resize_with(number.index(), Vec::new);
+            let loaded = load_group(store.as_ref(), group, *number, &notes, known);
+            packs.push(loaded.map_err(|error| error.at(&here))?);
+        }
         let mut checkpoint = Checkpoint {
             handles,
             manifest,
+            groups,
             variables: Vec::new(),
             packs,
             deltas: Deltas::new(),
@@ -106,7 +115,8 @@ impl Checkpoint {
 
     /// Keeps the footers of all packs for the next checkpoint of the epoch that is looked at.
     fn keep_footers(&self, known: &KnownFooters) {
-        for (packs, group) in self.packs.iter().zip(&self.manifest.groups) {
+        for (number, group) in &self.groups {
+            let Some(packs) = self.packs.get(number.index()) else { continue };
             let mut seal = Some(group.seal);
             for pack in packs.iter().rev() {
                 if let Some(seal) = seal {
@@ -126,6 +136,7 @@ impl Checkpoint {
         let mut checkpoint = Checkpoint {
             handles: Handles::new(store),
             manifest: manifest.clone(),
+            groups: BTreeMap::new(),
             variables: Vec::new(),
             packs: packs.iter().map(|_| Vec::new()).collect(),
             deltas: Deltas::new(),
@@ -139,6 +150,8 @@ impl Checkpoint {
 
     /// Becomes the next checkpoint of the epoch, which adds one pack to each group.
     pub(crate) fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) -> Result<()> {
+        let groups = manifest.groups.here().unwrap_or_default().iter().cloned();
+        self.groups = (0..).map(GroupId).zip(groups).collect();
         self.manifest = manifest;
         for (group, pack) in packs.into_iter().enumerate() {
             let first = self.packs[group].len();
@@ -182,6 +195,17 @@ impl Checkpoint {
     /// Everything the manifest says.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// The groups that are loaded.
+    #[doc(hidden)]
+    pub fn groups(&self) -> impl Iterator<Item = &Group> {
+        self.groups.values()
+    }
+
+    /// One of them.
+    pub(crate) fn group(&self, group: GroupId) -> Option<&Group> {
+        self.groups.get(&group)
     }
 
     /// What the manifest says of a variable of a rank.

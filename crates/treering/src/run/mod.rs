@@ -494,7 +494,8 @@ impl Run {
     fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
         let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let seat = &self.saver.seat;
-        let in_place = manifest.ranks == own.ranks && manifest.groups.len() == seat.groups as usize;
+        let in_place =
+            manifest.ranks == own.ranks && manifest.groups.count() == u64::from(seat.groups);
         let checkpoint = match in_place || own.ranks == 1 {
             false => return self.fill_elsewhere(manifest, variables, own),
             true if own.ranks == 1 => Checkpoint::load(self.store.clone(), manifest)?,

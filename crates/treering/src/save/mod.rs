@@ -22,6 +22,7 @@ mod seats;
 mod sections;
 mod stage;
 mod team;
+mod tree;
 
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};

@@ -13,7 +13,7 @@ use crate::array::Step;
 use crate::compact::AutoCompact;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
-use crate::log::{Log, packs_of};
+use crate::log::{FullManifest, Log};
 use crate::merkle::checksum;
 use crate::restore::read_footer;
 use crate::store::{Blob, BundledStore, Put, Store};
@@ -295,8 +295,8 @@ impl Edge {
         left: VecDeque<Manifest>,
     ) -> Result<Self> {
         let seen: Arc<dyn Store> = Arc::new(BundledStore::new(to.clone()));
-        let there = Log::read(seen.clone(), run)?.manifests().0;
-        let durable = there.iter().flat_map(packs_of).collect();
+        let there = Log::read(seen.clone(), run)?.survey().take_full(seen.as_ref());
+        let durable = there.iter().flat_map(FullManifest::packs).collect();
         Ok(Edge { from, to, seen, log, run: run.to_string(), durable, left })
     }
 
@@ -321,7 +321,7 @@ impl Edge {
     /// Brings a checkpoint over: its packs, then its manifest.
     fn publish(&mut self, manifest: &Manifest) -> Result<()> {
         self.log.check()?;
-        for pack in packs_of(manifest) {
+        for pack in FullManifest::read(self.from.as_ref(), manifest.clone())?.packs() {
             if !self.durable.contains(&pack) {
                 self.bring(&pack)?;
                 self.durable.insert(pack);
@@ -362,6 +362,7 @@ impl Edge {
         let log = Log::read(from.clone(), run)?;
         let mut entries = Vec::new();
         let mut needed: HashSet<(String, PackName)> = HashSet::new();
+        let mut kept = Vec::new();
         for sequence in &log.sequences {
             let manifest = log.manifest(*sequence)?;
             let open = |m: &Manifest| newest.is_some_and(|newest| m.epoch == newest.epoch);
@@ -369,10 +370,12 @@ impl Edge {
             let moved = *sequence <= self.log.committed() && !waits;
             match moved && !manifest.as_ref().is_some_and(open) {
                 true => entries.push(names.entry(*sequence)),
-                false => needed.extend(manifest.iter().flat_map(packs_of)),
+                false => kept.extend(manifest),
             }
         }
-        needed.extend(newest.into_iter().flat_map(packs_of));
+        for manifest in kept.into_iter().chain(newest.cloned()) {
+            needed.extend(FullManifest::read(from.as_ref(), manifest)?.packs());
+        }
         from.delete(&entries)?;
         let mut packs = Vec::new();
         for item in from.list(&names.packs())? {

@@ -11,9 +11,9 @@ use crate::array::{Sequence, Step};
 use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
+    Groups, LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
 };
-use crate::log::{Log, named_packs, packs_of, settle_logs};
+use crate::log::{FullManifest, Log, Survey, named_packs, settle_logs};
 use crate::store::{BundledStore, Lock, Store, lock_patiently};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -82,7 +82,6 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
         notes,
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
-    Sections::new(tiers.last.clone(), run, Default::default()).clean(writer.opening)?;
     clean(&opened.store, &tiers.last, run, writer)?;
     for (pair, left) in tiers.pairs().zip(waiting) {
         let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
@@ -243,7 +242,8 @@ impl Leftovers {
         for (old, (mut manifest, places)) in self.by_number {
             let sequence = opened.newest.next();
             renamed.insert(old, sequence);
-            known.insert(packs_of(&manifest).collect());
+            let store = tiers.near[places[0]].as_ref();
+            known.insert(FullManifest::read(store, manifest.clone())?.packs().collect());
             (manifest.sequence, manifest.writer) = (sequence, opened.opening.writer);
             let rename = |origin: &mut Origin| {
                 let new = origin.run.is_none().then(|| renamed.get(&origin.sequence)).flatten();
@@ -267,8 +267,10 @@ impl Leftovers {
         for (manifest, place) in self.abandoned {
             tiers.near[place].delete(&[names.entry(manifest.sequence)])?;
             // An earlier opener may have published it again and died before it had removed this one.
-            if !known.contains(&packs_of(&manifest).collect::<Vec<_>>()) {
-                given_up.entry(place).or_default().insert(manifest.step);
+            let step = manifest.step;
+            let full = FullManifest::read(tiers.near[place].as_ref(), manifest)?;
+            if !known.contains(&full.packs().collect::<Vec<_>>()) {
+                given_up.entry(place).or_default().insert(step);
             }
         }
         for (place, steps) in given_up {
@@ -302,14 +304,17 @@ fn clean(store: &Arc<dyn Store>, last: &Arc<dyn Store>, run: &str, writer: Write
     }
     store.sweep(&names.log())?;
     store.sweep(&names.packs())?;
-    let packs = store.list(&names.packs())?;
-    let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
     // Somebody who has taken the run meanwhile may be writing already.
     let is_earlier = |other: WriterId| other.opening <= writer.opening && other != writer;
+    let mut own = Log::read(store.clone(), run)?.survey();
+    clean_branches(last.as_ref(), &names, &own, &is_earlier)?;
+    let packs = store.list(&names.packs())?;
+    let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
     let mut earlier: Vec<_> = packs.filter(|pack| is_earlier(pack.writer)).collect();
     // Most are named by this run: then no other run needs to be read.
-    let own = Log::read(store.clone(), run)?.survey();
-    let named: HashSet<_> = own.manifests.iter().flat_map(packs_of).map(|(_, pack)| pack).collect();
+    let full = own.take_full(store.as_ref());
+    let named: HashSet<_> =
+        full.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack).collect();
     earlier.retain(|pack| !named.contains(pack));
     // A manifest that cannot be read may name any of them: then nothing is removed.
     if earlier.is_empty() || !own.unreadable.is_empty() {
@@ -321,4 +326,32 @@ fn clean(store: &Arc<dyn Store>, last: &Arc<dyn Store>, run: &str, writer: Write
     settle_logs(store)?;
     let unnamed = earlier.into_iter().filter(|pack| !named.contains(pack));
     store.delete(&unnamed.map(|pack| names.pack(pack)).collect::<Vec<_>>())
+}
+
+/// Removes the sections of earlier writers, and the branches whose checkpoint does not exist.
+fn clean_branches(
+    last: &dyn Store,
+    names: &Names,
+    log: &Survey,
+    is_earlier: &dyn Fn(WriterId) -> bool,
+) -> Result<()> {
+    let has_branches = |manifest: &&Manifest| matches!(manifest.groups, Groups::Below(_));
+    let manifests = log.manifests.iter().filter(has_branches);
+    let needed: HashSet<_> = manifests.map(|m| (m.sequence, m.writer)).collect();
+    let unknown: HashSet<_> = log.unreadable.iter().map(|(sequence, _)| *sequence).collect();
+    for folder in [names.sections(), names.branches()] {
+        last.sweep(&folder)?;
+        let items = last.list(&folder)?;
+        let all = items.iter().filter_map(|item| Names::parse_branch(&item.name));
+        let goes = all.filter(|branch| {
+            let needed = needed.contains(&(branch.sequence, branch.writer));
+            let needed = needed || unknown.contains(&branch.sequence);
+            is_earlier(branch.writer) && (branch.level == 0 || !needed)
+        });
+        let keys: Vec<String> = goes.map(|branch| names.branch(branch)).collect();
+        if !keys.is_empty() {
+            last.delete(&keys)?;
+        }
+    }
+    Ok(())
 }

@@ -6,7 +6,7 @@
 
 use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest, Mark, Names, Opening, WriterId};
+use crate::format::{Branch, FAN, LogEntry, Manifest, Mark, Names, Opening, WriterId};
 use crate::store::{Store, read_small};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,7 +98,12 @@ impl LogWriter {
     /// Commits a manifest under its number.
     pub(crate) fn commit(&mut self, manifest: &Manifest) -> Result<()> {
         self.fill_up_to(manifest.sequence)?;
-        let (key, bytes) = (self.names.entry(manifest.sequence), manifest.write());
+        let bytes = match self.last {
+            true => with_branches(self.store.as_ref(), &self.names, manifest.clone())?.write(),
+            // What moves on is one file.
+            false => manifest.write(),
+        };
+        let key = self.names.entry(manifest.sequence);
         if !self.store.commit(&key, &bytes)? {
             self.look(manifest.sequence)?;
             let there = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()))?;
@@ -113,9 +118,21 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Takes note of what other ranks of this writer have committed. Numbers are used without gaps, so one that is
-    /// not there before one that is was removed since.
+    /// Takes note of what other ranks of this writer have committed.
     pub(crate) fn catch_up(&mut self) -> Result<()> {
+        self.fence.check()?;
+        loop {
+            match self.look(self.committed.next()) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+                done => done?,
+            }
+            self.committed = self.committed.next();
+        }
+    }
+
+    /// The same where entries may have been removed. Numbers are used without gaps, so one that is not there before
+    /// one that is was removed since. This lists the log, so it is only for whoever lacks an entry.
+    pub(crate) fn catch_up_over_gaps(&mut self) -> Result<()> {
         self.fence.check()?;
         let newest = format!("{:012}", self.committed.0);
         let items = self.store.list_after(&self.names.log(), &newest)?;
@@ -170,5 +187,36 @@ impl LogWriter {
             Err(_) if Opening::is_magic(&bytes) => self.fence.raise(overtaken()),
             Err(error) => Err(error.at(key)),
         }
+    }
+}
+
+/// Publishes the branches of a manifest with more groups than it can hold; the manifest that is left.
+pub(crate) fn with_branches(
+    store: &dyn Store,
+    names: &Names,
+    manifest: Manifest,
+) -> Result<Manifest> {
+    if manifest.is_small() {
+        return Ok(manifest);
+    }
+    let (branches, manifest) = manifest.split(FAN)?;
+    branches.iter().try_for_each(|branch| commit_once(store, names, branch))?;
+    Ok(manifest)
+}
+
+/// Publishes a branch or a section; it may be there already.
+pub(crate) fn commit_once(store: &dyn Store, names: &Names, branch: &Branch) -> Result<()> {
+    let (key, bytes) = (names.branch(branch.name()), branch.write());
+    if store.commit(&key, &bytes)? {
+        return Ok(());
+    }
+    let there = store.open(&key).and_then(|blob| read_small(blob.as_ref()));
+    match there {
+        Ok(there) if there != bytes => {
+            Err(Error::new(ErrorKind::Io, "the section or branch of a checkpoint is in use")
+                .at(key))
+        }
+        // Others may have made what stands above a section, and removed it.
+        _ => Ok(()),
     }
 }

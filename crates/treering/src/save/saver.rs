@@ -15,12 +15,13 @@ use super::roomy::RoomyPut;
 use super::seats::GroupSeat;
 use super::sections::Sections;
 use super::team::Team;
+use super::tree::GroupOf;
 use super::{RankOf, WriterSettings};
 use crate::array::{Sequence, Step};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, WriterId};
+use crate::format::{Group, Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
 use crate::pack::Before;
 use crate::restore::{Checkpoint, Previous, RestoredVariable};
@@ -59,8 +60,8 @@ enum SaverMessage {
 
 /// The checkpoint to go on from.
 struct Resume {
-    /// The manifest and the trees of its variables, if its epoch is the open one.
-    base: Option<(Manifest, Vec<(String, Tree)>)>,
+    /// The manifest, the own group and the trees of its variables, if its epoch is the open one.
+    base: Option<(Manifest, Group, Vec<(String, Tree)>)>,
     parent: Origin,
 }
 
@@ -211,7 +212,10 @@ impl Saver {
             restored.iter().map(|r| (r.name.clone(), r.tree.clone())).collect()
         };
         self.send(SaverMessage::Resume(Box::new(Resume {
-            base: restored.map(|restored| (manifest.clone(), trees(restored))),
+            base: restored.and_then(|restored| {
+                let group = checkpoint.group(self.seat.group)?.clone();
+                Some((manifest.clone(), group, trees(restored)))
+            }),
             parent: Origin { run: None, sequence: manifest.sequence },
         })));
     }
@@ -284,12 +288,12 @@ impl Work {
     fn resume(&mut self, Resume { base, parent }: Resume) {
         self.parent = Some(parent);
         self.begin_epoch();
-        if let Some((mut manifest, trees)) = base {
+        if let Some((manifest, group, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
             if self.sections.is_none() {
-                self.previous = Some(Previous::new(self.store.clone(), manifest.clone()));
+                self.previous = Some(Previous::new(self.store.clone(), manifest));
             }
-            self.group.resume(manifest.groups.swap_remove(self.seat.group.index()), trees);
+            self.group.resume(group, trees);
         }
     }
 
@@ -377,7 +381,7 @@ impl Work {
         let direct = self.publish(&manifest, direct)?;
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
-        self.group.keep(manifest.groups[0].clone());
+        self.group.keep(self.group.own.with(&sealed));
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
         if self.sections.is_some() {
@@ -397,7 +401,7 @@ impl Work {
     /// Commits the manifest where its pack is, or, if the first tier has no room for it, in the last.
     fn publish(&mut self, manifest: &Manifest, direct: bool) -> Result<bool> {
         if let Some(sections) = &self.sections {
-            let group = (self.seat.group, self.seat.groups);
+            let group = GroupOf { group: self.seat.group, groups: self.seat.groups };
             sections.publish(&mut self.log, manifest, group)?;
             self.published.push(manifest.sequence);
             return Ok(false);

@@ -1,59 +1,75 @@
-//! Making a checkpoint of many ranks appear: every group publishes its section, and whoever finds all of them there
-//! writes the manifest.
+//! Making a checkpoint of many groups appear: every group publishes its section, whoever completes a branch publishes
+//! that, and whoever completes the tree writes the manifest.
 //!
-//! A section is the manifest of one group alone, under a name of its own. Nobody waits for anybody and nobody is special:
-//! after a rank has published its section it looks at the sections of that checkpoint, and if none is missing it
-//! makes the manifest of them. The manifest is a pure function of the sections ([`join`]), so two ranks that do so at once
-//! write the same bytes, and put-if-absent takes one. The law:
-//! - a manifest appears only when every section has, and each section only when its pack is durable;
+//! A section is what one group adds, under a name of its own. Nobody waits for anybody and nobody is special: after a
+//! group has published its section it looks at those beside it, at most [`FAN`] names; if none is missing, it makes their
+//! branch and looks at the branches beside that one, and so on to the manifest. Each is a pure function of what stands
+//! below it ([`Branch::join`]), so two that make it at once write the same bytes, and put-if-absent takes one. Names are
+//! opened one by one up to the first that is missing, never listed: what was published before somebody looks is
+//! found, also where listings are late. The law:
+//! - a branch appears only when everything below it has, and a section only when its pack is durable;
 //! - a delta's manifest appears only behind that of the checkpoint before; a whole checkpoint marks the numbers before it
 //!   that are still missing, which gives them up;
-//! - sections whose manifest is there are removed, and an opener removes all others that it cannot complete.
+//! - sections go when their branch is there, or their manifest; an opener makes the branches and the manifest of a set
+//!   that is complete, and removes all others.
 
 use super::ballot::Outcomes;
 use super::handle::held;
-use super::publish::LogWriter;
+use super::publish::{LogWriter, commit_once, with_branches};
+use super::tree::{GroupOf, GroupTree};
 use crate::array::{GroupId, Sequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Names, Origin, WriterId};
+use crate::format::{Branch, BranchName, FAN, Manifest, Names, WriterId};
 use crate::log::Log;
 use crate::store::{Store, read_small};
+use std::cell::Cell;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
-/// The sections of a run in its last tier.
+/// The sections and branches of a run in its last tier.
 pub(crate) struct Sections {
     store: Arc<dyn Store>,
     names: Names,
+    fan: u32,
     /// What this process knows has become of checkpoints.
     outcomes: Arc<Mutex<Outcomes>>,
+    /// The group that has published here.
+    own: Cell<Option<GroupOf>>,
+}
+
+/// The tree of one checkpoint.
+#[derive(Clone, Copy)]
+struct CheckpointTree {
+    sequence: Sequence,
+    writer: WriterId,
+    shape: GroupTree,
+}
+
+impl CheckpointTree {
+    fn name(&self, level: u8, index: u32) -> BranchName {
+        BranchName { sequence: self.sequence, writer: self.writer, level, index }
+    }
+
+    /// The names of everything that stands right below a branch.
+    fn children(&self, level: u8, index: u32) -> impl Iterator<Item = BranchName> {
+        self.shape.children(level, index).map(move |child| self.name(level - 1, child))
+    }
 }
 
 impl Sections {
     pub(crate) fn new(store: Arc<dyn Store>, run: &str, outcomes: Arc<Mutex<Outcomes>>) -> Self {
-        Sections { store, names: Names::new(run), outcomes }
+        Sections { store, names: Names::new(run), fan: FAN, outcomes, own: Cell::new(None) }
     }
 
     /// Publishes the section of a group, and completes every checkpoint that is complete now.
-    pub(crate) fn publish(
-        &self,
-        log: &mut LogWriter,
-        part: &Manifest,
-        group: (GroupId, u32),
-    ) -> Result<()> {
-        let (key, bytes) = (self.names.section(part.sequence, part.writer, group), part.write());
-        if !self.store.commit(&key, &bytes)? {
-            let there = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()));
-            // Others may have made the manifest of it, and removed it, after a commit that was reported as failed.
-            if there.is_ok_and(|there| there != bytes) {
-                return Err(
-                    Error::new(ErrorKind::Io, "the section of a checkpoint is in use").at(key)
-                );
-            }
-        }
+    pub(crate) fn publish(&self, log: &mut LogWriter, part: &Manifest, own: GroupOf) -> Result<()> {
+        let (of, index) = (own.groups, own.group.0);
+        self.put(&Branch { of, level: 0, index, part: part.clone() })?;
+        self.own.set(Some(own));
         self.complete_from(log, part.sequence)
     }
 
-    /// Looks again for what has become of checkpoints: listings of some stores are late.
+    /// Looks again for what has become of checkpoints: somebody may have died before it had made a branch.
     pub(crate) fn look_again(&self, log: &mut LogWriter, published: &mut Vec<Sequence>) {
         published.retain(|sequence| held(&self.outcomes).of(*sequence).is_none());
         // What cannot be found out now is found out later.
@@ -69,58 +85,129 @@ impl Sections {
         Ok(())
     }
 
-    /// Writes the manifest of a checkpoint if all its sections are there; whether it has one now.
+    /// Completes what can be completed on the way from the own section to the manifest of a checkpoint; whether it has
+    /// a manifest now.
     fn complete(&self, log: &mut LogWriter, sequence: Sequence) -> Result<bool> {
         log.catch_up()?;
         if sequence <= log.committed() {
             self.note(sequence, log.is_mark(sequence)?);
             return Ok(true);
         }
-        let Some(parts) = self.parts(sequence, log.writer())? else { return Ok(false) };
-        let manifest = join(parts)?;
+        let Some(own) = self.own.get() else { return Ok(false) };
+        let shape = GroupTree { groups: own.groups, fan: self.fan };
+        let tree = CheckpointTree { sequence, writer: log.writer(), shape };
+        let Some(children) = self.climb(&tree, own.group)? else { return Ok(false) };
+        let manifest = Branch::join(children)?;
         let begins = manifest.epoch.run.is_none() && manifest.epoch.sequence == sequence;
-        let mut before = log.committed().next();
-        while before < sequence {
-            // What this checkpoint builds on comes first; without that it never appears.
-            let there = self.complete(log, before)?;
-            if !there && !begins {
-                return Ok(false);
-            }
-            before = before.next();
+        if !self.complete_before(log, sequence)? && !begins {
+            return Ok(false);
         }
         let given_up: Vec<Sequence> = log.missing_before(sequence);
         log.commit(&manifest)?;
         given_up.into_iter().for_each(|number| self.note(number, true));
         self.note(sequence, false);
-        // What cannot be removed now is removed when the run is opened again.
-        let groups = manifest.groups.len() as u32;
-        let keys = (0..groups)
-            .map(|group| self.names.section(sequence, manifest.writer, (GroupId(group), groups)));
-        let _ = self.store.delete(&keys.collect::<Vec<_>>());
+        if shape.top() == 0 {
+            self.remove_sections(&tree, 0..shape.groups);
+        }
         Ok(true)
     }
 
-    /// All sections of a checkpoint, by group; nothing if one is missing.
-    fn parts(&self, sequence: Sequence, writer: WriterId) -> Result<Option<Vec<Manifest>>> {
-        let mut parts: Vec<Manifest> = Vec::new();
-        let mut all = 0;
-        let prefix = Names::section_prefix(sequence, writer);
-        let items = self.store.list_after(&self.names.sections(), &prefix)?;
-        for item in items.iter().take_while(|item| item.name.starts_with(&prefix)) {
-            match Names::parse_section(&item.name) {
-                Some((.., (group, groups))) if group.index() == parts.len() => all = groups,
-                _ => return Ok(None),
+    /// Completes the checkpoints before one that can appear now; whether none of them is missing. What a checkpoint
+    /// builds on comes first; without that it never appears.
+    fn complete_before(&self, log: &mut LogWriter, sequence: Sequence) -> Result<bool> {
+        let mut all = true;
+        let mut before = log.committed().next();
+        while before < sequence {
+            let mut there = self.complete(log, before)?;
+            if !there {
+                // Others have committed it, and somebody has removed it since: the log has a gap.
+                log.catch_up_over_gaps()?;
+                there = before <= log.committed();
             }
-            let key = format!("{}/{}", self.names.sections(), item.name);
-            let part = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()));
-            match part {
-                Ok(bytes) => parts.push(Manifest::parse(&bytes).map_err(|error| error.at(&key))?),
-                // Somebody else has completed the checkpoint meanwhile.
-                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-                Err(error) => return Err(error),
+            all &= there;
+            before = before.next();
+        }
+        Ok(all)
+    }
+
+    /// Makes the branches above a group, as far as nothing below them is missing. What stands right below the
+    /// manifest, if nothing of that is missing.
+    fn climb(&self, tree: &CheckpointTree, group: GroupId) -> Result<Option<Vec<Branch>>> {
+        let top = tree.shape.top();
+        for level in 1..=top {
+            if !self.make(tree, level, tree.shape.above(group, level))? {
+                return Ok(None);
             }
         }
-        Ok((!parts.is_empty() && parts.len() == all as usize).then_some(parts))
+        self.all(tree, (0..tree.shape.width(top)).map(|index| tree.name(top, index)))
+    }
+
+    /// Makes a branch if nothing below it is missing; whether it is there now.
+    fn make(&self, tree: &CheckpointTree, level: u8, index: u32) -> Result<bool> {
+        match self.all(tree, tree.children(level, index))? {
+            Some(children) => self.put_above(tree, level, index, children).map(|_| true),
+            // Its sections may be gone because it is there.
+            None => Ok(self.read(tree.name(level, index))?.is_some()),
+        }
+    }
+
+    /// Publishes the branch that others make.
+    fn put_above(
+        &self,
+        tree: &CheckpointTree,
+        level: u8,
+        index: u32,
+        children: Vec<Branch>,
+    ) -> Result<Branch> {
+        let part = Branch::join(children)?;
+        let branch = Branch { of: tree.shape.groups, level, index, part };
+        self.put(&branch)?;
+        if level == 1 {
+            self.remove_sections(tree, tree.shape.children(level, index));
+        }
+        Ok(branch)
+    }
+
+    fn put(&self, branch: &Branch) -> Result<()> {
+        commit_once(self.store.as_ref(), &self.names, branch)
+    }
+
+    fn remove_sections(&self, tree: &CheckpointTree, groups: Range<u32>) {
+        let keys: Vec<String> = groups.map(|g| self.names.branch(tree.name(0, g))).collect();
+        // What cannot be removed now is removed when the run is opened again.
+        let _ = self.store.delete(&keys);
+    }
+
+    /// All of these; nothing if one is missing, or is of another number of groups.
+    fn all(
+        &self,
+        tree: &CheckpointTree,
+        names: impl Iterator<Item = BranchName>,
+    ) -> Result<Option<Vec<Branch>>> {
+        let mut all = Vec::new();
+        for name in names {
+            match self.read(name)? {
+                Some(branch) if branch.of == tree.shape.groups => all.push(branch),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(all))
+    }
+
+    /// A branch or section, if it is there.
+    fn read(&self, name: BranchName) -> Result<Option<Branch>> {
+        let key = self.names.branch(name);
+        let bytes = match self.store.open(&key).and_then(|blob| read_small(blob.as_ref())) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let branch = Branch::parse(&bytes).map_err(|error| error.at(&key))?;
+        // What stands above holds the digest of these bytes.
+        match branch.name() == name && branch.write() == bytes {
+            true => Ok(Some(branch)),
+            false => Err(Error::damaged("a section or branch belongs elsewhere").at(key)),
+        }
     }
 
     fn note(&self, sequence: Sequence, given_up: bool) {
@@ -137,57 +224,62 @@ impl Sections {
         let sequence = log.newest().next();
         let writer = log.openings.last().and_then(|opening| log.entry(*opening).ok());
         let Some(writer) = writer.map(|opening| opening.head().2) else { return Ok(false) };
-        // A section that cannot be read completes nothing.
-        let manifest =
-            match self.parts(sequence, writer).and_then(|parts| parts.map(join).transpose()) {
-                Ok(Some(manifest)) => manifest,
-                Ok(None) => return Ok(false),
-                Err(error) if error.kind() == ErrorKind::Damaged => return Ok(false),
-                Err(error) => return Err(error),
-            };
+        let rolled = self.assemble_all(sequence, writer).and_then(|children| match children {
+            Some(children) => {
+                let manifest = Branch::join(children)?;
+                with_branches(self.store.as_ref(), &self.names, manifest).map(Some)
+            }
+            None => Ok(None),
+        });
+        let manifest = match rolled {
+            Ok(Some(manifest)) => manifest,
+            Ok(None) => return Ok(false),
+            // A section that cannot be read completes nothing.
+            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(false),
+            Err(error) => return Err(error),
+        };
         self.store.commit(&self.names.entry(sequence), &manifest.write())?;
         Ok(true)
     }
 
-    /// Removes all sections up to a number: they are complete, or never will be.
-    pub(crate) fn clean(&self, up_to: Sequence) -> Result<()> {
-        let items = self.store.list(&self.names.sections())?;
-        let old = items.iter().filter(|item| {
-            Names::parse_section(&item.name).is_some_and(|(sequence, ..)| sequence <= up_to)
-        });
-        let keys = old.map(|item| format!("{}/{}", self.names.sections(), item.name));
-        self.store.delete(&keys.collect::<Vec<_>>())
+    /// What stands right below the manifest of a checkpoint, made where it was missing; nothing if a section is.
+    fn assemble_all(&self, sequence: Sequence, writer: WriterId) -> Result<Option<Vec<Branch>>> {
+        let shape = GroupTree { groups: 1, fan: self.fan };
+        let mut tree = CheckpointTree { sequence, writer, shape };
+        // The first section tells how many there are, or the branch above it, if that is there already.
+        for level in 0.. {
+            match self.read(tree.name(level, 0))? {
+                Some(first) => {
+                    tree.shape.groups = first.of;
+                    break;
+                }
+                None if level > GroupTree { groups: u32::MAX, fan: self.fan }.top() => {
+                    return Ok(None);
+                }
+                None => {}
+            }
+        }
+        let top = tree.shape.top();
+        let children = 0..tree.shape.width(top);
+        children.map(|index| self.assemble(&tree, top, index)).collect()
+    }
+
+    fn assemble(&self, tree: &CheckpointTree, level: u8, index: u32) -> Result<Option<Branch>> {
+        if let Some(branch) = self.read(tree.name(level, index))? {
+            return Ok(Some(branch));
+        }
+        if level == 0 {
+            return Ok(None);
+        }
+        let children = tree.shape.children(level, index);
+        let children: Result<Option<Vec<Branch>>> =
+            children.map(|child| self.assemble(tree, level - 1, child)).collect();
+        match children? {
+            Some(children) => self.put_above(tree, level, index, children).map(Some),
+            None => Ok(None),
+        }
     }
 }
 
-/// The manifest of a checkpoint, made of its sections.
-pub(crate) fn join(parts: Vec<Manifest>) -> Result<Manifest> {
-    let wrong = || Error::damaged("the sections of a checkpoint do not belong together");
-    let mut parts = parts.into_iter();
-    let mut manifest = parts.next().ok_or_else(wrong)?;
-    for mut part in parts {
-        let alike = (&manifest.run, manifest.sequence, manifest.writer, manifest.step)
-            == (&part.run, part.sequence, part.writer, part.step)
-            && (manifest.time, &manifest.epoch) == (part.time, &part.epoch)
-            && (manifest.seed, manifest.ranks) == (part.seed, part.ranks);
-        if !alike {
-            return Err(wrong());
-        }
-        // A rank whose part of the checkpoint before failed names an older one, which exists.
-        let older = |origin: &Option<Origin>| origin.as_ref().map_or(0, |origin| origin.sequence.0);
-        if older(&part.parent) < older(&manifest.parent) {
-            manifest.parent = part.parent.take();
-        }
-        manifest.variables += part.variables;
-        manifest.rounded += part.rounded;
-        manifest.files += part.files;
-        manifest.full_bytes = manifest.full_bytes.saturating_add(part.full_bytes);
-        let (stats, other) = (&mut manifest.stats, part.stats);
-        stats.same_bytes += other.same_bytes;
-        stats.moved_bytes += other.moved_bytes;
-        stats.new_bytes += other.new_bytes;
-        stats.blocked_ns = stats.blocked_ns.max(other.blocked_ns);
-        manifest.groups.append(&mut part.groups);
-    }
-    Ok(manifest)
-}
+#[cfg(test)]
+mod tests;

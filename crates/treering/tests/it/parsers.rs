@@ -41,6 +41,11 @@ fn log_entries() {
 }
 
 #[test]
+fn branches() {
+    replay("branch", 3000, drivers::branch);
+}
+
+#[test]
 fn bundles() {
     replay("bundle", 3000, drivers::bundle);
 }

@@ -388,3 +388,42 @@ fn ranks_that_disagree_get_one_answer() {
     assert!(all[0][2].contains("leave gaps"), "{}", all[0][2]);
     assert_eq!(steps(&store), [2]);
 }
+
+/// More groups than a manifest holds: it stays small, the groups stand in branches, and these come and go with it.
+#[test]
+fn a_checkpoint_of_many_groups_has_branches() {
+    const RANKS: u32 = 70;
+    let store = memory();
+    let save = |from: u64, to: u64| {
+        let shared = store.clone();
+        let ends = ThreadRanks::new(RANKS).run(move |comm| {
+            let mut run = Run::open(options(&shared, &comm)).unwrap();
+            let rank = comm.rank().0;
+            let mut back = own(rank, 0);
+            let restored = run.restore(&mut [VariableMut::new("own", &mut back)]).unwrap();
+            assert_eq!(restored.map(|restored| restored.step), from.checked_sub(1));
+            assert!(from == 0 || back == own(rank, from - 1));
+            for step in from..to {
+                run.checkpoint(step, &[Variable::new("own", &own(rank, step))]).unwrap();
+            }
+            run.finish().unwrap();
+        });
+        all_done(ends);
+    };
+    save(0, 2);
+    save(2, 3);
+    let count = |folder: &str| store.list(&format!("runs/{folder}")).unwrap().len();
+    assert_eq!((count("r/sections"), count("r/branches")), (0, 6));
+    let log = store.list("runs/r/log").unwrap();
+    assert!(log.iter().all(|entry| entry.size < 1024), "{log:?}");
+    assert_sound(&store);
+    let library = Library::of(store.clone());
+    library.branch("r", Some(1), "other").unwrap();
+    assert_eq!(count("other/branches"), 2);
+    assert_eq!(library.checkpoint("other", None).unwrap().groups().count(), RANKS as usize);
+    let keep = treering::Keep { last: 1, every: None, forget_damaged: false };
+    let plan = library.prune("r", keep, &|_, _| {}).unwrap();
+    assert_eq!((plan.branches.len(), count("r/branches")), (4, 2));
+    assert_sound(&store);
+    save(3, 3);
+}

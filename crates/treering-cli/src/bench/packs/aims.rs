@@ -55,8 +55,7 @@ fn treering(name: &str, aim: Aim, ranks: &[Files], group: usize, bytes: usize) -
         let manifest = Ingest::open(options, settings)?.take(0, &files, &|_, _| {})?;
         Ok((store, manifest))
     })?;
-    let packs = manifest.groups.iter().map(|group| group.seal.size).sum::<u64>();
-    let stored = packs as usize + manifest.write().len();
+    let stored = manifest.stored_bytes() as usize;
     let library = Library::of(store);
     let (state, decode) = least(|| {
         let checkpoint = library.checkpoint("packs", None)?;

@@ -160,15 +160,14 @@ impl Bench<'_> {
             Ingest::open(options, settings)?.take(0, &files, &|_, _| {})
         })?;
         let (write, moved) = (store.busy(), store.moved());
-        let packs = manifest.groups.iter().map(|group| group.seal.size).sum::<u64>();
-        let stored = packs + manifest.write().len() as u64;
+        let stored = manifest.stored_bytes();
         let (_, restart) = timed(|| {
             let library = Library::of(Arc::new(store.clone()));
             library.export("packs", None, &[], &folder.join("back"))
         })?;
         Ok(End {
             name: format!("treering, {name}"),
-            files: manifest.groups.len() + 1,
+            files: manifest.groups.count() as usize + 1,
             ratio: self.bytes as f64 / stored as f64,
             write_s: write,
             checkpoint_s: checkpoint,
