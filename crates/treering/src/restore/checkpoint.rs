@@ -59,7 +59,18 @@ impl Checkpoint {
         manifest: Manifest,
         only: GroupId,
     ) -> Result<Self> {
-        Self::load_some(store, manifest, &KnownFooters::default(), Some(only))
+        Self::load_some(store, manifest, &KnownFooters::default(), &|group| group == only)
+    }
+
+    /// The same for the variables of some groups, to be read piece by piece.
+    pub(crate) fn load_groups(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        only: &dyn Fn(GroupId) -> bool,
+    ) -> Result<Self> {
+        let mut checkpoint = Self::load_some(store, manifest, &KnownFooters::default(), only)?;
+        checkpoint.kept.by_pieces = true;
+        Ok(checkpoint)
     }
 
     /// The same; footers that are known are not read again.
@@ -68,14 +79,14 @@ impl Checkpoint {
         manifest: Manifest,
         known: &KnownFooters,
     ) -> Result<Self> {
-        Self::load_some(store, manifest, known, None)
+        Self::load_some(store, manifest, known, &|_| true)
     }
 
     fn load_some(
         store: Arc<dyn Store>,
         manifest: Manifest,
         known: &KnownFooters,
-        only: Option<GroupId>,
+        only: &dyn Fn(GroupId) -> bool,
     ) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
@@ -83,7 +94,7 @@ impl Checkpoint {
         let groups = manifest.groups.iter().enumerate();
         let packs: Vec<Vec<Pack>> = groups
             .map(|(number, group)| match GroupId(number as u32) {
-                other if only.is_some_and(|only| only != other) => Ok(Vec::new()),
+                other if !only(other) => Ok(Vec::new()),
                 own => load_group(store.as_ref(), group, own, &notes, known),
             })
             .collect::<Result<_>>()
@@ -184,6 +195,11 @@ impl Checkpoint {
         &self.manifest
     }
 
+    /// Run and step, for messages.
+    pub(crate) fn place(&self) -> String {
+        format!("{}@{}", self.manifest.run, self.manifest.step)
+    }
+
     /// What the manifest says of a variable of a rank.
     pub(crate) fn entry(&self, key: &VariableKey) -> Option<&VariableEntry> {
         self.positions.get(key).map(|at| &self.variables[*at])
@@ -230,7 +246,8 @@ impl Checkpoint {
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
-        let entries = self.fill(Rank(0), targets)?;
+        let mut targets: Vec<&mut VariableMut> = targets.iter_mut().collect();
+        let entries = self.fill(Rank(0), &mut targets)?;
         let mut filled = entries.iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
             Some(entry) => self.check_root(entry, target.bytes()),
@@ -243,7 +260,7 @@ impl Checkpoint {
     pub(crate) fn resume_into(
         &self,
         rank: Rank,
-        targets: &mut [VariableMut],
+        targets: &mut [&mut VariableMut],
     ) -> Result<Vec<Option<RestoredVariable>>> {
         let entries = self.fill(rank, targets)?;
         let filled = entries.iter().zip(targets.iter_mut());
@@ -374,7 +391,11 @@ impl Checkpoint {
     }
 
     /// Fills whole variables, frame by frame verified; their roots are still to be checked.
-    fn fill(&self, rank: Rank, targets: &mut [VariableMut]) -> Result<Vec<Option<&VariableEntry>>> {
+    fn fill(
+        &self,
+        rank: Rank,
+        targets: &mut [&mut VariableMut],
+    ) -> Result<Vec<Option<&VariableEntry>>> {
         let mut names = HashSet::new();
         let mut entries = Vec::new();
         for target in targets.iter_mut() {
@@ -559,7 +580,7 @@ impl Checkpoint {
     ) -> Result<()> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
         let packs = &self.packs[group.index()];
-        if self.is_repetitive(packs, wanted) {
+        if !self.kept.by_pieces && self.is_repetitive(packs, wanted) {
             return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
         }
         let footers: Vec<&Footer> = packs.iter().map(|p| &*p.footer).collect();
