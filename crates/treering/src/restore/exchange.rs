@@ -232,11 +232,11 @@ struct Sender<'a> {
     checkpoint: &'a Checkpoint,
     needs: &'a [Vec<Need>],
     queue: VecDeque<Served<'a>>,
-    window: Option<Window<'a>>,
+    window: Option<ReadWindow<'a>>,
 }
 
 /// Bytes of a variable that were read, and pieces that are still to be sent.
-struct Window<'a> {
+struct ReadWindow<'a> {
     entry: &'a VariableEntry,
     /// Sorted by where they begin in the variable.
     pieces: VecDeque<BytePiece>,
@@ -283,7 +283,7 @@ impl<'a> Sender<'a> {
     }
 
     /// The window that holds the next piece, read if need be; `None` if there are no more pieces.
-    fn window(&mut self, read: &mut u64) -> Result<Option<&mut Window<'a>>> {
+    fn window(&mut self, read: &mut u64) -> Result<Option<&mut ReadWindow<'a>>> {
         while self.window.is_none() {
             let Some(Served { entry, shares }) = self.queue.pop_front() else { return Ok(None) };
             let of = |(rank, number, share): &(Rank, u32, Share)| {
@@ -294,7 +294,8 @@ impl<'a> Sender<'a> {
             pieces.sort_by_key(|piece| piece.from);
             if !pieces.is_empty() {
                 let (ranges, buffer) = (Vec::new(), Vec::new());
-                self.window = Some(Window { entry, pieces: pieces.into(), end: 0, ranges, buffer });
+                self.window =
+                    Some(ReadWindow { entry, pieces: pieces.into(), end: 0, ranges, buffer });
             }
         }
         if let Some(window) = &mut self.window {
@@ -304,7 +305,7 @@ impl<'a> Sender<'a> {
     }
 }
 
-impl Window<'_> {
+impl ReadWindow<'_> {
     /// Reads the window of the next piece unless it was; how many bytes that are.
     fn load(&mut self, checkpoint: &Checkpoint) -> Result<u64> {
         let Some(next) = self.pieces.front().filter(|piece| piece.from >= self.end) else {
