@@ -50,7 +50,7 @@ fn assert_sound(store: &Arc<dyn Store>) {
 
 /// The state of a generator of random numbers at a step.
 fn dice(step: u64) -> Vec<u64> {
-    (0..300).map(|at| (at + 1) * 7919 ^ (step * u64::from(at < 5))).collect()
+    (0..300).map(|at| ((at + 1) * 7919) ^ (step * u64::from(at < 5))).collect()
 }
 
 #[test]
@@ -549,7 +549,7 @@ fn trouble_of_one_reader_is_told_to_all() {
             let reads = AtomicU64::new(0);
             let broken = HookedStore::new(shared.clone(), move |call| match call {
                 Call::Read(key, _)
-                    if key.ends_with("-g1.pack")
+                    if key.ends_with("-g2.pack")
                         && reads.fetch_add(1, Ordering::SeqCst) >= good =>
                 {
                     Err(Error::new(kind, "the disk is on fire"))
