@@ -55,12 +55,14 @@ pub mod testing;
 
 // Programs.
 pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
+pub use array::{Ghosts, GlobalBox, Part};
 pub use array::{Rank, Sequence, Step, VariableKey};
 pub use codec::{Aim, Encoding};
 pub use comm::{Alone, Comm, End, Message, Reduction, ThreadRanks};
 pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use error::{Error, ErrorKind, Result};
 pub use lineage::{ChunkSize, Method};
+pub use restore::redistribute;
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};
 pub use save::Save;
 

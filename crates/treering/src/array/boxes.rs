@@ -5,9 +5,10 @@
 //! slab is a single run. Everything here is arithmetic.
 
 use super::Order;
+use serde::{Deserialize, Serialize};
 
 /// A box of an array's indices: the first index and the extent along each axis.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct IndexBox {
     pub(crate) offset: Vec<u64>,
     pub(crate) extent: Vec<u64>,
@@ -49,16 +50,29 @@ impl IndexBox {
         }
     }
 
-    /// The position of an index of the array in the memory of this box, in elements.
+    /// The position of an index of the array in the memory of this box, in elements. Offsets may have wrapped
+    /// around below zero, where a box has ghost cells before the first index.
     fn position(&self, index: &[u64], axes: &[usize]) -> u64 {
-        let place =
-            |at: u64, axis: &usize| at * self.extent[*axis] + (index[*axis] - self.offset[*axis]);
+        let place = |at: u64, axis: &usize| {
+            at * self.extent[*axis] + index[*axis].wrapping_sub(self.offset[*axis])
+        };
         axes.iter().fold(0, place)
     }
 
     /// The runs of elements that this box and another one have in common, in the order of memory.
+    #[cfg(test)]
     pub(crate) fn runs_in(&self, other: &IndexBox, order: Order) -> Vec<CommonRun> {
-        let Some(common) = self.common(other) else { return Vec::new() };
+        let common = self.common(other);
+        common.map_or_else(Vec::new, |common| self.runs_of(&common, other, order))
+    }
+
+    /// The runs of elements of `common`, which is inside of this box and another one, in the order of memory.
+    pub(crate) fn runs_of(
+        &self,
+        common: &IndexBox,
+        other: &IndexBox,
+        order: Order,
+    ) -> Vec<CommonRun> {
         let axes = self.axes(order);
         // The fastest axes that the common part fills in both boxes are one with the next slower.
         let mut fast = axes.len();

@@ -9,16 +9,18 @@ mod bound;
 mod boxes;
 pub(crate) mod float_env;
 mod ids;
+mod part;
 mod rounding;
 
 pub use bound::Bound;
 pub(crate) use boxes::{CommonRun, IndexBox};
 pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
+pub use part::{Ghosts, GlobalBox, Part};
 pub(crate) use rounding::whole;
 pub use rounding::{Rounding, Spacing};
 
 use crate::error::{Error, ErrorKind, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 
 macro_rules! dtypes {
@@ -66,6 +68,14 @@ impl Serialize for DType {
     }
 }
 
+impl<'de> Deserialize<'de> for DType {
+    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
+        let name = String::deserialize(d)?;
+        let named = DType::ALL.iter().find(|dtype| dtype.name() == name);
+        named.copied().ok_or_else(|| serde::de::Error::custom("there is no such type"))
+    }
+}
+
 mod sealed {
     /// Only types whose size is that of their [`DType`](super::DType) are elements.
     pub trait Sealed {}
@@ -95,7 +105,7 @@ pub const MAX_AXES: usize = 32;
 pub const MAX_NAME: usize = 1024;
 
 /// The extent of an array along each axis, slowest first; no axes is a scalar.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape(pub Vec<u64>);
 
 impl Shape {
@@ -115,17 +125,8 @@ impl fmt::Display for Shape {
     }
 }
 
-/// Where a variable lies in a global array: the whole extent, and the index of its first element.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Part {
-    /// The extent of the global array.
-    pub global: Shape,
-    /// The index of this part's first element, along each axis.
-    pub offset: Vec<u64>,
-}
-
 /// The order of the elements of an array in memory.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
     /// The last axis is the fastest, as in C and NumPy.
@@ -136,7 +137,7 @@ pub enum Order {
 }
 
 /// Everything about a variable but its bytes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The name; unique within a checkpoint and rank.
     pub name: String,
@@ -146,7 +147,7 @@ pub struct Description {
     pub shape: Shape,
     /// The order of the elements in memory.
     pub order: Order,
-    /// The place in a global array, if it is a part of one.
+    /// The relation to the variables of other ranks; `None` if it belongs to its rank alone.
     pub part: Option<Part>,
 }
 
@@ -182,19 +183,13 @@ impl Description {
         if self.shape.0.len() > MAX_AXES {
             return wrong(format!("an array has at most {MAX_AXES} axes"));
         }
-        if let Some(part) = &self.part {
-            let axes = self.shape.0.len();
-            if part.global.0.len() != axes || part.offset.len() != axes {
-                return wrong("a part and its global array have the same number of axes".into());
-            }
-            for axis in 0..axes {
-                let end = part.offset[axis].checked_add(self.shape.0[axis]);
-                if end.is_none_or(|e| e > part.global.0[axis]) {
-                    return wrong(format!(
-                        "the part reaches beyond the global array on axis {axis}"
-                    ));
-                }
-            }
+        let fault = match &self.part {
+            Some(Part::Box(part)) => part.fault(&self.shape),
+            Some(Part::Rows) if self.shape.0.is_empty() => Some("a scalar has no rows".into()),
+            _ => None,
+        };
+        if let Some(fault) = fault {
+            return wrong(fault);
         }
         match self.bytes() {
             Some(bytes) => Ok(bytes),
@@ -221,10 +216,42 @@ impl Description {
             let order = |description: &Description| format!("{:?}", description.order);
             return differs("order", order(self), order(stored));
         }
-        if self.part != stored.part {
-            return differs("part", format!("{:?}", self.part), format!("{:?}", stored.part));
+        // Whether an array is the same on all ranks, or rows of a global one, is the choice of who saved it.
+        if self.global_box() != stored.global_box() {
+            let shown = |of: &Description| match of.global_box() {
+                Some(part) => format!("{:?} of {}", part.offset, part.global),
+                None => "none".to_string(),
+            };
+            return differs("box", shown(self), shown(stored));
         }
         Ok(())
+    }
+
+    /// The box of a global array, if it is one.
+    pub fn global_box(&self) -> Option<&GlobalBox> {
+        match &self.part {
+            Some(Part::Box(part)) => Some(part),
+            _ => None,
+        }
+    }
+
+    /// The number of rows and the elements of each: rows lie along the slowest axis.
+    pub(crate) fn rows(&self) -> (u64, u64) {
+        let extents = self.extents();
+        let rows = extents.first().copied().unwrap_or(1);
+        (rows, extents.iter().skip(1).fold(1, |n: u64, extent| n.saturating_mul(*extent)))
+    }
+
+    fn put_in(&mut self, global: &[u64], offset: &[u64]) {
+        let ghosts = self.global_box().and_then(|part| part.ghosts.clone());
+        let global = Shape(global.to_vec());
+        self.part = Some(Part::Box(GlobalBox { global, offset: offset.to_vec(), ghosts }));
+    }
+
+    fn surround(&mut self, low: &[u64], high: &[u64]) {
+        let none = GlobalBox { global: Shape(Vec::new()), offset: Vec::new(), ghosts: None };
+        let part = self.global_box().cloned().unwrap_or(none);
+        self.part = Some(Part::Box(GlobalBox { ghosts: Ghosts::new(low, high), ..part }));
     }
 }
 
@@ -274,10 +301,67 @@ impl<'a> Variable<'a> {
         self
     }
 
-    /// Says that this is a part of a global array, beginning at `offset`.
+    /// Says that this is a box of a global array. `offset` is the index of the first element that this rank owns.
     #[must_use]
     pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
-        self.description.part = Some(part(global, offset));
+        self.description.put_in(global, offset);
+        self
+    }
+
+    /// Says that the box of [`part_of`](Self::part_of) has ghost cells around the elements that this rank owns: so
+    /// many before (`low`) and behind (`high`) them on each axis. The shape counts all cells, the offset is that of
+    /// the first owned one.
+    ///
+    /// Ghost cells are stored along, and whoever restores the same box gets them back bit for bit. Only owned
+    /// elements count for the global array: together, the ranks must own each of its elements once.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let u = vec![0.0f64; 12 * 11];
+    /// // 10 × 10 elements of its own, from (0, 20) on; one more row on both sides, one more column before.
+    /// let variable = Variable::new("u", &u)
+    ///     .shaped(&[12, 11])
+    ///     .part_of(&[100, 100], &[0, 20])
+    ///     .ghosts(&[1, 1], &[1, 0]);
+    /// ```
+    #[must_use]
+    pub fn ghosts(mut self, low: &[u64], high: &[u64]) -> Self {
+        self.description.surround(low, high);
+        self
+    }
+
+    /// Says that this variable is equal on all ranks: a time step, parameters, the state of a generator of random
+    /// numbers. All ranks hand it over; they compare digests of it before anything is saved, and a difference is an
+    /// error on all of them. Rank 0 stores it, and it is restored on every rank, whatever their number.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let dt = [1e-3f64];
+    /// let variable = Variable::new("dt", &dt).same();
+    /// ```
+    #[must_use]
+    pub fn same(mut self) -> Self {
+        self.description.part = Some(Part::Same);
+        self
+    }
+
+    /// Says that these are rows of a global array: those of rank 0, then those of rank 1, and so on. No rank needs
+    /// to know how many rows the others have, or how many there are. Rows lie along the slowest axis: the first one,
+    /// or the last one in Fortran's order.
+    ///
+    /// Restored on as many ranks ([`VariableMut::growing`]), every rank gets its own rows back. On another number
+    /// the rows are split evenly, in order: of N rows, rank r of P gets those from N·r/P up to N·(r+1)/P, so that
+    /// arrays with as many rows are split in the same way. [`redistribute`](crate::redistribute) then brings each
+    /// row to the rank that wants it.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let positions = vec![0.5f64; 3 * 1000];
+    /// let variable = Variable::new("positions", &positions).shaped(&[1000, 3]).rows();
+    /// ```
+    #[must_use]
+    pub fn rows(mut self) -> Self {
+        self.description.part = Some(Part::Rows);
         self
     }
 
@@ -397,10 +481,19 @@ impl<'a> VariableMut<'a> {
         self
     }
 
-    /// Says that this is a part of a global array, beginning at `offset`.
+    /// Says that this is a box of a global array. `offset` is the index of the first element that this rank owns.
     #[must_use]
     pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
-        self.description.part = Some(part(global, offset));
+        self.description.put_in(global, offset);
+        self
+    }
+
+    /// Says that the box has ghost cells, as in [`Variable::ghosts`]. If it is not the box that this rank saved,
+    /// ghost cells inside of the global array get the values of the ranks that owned these elements, and all others
+    /// (beyond the edge, or periodic) are left as they are.
+    #[must_use]
+    pub fn ghosts(mut self, low: &[u64], high: &[u64]) -> Self {
+        self.description.surround(low, high);
         self
     }
 
@@ -446,6 +539,18 @@ impl<'a> VariableMut<'a> {
         }
     }
 
+    /// Takes another number of elements, if it can.
+    pub(crate) fn resize(&mut self, elements: u64) -> Result<()> {
+        match &mut self.memory {
+            Memory::Growing(vec) => vec.resize(elements),
+            Memory::Fixed(_) => Err(Error::usage(format!(
+                "variable {:?} has a fixed length",
+                self.description.name
+            ))
+            .hint("use VariableMut::growing")),
+        }
+    }
+
     /// Takes the extent of the stored variable, or refuses it.
     pub(crate) fn fit(&mut self, stored: &Description) -> Result<()> {
         if let Memory::Growing(vec) = &mut self.memory {
@@ -461,10 +566,6 @@ impl<'a> VariableMut<'a> {
 fn flat(name: &str, dtype: DType, len: usize) -> Description {
     let (shape, order) = (Shape(vec![len as u64]), Order::C);
     Description { name: name.to_string(), dtype, shape, order, part: None }
-}
-
-fn part(global: &[u64], offset: &[u64]) -> Part {
-    Part { global: Shape(global.to_vec()), offset: offset.to_vec() }
 }
 
 fn check_length(description: &Description, len: usize) -> Result<()> {
@@ -501,5 +602,13 @@ mod tests {
         assert!(Variable::new("x", &data).part_of(&[10], &[4]).check().is_ok());
         assert!(Variable::new("x", &data).part_of(&[10], &[5]).check().is_err());
         assert!(Variable::new("x", &data).part_of(&[10], &[u64::MAX]).check().is_err());
+        let ghosts = |low: &[u64], high: &[u64], offset: u64| {
+            Variable::new("x", &data).ghosts(low, high).part_of(&[10], &[offset]).check()
+        };
+        assert!(ghosts(&[1], &[2], 7).is_ok() && ghosts(&[1], &[2], 8).is_err());
+        assert!(ghosts(&[3], &[3], 10).is_ok() && ghosts(&[4], &[3], 0).is_err());
+        assert!(ghosts(&[1, 1], &[1], 0).is_err() && ghosts(&[u64::MAX], &[1], 0).is_err());
+        assert!(Variable::new("x", &data).ghosts(&[1], &[1]).check().is_err());
+        assert!(Variable::new("x", &data[..1]).shaped(&[]).rows().check().is_err());
     }
 }

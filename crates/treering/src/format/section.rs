@@ -2,7 +2,8 @@
 
 use super::bytes::{Reader, Writer};
 use crate::array::{
-    Bound, DType, Description, GroupId, Order, Part, Rank, Rounding, Shape, VariableKey,
+    Bound, DType, Description, Ghosts, GlobalBox, GroupId, Order, Part, Rank, Rounding, Shape,
+    VariableKey,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::ChunkSize;
@@ -77,18 +78,34 @@ pub(super) fn parse_section(bytes: &[u8], group: GroupId) -> Result<Vec<Variable
     Ok(variables)
 }
 
-/// The mark of an array whose first axis is the fastest.
+/// The marks of a description: how its elements lie, and its relation to the variables of other ranks.
+const BOX: u8 = 1;
 const COLUMN_MAJOR: u8 = 2;
+const SAME: u8 = 4;
+const ROWS: u8 = 8;
+const GHOSTS: u8 = 16;
+const BOX_WITH_GHOSTS: u8 = BOX | GHOSTS;
 
 pub(super) fn write_description(out: &mut Writer, description: &Description) {
     out.string(&description.name);
     out.byte(description.dtype.code());
     out.ints(&description.shape.0);
     let column_major = if description.order == Order::Fortran { COLUMN_MAJOR } else { 0 };
-    out.byte(u8::from(description.part.is_some()) | column_major);
-    if let Some(part) = &description.part {
+    let relation = match &description.part {
+        None => 0,
+        Some(Part::Same) => SAME,
+        Some(Part::Rows) => ROWS,
+        Some(Part::Box(GlobalBox { ghosts: None, .. })) => BOX,
+        Some(Part::Box(_)) => BOX_WITH_GHOSTS,
+    };
+    out.byte(relation | column_major);
+    if let Some(Part::Box(part)) = &description.part {
         out.ints(&part.global.0);
         out.ints(&part.offset);
+        if let Some(ghosts) = &part.ghosts {
+            out.ints(&ghosts.low);
+            out.ints(&ghosts.high);
+        }
     }
 }
 
@@ -101,7 +118,14 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
     let order = if marks & COLUMN_MAJOR == 0 { Order::C } else { Order::Fortran };
     let part = match marks & !COLUMN_MAJOR {
         0 => None,
-        1 => Some(Part { global: Shape(reader.ints()?), offset: reader.ints()? }),
+        SAME => Some(Part::Same),
+        ROWS => Some(Part::Rows),
+        BOX => Some(Part::Box(parse_box(reader)?)),
+        BOX_WITH_GHOSTS => {
+            let part = parse_box(reader)?;
+            let ghosts = Ghosts { low: reader.ints()?, high: reader.ints()? };
+            Some(Part::Box(GlobalBox { ghosts: Some(ghosts), ..part }))
+        }
         _ => return Err(Error::damaged("a variable has an unknown mark")),
     };
     let description = Description { name, dtype, shape, order, part };
@@ -109,6 +133,10 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
         Error::damaged(format!("the description of a variable makes no sense: {e}"))
     })?;
     Ok(description)
+}
+
+fn parse_box(reader: &mut Reader) -> Result<GlobalBox> {
+    Ok(GlobalBox { global: Shape(reader.ints()?), offset: reader.ints()?, ghosts: None })
 }
 
 /// Numbers of the ways in which values are kept.
@@ -156,7 +184,11 @@ mod tests {
                 dtype: DType::F64,
                 shape: Shape(vec![4, 5]),
                 order: Order::Fortran,
-                part: Some(Part { global: Shape(vec![8, 5]), offset: vec![4, 0] }),
+                part: Some(Part::Box(GlobalBox {
+                    global: Shape(vec![8, 5]),
+                    offset: vec![4, 0],
+                    ghosts: None,
+                })),
             },
             chunk: ChunkSize::default(),
             root: Digest([1, 2]),
@@ -170,6 +202,12 @@ mod tests {
         for bound in [Bound::abs(1e-6), Bound::rel(1e-4)] {
             let rounded = Some(Rounding::new(bound, DType::F64).unwrap());
             variables.push(VariableEntry { rounded, ..sample() });
+        }
+        let ghosts = Some(Ghosts { low: vec![0, 1], high: vec![2, 0] });
+        let part = sample().description.global_box().cloned().unwrap();
+        for part in [Part::Same, Part::Rows, Part::Box(GlobalBox { ghosts, ..part })] {
+            let description = Description { part: Some(part), ..sample().description };
+            variables.push(VariableEntry { description, ..sample() });
         }
         let bytes = write_section(&variables);
         assert_eq!(parse_section(&bytes, GroupId(3)).unwrap(), variables);

@@ -6,7 +6,8 @@
 //! two of them did, is an error that names the place; nothing is guessed.
 
 use super::checkpoint::Checkpoint;
-use crate::array::{CommonRun, DType, Element, IndexBox, Order, Rank, Shape, VariableMut};
+use super::delivery::{check_cover, check_type};
+use crate::array::{CommonRun, DType, Description, Element, IndexBox, Order, Part, Rank, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::VariableEntry;
 use crate::memory::zeroed;
@@ -52,41 +53,10 @@ impl Checkpoint {
         Ok(out)
     }
 
-    /// Fills an array of a rank that is a box of a global one, whoever wrote that.
-    pub(crate) fn read_box_into(&self, target: &mut VariableMut) -> Result<()> {
-        let description = target.description().clone();
-        let Some(part) = &description.part else {
-            return Err(self.belongs_to_its_rank(&description.name));
-        };
-        let sources = self.sources(&description.name)?;
-        let wanted = IndexBox { offset: part.offset.clone(), extent: description.shape.0.clone() };
-        sources.check(&description.name, description.dtype, &wanted)?;
-        let axes = wanted.extent.iter().filter(|extent| **extent > 1).count();
-        if sources.global != part.global || (sources.order != description.order && axes > 1) {
-            let what = format!(
-                "variable {:?} is a box of {} in {:?} order here, but of {} in {:?} order in the checkpoint",
-                description.name, part.global, description.order, sources.global, sources.order
-            );
-            return Err(Error::new(ErrorKind::Mismatch, what));
-        }
-        self.fill_box(&sources, &wanted, target.bytes())
-    }
-
-    /// The error of a variable that only its own rank can restore.
-    pub(crate) fn belongs_to_its_rank(&self, name: &str) -> Error {
-        let ranks = self.manifest().ranks;
-        Error::new(
-            ErrorKind::Mismatch,
-            format!("variable {name:?} belongs to one rank each, and {ranks} ranks have saved it"),
-        )
-        .hint(format!(
-            "restart with {ranks} ranks, or save it as boxes of a global array (Variable::part_of)"
-        ))
-    }
-
     fn fill_box(&self, sources: &ArraySources, wanted: &IndexBox, out: &mut [u8]) -> Result<()> {
-        for (place, entry) in &sources.entries {
-            self.read_runs(entry, &place.runs_in(wanted, sources.order), out)?;
+        for ArraySource { owned, memory, entry } in &sources.entries {
+            let Some(common) = owned.common(wanted) else { continue };
+            self.read_runs(entry, &memory.runs_of(&common, wanted, sources.order), out)?;
         }
         Ok(())
     }
@@ -98,10 +68,12 @@ impl Checkpoint {
         let Some(first) = entries.first() else {
             return self.variable(Rank(0), name).map(|_| ArraySources::default());
         };
+        let rows = entries.iter().map(|entry| entry.description.rows().0).sum::<u64>();
         let global = |entry: &VariableEntry| match &entry.description.part {
-            Some(part) => Some(part.global.clone()),
-            None if entries.len() == 1 => Some(entry.description.shape.clone()),
-            None => None,
+            Some(Part::Box(part)) => Some(part.global.clone()),
+            Some(Part::Rows) => Some(with_rows(&entry.description, rows)),
+            None | Some(Part::Same) if entries.len() == 1 => Some(entry.description.shape.clone()),
+            None | Some(Part::Same) => None,
         };
         let whole = global(first);
         for entry in &entries {
@@ -116,17 +88,17 @@ impl Checkpoint {
                     .hint("read the variable of each rank by itself"));
             }
         }
-        let place = |entry: &VariableEntry| IndexBox {
-            offset: entry.description.part.as_ref().map_or_else(
-                || vec![0; entry.description.shape.0.len()],
-                |part| part.offset.clone(),
-            ),
-            extent: entry.description.shape.0.clone(),
-        };
+        // Rows of a global array are in the order of ranks.
+        let mut in_order = entries.clone();
+        in_order.sort_by_key(|entry| entry.rank);
+        let mut above = 0;
         Ok(ArraySources {
             global: whole.unwrap_or(Shape(Vec::new())),
             order: first.description.order,
-            entries: entries.iter().map(|entry| (place(entry), *entry)).collect(),
+            entries: in_order
+                .into_iter()
+                .map(|entry| ArraySource::new(entry, &mut above))
+                .collect(),
         })
     }
 
@@ -182,7 +154,48 @@ fn together(runs: &[CommonRun], size: u64) -> (Vec<Range<u64>>, usize) {
 struct ArraySources<'a> {
     global: Shape,
     order: Order,
-    entries: Vec<(IndexBox, &'a VariableEntry)>,
+    entries: Vec<ArraySource<'a>>,
+}
+
+/// A stored box: the elements that its rank owns, and those that lie in memory with them.
+struct ArraySource<'a> {
+    owned: IndexBox,
+    memory: IndexBox,
+    entry: &'a VariableEntry,
+}
+
+impl<'a> ArraySource<'a> {
+    /// The box of a variable; `above` counts the rows of the ranks before.
+    fn new(entry: &'a VariableEntry, above: &mut u64) -> Self {
+        let Description { shape, order, part, .. } = &entry.description;
+        let mut whole = IndexBox { offset: vec![0; shape.0.len()], extent: shape.0.clone() };
+        match part {
+            Some(Part::Box(part)) => {
+                return ArraySource { owned: part.owned(shape), memory: part.memory(shape), entry };
+            }
+            Some(Part::Rows) => {
+                slowest(&mut whole.offset, *order).into_iter().for_each(|offset| *offset = *above);
+                *above += entry.description.rows().0;
+            }
+            None | Some(Part::Same) => {}
+        }
+        ArraySource { owned: whole.clone(), memory: whole, entry }
+    }
+}
+
+/// The number along the slowest axis.
+fn slowest(numbers: &mut [u64], order: Order) -> Option<&mut u64> {
+    match order {
+        Order::C => numbers.first_mut(),
+        Order::Fortran => numbers.last_mut(),
+    }
+}
+
+/// The shape of an array with another number of rows.
+fn with_rows(description: &Description, rows: u64) -> Shape {
+    let mut shape = description.shape.clone();
+    slowest(&mut shape.0, description.order).into_iter().for_each(|extent| *extent = rows);
+    shape
 }
 
 impl Default for ArraySources<'_> {
@@ -194,13 +207,8 @@ impl Default for ArraySources<'_> {
 impl ArraySources<'_> {
     /// Refuses a box that is not inside the array, or that the ranks did not hand over once.
     fn check(&self, name: &str, dtype: DType, wanted: &IndexBox) -> Result<()> {
-        let stored = self.entries.first().map_or(dtype, |(_, entry)| entry.description.dtype);
-        if stored != dtype {
-            return Err(Error::new(
-                ErrorKind::Mismatch,
-                format!("variable {name:?} has type {stored}, not {dtype}"),
-            ));
-        }
+        let stored = self.entries.first().map_or(dtype, |first| first.entry.description.dtype);
+        check_type(name, stored, dtype)?;
         let global = &self.global.0;
         let ends = wanted.offset.iter().zip(&wanted.extent).zip(global);
         let inside = wanted.offset.len() == global.len()
@@ -215,53 +223,10 @@ impl ArraySources<'_> {
         let parts: Vec<(IndexBox, Rank)> = self
             .entries
             .iter()
-            .filter_map(|(place, entry)| Some((place.common(wanted)?, entry.rank)))
+            .filter_map(|source| Some((source.owned.common(wanted)?, source.entry.rank)))
             .collect();
-        for (at, (part, rank)) in parts.iter().enumerate() {
-            let twice = |(other, of): &(IndexBox, Rank)| Some((part.common(other)?, *of));
-            if let Some((both, other)) = parts[..at].iter().find_map(twice) {
-                return Err(Error::new(
-                    ErrorKind::Mismatch,
-                    format!(
-                        "ranks {other} and {rank} both have index {:?} of variable {name:?}",
-                        both.offset
-                    ),
-                ));
-            }
-        }
-        let covered: u64 = parts.iter().filter_map(|(part, _)| part.elements()).sum();
-        match wanted.elements() == Some(covered) {
-            true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::Mismatch,
-                format!("no rank has index {:?} of variable {name:?}", first_gap(wanted, &parts)),
-            )),
-        }
+        check_cover(name, wanted, &parts)
     }
-}
-
-/// The first index of a box that is in no part. The box is cut along one axis after another where a part begins or
-/// ends, so that every piece is in a part as a whole or not at all.
-fn first_gap(wanted: &IndexBox, parts: &[(IndexBox, Rank)]) -> Vec<u64> {
-    let mut index = Vec::new();
-    let mut parts: Vec<&IndexBox> = parts.iter().map(|(part, _)| part).collect();
-    for axis in 0..wanted.offset.len() {
-        let end = |part: &IndexBox| part.offset[axis] + part.extent[axis];
-        let mut cuts: Vec<u64> = parts.iter().flat_map(|p| [p.offset[axis], end(p)]).collect();
-        cuts.push(wanted.offset[axis]);
-        cuts.sort_unstable();
-        cuts.retain(|cut| *cut < wanted.offset[axis] + wanted.extent[axis]);
-        let rest = |part: &IndexBox| -> u64 { part.extent[axis + 1..].iter().product() };
-        let needed = rest(wanted);
-        let holds = |part: &IndexBox, cut: u64| part.offset[axis] <= cut && cut < end(part);
-        let gap = cuts.iter().find(|cut| {
-            parts.iter().filter(|p| holds(p, **cut)).map(|p| rest(p)).sum::<u64>() < needed
-        });
-        let at = gap.copied().unwrap_or(wanted.offset[axis]);
-        index.push(at);
-        parts.retain(|part| holds(part, at));
-    }
-    index
 }
 
 #[cfg(test)]

@@ -62,7 +62,23 @@ impl Checkpoint {
         manifest: Manifest,
         only: GroupId,
     ) -> Result<Self> {
-        Self::load_some(store, manifest, &KnownFooters::default(), Some(only))
+        let groups = [(only, read_group(store.as_ref(), &manifest, only)?)].into();
+        Self::load_some(store, manifest, &KnownFooters::default(), groups)
+    }
+
+    /// The same for the variables of some groups, to be read piece by piece; `chosen` picks them from all.
+    pub(crate) fn load_groups(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        chosen: impl FnOnce(&[Group]) -> Vec<GroupId>,
+    ) -> Result<Self> {
+        let all = FullManifest::read(store.as_ref(), manifest.clone())?.into_groups();
+        let chosen = chosen(&all);
+        let groups = (0..).map(GroupId).zip(all).filter(|(number, _)| chosen.contains(number));
+        let groups = groups.collect();
+        let mut checkpoint = Self::load_some(store, manifest, &KnownFooters::default(), groups)?;
+        checkpoint.kept.by_pieces = true;
+        Ok(checkpoint)
     }
 
     /// The same; footers that are known are not read again.
@@ -71,25 +87,19 @@ impl Checkpoint {
         manifest: Manifest,
         known: &KnownFooters,
     ) -> Result<Self> {
-        Self::load_some(store, manifest, known, None)
+        let all = FullManifest::read(store.as_ref(), manifest.clone())?.into_groups();
+        Self::load_some(store, manifest, known, (0..).map(GroupId).zip(all).collect())
     }
 
     fn load_some(
         store: Arc<dyn Store>,
         manifest: Manifest,
         known: &KnownFooters,
-        only: Option<GroupId>,
+        groups: BTreeMap<GroupId, Group>,
     ) -> Result<Self> {
         let notes = Notes::default();
         let here = format!("{}@{}", manifest.run, manifest.step);
         let handles = Handles::new(store.clone());
-        let groups: BTreeMap<GroupId, Group> = match only {
-            Some(only) => [(only, read_group(store.as_ref(), &manifest, only)?)].into(),
-            None => {
-                let all = FullManifest::read(store.as_ref(), manifest.clone())?.into_groups();
-                (0..).map(GroupId).zip(all).collect()
-            }
-        };
         let mut packs = Vec::new();
         for (number, group) in &groups {
             packs.resize_with(number.index(), Vec::new);
@@ -208,6 +218,11 @@ impl Checkpoint {
         self.groups.get(&group)
     }
 
+    /// Run and step, for messages.
+    pub(crate) fn place(&self) -> String {
+        format!("{}@{}", self.manifest.run, self.manifest.step)
+    }
+
     /// What the manifest says of a variable of a rank.
     pub(crate) fn entry(&self, key: &VariableKey) -> Option<&VariableEntry> {
         self.positions.get(key).map(|at| &self.variables[*at])
@@ -254,7 +269,8 @@ impl Checkpoint {
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
-        let entries = self.fill(Rank(0), targets)?;
+        let mut targets: Vec<&mut VariableMut> = targets.iter_mut().collect();
+        let entries = self.fill(Rank(0), &mut targets)?;
         let mut filled = entries.iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
             Some(entry) => self.check_root(entry, target.bytes()),
@@ -267,7 +283,7 @@ impl Checkpoint {
     pub(crate) fn resume_into(
         &self,
         rank: Rank,
-        targets: &mut [VariableMut],
+        targets: &mut [&mut VariableMut],
     ) -> Result<Vec<Option<RestoredVariable>>> {
         let entries = self.fill(rank, targets)?;
         let filled = entries.iter().zip(targets.iter_mut());
@@ -398,7 +414,11 @@ impl Checkpoint {
     }
 
     /// Fills whole variables, frame by frame verified; their roots are still to be checked.
-    fn fill(&self, rank: Rank, targets: &mut [VariableMut]) -> Result<Vec<Option<&VariableEntry>>> {
+    fn fill(
+        &self,
+        rank: Rank,
+        targets: &mut [&mut VariableMut],
+    ) -> Result<Vec<Option<&VariableEntry>>> {
         let mut names = HashSet::new();
         let mut entries = Vec::new();
         for target in targets.iter_mut() {
@@ -583,7 +603,7 @@ impl Checkpoint {
     ) -> Result<()> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
         let packs = &self.packs[group.index()];
-        if self.is_repetitive(packs, wanted) {
+        if !self.kept.by_pieces && self.is_repetitive(packs, wanted) {
             return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
         }
         let footers: Vec<&Footer> = packs.iter().map(|p| &*p.footer).collect();

@@ -73,7 +73,11 @@ impl SharedTarget {
 
 /// Decoded frames of which only parts were wanted: the next part is often wanted soon.
 #[derive(Default)]
-pub(crate) struct FrameCache(Mutex<Vec<(FrameId, Arc<Vec<u8>>)>>);
+pub(crate) struct FrameCache {
+    frames: Mutex<Vec<(FrameId, Arc<Vec<u8>>)>>,
+    /// Whether everything is read bit by bit, so that no frame must be read twice.
+    pub(crate) by_pieces: bool,
+}
 
 /// Group, pack and frame.
 type FrameId = (GroupId, u32, u32);
@@ -83,7 +87,7 @@ const KEPT: usize = 64 << 20;
 
 impl FrameCache {
     fn get(&self, place: FrameId) -> Option<Arc<Vec<u8>>> {
-        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut kept = self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let at = kept.iter().position(|(other, _)| *other == place)?;
         let found = kept.remove(at);
         let bytes = found.1.clone();
@@ -92,7 +96,7 @@ impl FrameCache {
     }
 
     fn put(&self, place: FrameId, bytes: Arc<Vec<u8>>) {
-        let mut kept = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut kept = self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         kept.push((place, bytes));
         let mut all: usize = kept.iter().map(|(_, bytes)| bytes.len()).sum();
         while all > KEPT && kept.len() > 1 {
@@ -113,7 +117,7 @@ pub(crate) fn fetch(
     let by_frame: Vec<&[FramePiece]> =
         plan.chunk_by(|a, b| (a.pack, a.frame) == (b.pack, b.frame)).collect();
     // Only who reads bit by bit comes back for the rest of a frame.
-    let few = by_frame.len() <= FRAMES;
+    let few = kept.by_pieces || by_frame.len() <= FRAMES;
     let tasks: Vec<&[&[FramePiece]]> = by_frame
         .chunk_by(|a, b| a[0].pack == b[0].pack)
         .flat_map(|same_pack| same_pack.chunks(FRAMES))

@@ -10,15 +10,21 @@
 mod backwards;
 mod boxes;
 mod checkpoint;
+mod delivery;
+mod exchange;
 mod fetch;
 mod footers;
 mod handles;
 mod plan;
 mod previous;
+mod redistribute;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{RestoredVariable, VariableBlob};
+pub(crate) use delivery::readers;
+pub(crate) use exchange::{HeldCheckpoint, fill_together};
 pub(crate) use fetch::{Pack, check_frames, read_footer};
 pub(crate) use footers::KnownFooters;
 pub(crate) use previous::Previous;
+pub use redistribute::redistribute;

@@ -12,15 +12,21 @@ use options::LEAST_STAGING;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
 
-use crate::array::{Rank, Sequence, Step, Variable, VariableKey, VariableMut};
+use crate::array::{
+    Description, GroupId, Part, Rank, Sequence, Step, Variable, VariableKey, VariableMut,
+};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
+use crate::comm::{Alone, Comm};
 use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Manifest, Origin, VariableEntry};
+use crate::format::{Group, Manifest, Origin, VariableEntry};
 use crate::lineage::Method;
 use crate::log::Log;
-use crate::restore::{Backwards, Checkpoint, RestoredVariable};
+use crate::merkle::{Digest, digest};
+use crate::restore::{
+    Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
+};
 use crate::save::{
     self, Awaited, Decision, Failures, GroupSeat, RankOf, Save, Saver, SaverRank, Team, Together,
     Vote, WriterSettings,
@@ -28,6 +34,7 @@ use crate::save::{
 use crate::store::{Lock, Store};
 use ranks::RankSide;
 use reference::ReferenceWatch;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -89,7 +96,7 @@ impl Run {
             None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
             Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
         };
-        let share = Share::of(&options, seat.on_node);
+        let share = NodeShare::of(&options, seat.on_node);
         for (step, error) in opened.trouble.drain(..) {
             failures.add(step, error, &Default::default());
         }
@@ -127,12 +134,17 @@ impl Run {
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.check_process()?;
         let start = Instant::now();
-        let declared = capture::check(variables).and_then(|()| self.capture.declare(variables));
+        let checked = capture::check(variables);
+        let shared = self.shared(variables);
+        let own = self.own_of(variables);
+        let declared = checked.and_then(|()| self.capture.declare(&own));
         let declared = self.or_all_fail(declared)?;
         self.note_unused_bounds(variables);
-        let save = self.save(step, start, declared, |capture, whole, declared, hand| {
-            capture.capture(whole, variables, declared, hand)
-        })?;
+        let variables = &own[..];
+        let save =
+            self.save(step, start, declared, &shared, |capture, whole, declared, hand| {
+                capture.capture(whole, variables, declared, hand)
+            })?;
         if !save.is_skipped() {
             self.hold_against_reference(step, variables);
         }
@@ -142,7 +154,7 @@ impl Run {
     /// Saves trees that were made elsewhere, and nothing else.
     pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
         let declared = Declared::of(trees)?;
-        self.save(step, Instant::now(), declared, |capture, whole, declared, hand| {
+        self.save(step, Instant::now(), declared, &[], |capture, whole, declared, hand| {
             Ok(capture.capture_as_is(whole, trees, declared, hand))
         })
     }
@@ -153,6 +165,7 @@ impl Run {
         step: u64,
         start: Instant,
         declared: Vec<Declared>,
+        shared: &[(Description, Digest)],
         scan: impl FnOnce(
             &mut Capture,
             bool,
@@ -177,7 +190,7 @@ impl Run {
             return Ok(Save::skipped(Step(step)));
         }
         let turn = (!vote.overloaded).then(|| staging.begin_save());
-        let (decision, time) = self.decide(Step(step), vote, &declared)?;
+        let (decision, time) = self.decide(Step(step), vote, &declared, shared)?;
         if decision.skip {
             return Ok(Save::skipped(Step(step)));
         }
@@ -199,18 +212,35 @@ impl Run {
         Ok(Save::new(Step(step), progress, changed, blocked).awaiting(awaited))
     }
 
+    /// The variables that are the same on all ranks, with digests by which the ranks find out whether they are.
+    fn shared(&self, variables: &[Variable]) -> Vec<(Description, Digest)> {
+        let shared = variables.iter().filter(|_| self.ranks.is_some());
+        let shared = shared.filter(|variable| variable.description.part == Some(Part::Same));
+        shared.map(|variable| (variable.description.clone(), digest(variable.bytes))).collect()
+    }
+
+    /// The variables that this rank stores: those that are the same on all ranks are stored by the first.
+    fn own_of<'a>(&self, variables: &[Variable<'a>]) -> Vec<Variable<'a>> {
+        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
+        let stored = variables.iter();
+        let stored = stored.filter(|v| first || v.description.part != Some(Part::Same));
+        stored.cloned().collect()
+    }
+
     /// Decides on a checkpoint, with the other ranks if there are some; the time that they agree on.
     fn decide(
         &mut self,
         step: Step,
         vote: Vote,
         declared: &[Declared],
+        shared: &[(Description, Digest)],
     ) -> Result<(Decision, Option<u64>)> {
         let own = self.saver.decide(step, vote);
         let Some(ranks) = &mut self.ranks else { return Ok((own, None)) };
         let ballot = ranks.ballot(Together::Checkpoint, self.saver.newest);
         let ballot = ballot.on(step, Vote { whole: own.whole, ..vote });
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
+        let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
         Ok((verdict.decision(), Some(verdict.time)))
     }
@@ -464,6 +494,8 @@ impl Run {
                 let mut ballot =
                     ranks.ballot(Together::Restored, self.saver.newest).going_on(goes_on);
                 let own = match &filled {
+                    // The rank that has failed says why.
+                    Err(error) if error.kind() == ErrorKind::Lost => Ok(ballot),
                     Err(error) if !may_fall_back(error) => Err(error.clone()),
                     Err(error) => {
                         ballot.doubts.insert(format!("rank {}: {error}", ranks.rank()));
@@ -490,87 +522,99 @@ impl Run {
         Ok(Restored { step: checkpoint.step(), notes: checkpoint.notes(), missing })
     }
 
-    /// Fills arrays from a checkpoint.
+    /// Fills arrays from a checkpoint, with the other ranks if there are some.
+    ///
+    /// What this rank saved as it wants it now it reads itself, and goes on with its lineage. Everything else comes
+    /// from the ranks that hold it: boxes, rows, and what is the same on all ranks.
     fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
         let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let seat = &self.saver.seat;
         let in_place =
             manifest.ranks == own.ranks && manifest.groups.count() == u64::from(seat.groups);
-        let checkpoint = match in_place || own.ranks == 1 {
-            false => return self.fill_elsewhere(manifest, variables, own),
-            true if own.ranks == 1 => Checkpoint::load(self.store.clone(), manifest)?,
-            true => Checkpoint::load_group_of(self.store.clone(), manifest, seat.group)?,
-        };
-        let fits = |variable: &VariableMut| {
+        let loaded = check_targets(variables).and_then(|()| self.load(manifest, own, in_place));
+        let is_own = |checkpoint: &Checkpoint, variable: &VariableMut| {
             let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
-            entry.map_or(variable.is_optional(), |entry| variable.is_as(&entry.description))
+            in_place && entry.is_some_and(|entry| variable.is_as(&entry.description))
         };
-        // It is a box of other ranks, or its rank was in another group.
-        let elsewhere = |variable: &VariableMut| {
-            let key = VariableKey::new(own.rank, variable.name());
-            let at_home =
-                variable.is_optional() && checkpoint.entries().iter().any(|v| v.rank == own.rank);
-            let missing = own.ranks > 1 && !at_home && checkpoint.entry(&key).is_none();
-            missing || variable.description().part.is_some() && !fits(variable)
+        let of_others = |variable: &&mut VariableMut| {
+            loaded.as_ref().is_ok_and(|checkpoint| !is_own(checkpoint, variable))
         };
-        if variables.iter().any(elsewhere) {
-            return self.fill_elsewhere(checkpoint.manifest().clone(), variables, own);
-        }
+        let (mut others, mut owned): (Vec<_>, Vec<_>) = variables.iter_mut().partition(of_others);
+
+        // A rank that was in another group left its variables to the leader of that one.
+        let leads = seat.members.first() == Some(&own.rank);
+        let serves = |entry: &VariableEntry| {
+            !in_place || entry.rank == own.rank || leads && !seat.members.contains(&entry.rank)
+        };
+        let held = loaded.as_ref().map_err(Clone::clone);
+        let held = held.map(|checkpoint| HeldCheckpoint { checkpoint, serves: &serves });
+        let alone = Alone::new();
+        let comm = self.ranks.as_ref().map_or(&alone as &dyn Comm, RankSide::comm);
+        let missing = fill_together(comm, held, &mut others)?;
+        let missing = missing.into_iter().map(|at| others[at].name().to_string()).collect();
+
+        let checkpoint = loaded?;
         let chunk = self.options.writer.chunk;
+        let moved = |variable: &&mut VariableMut| {
+            checkpoint.entry(&VariableKey::new(own.rank, variable.name())).is_some()
+        };
         // References never leave their epoch, and only the newest is open: going further back starts a new one. So
-        // does a state of other ranks.
+        // does a state of other ranks, of other groups, or of other boxes.
         let of_group = |v: &VariableEntry| v.chunk == chunk && seat.members.contains(&v.rank);
-        let goes_on = in_place && checkpoint.entries().iter().all(of_group);
-        let restored = checkpoint.resume_into(own.rank, variables)?;
-        let absent = variables.iter().zip(&restored).filter(|(_, restored)| restored.is_none());
-        let missing = absent.map(|(variable, _)| variable.name().to_string()).collect();
+        let goes_on = in_place
+            && checkpoint.entries().iter().all(of_group)
+            && !others.iter().any(moved);
+        let restored = checkpoint.resume_into(own.rank, &mut owned)?;
         let restored = restored.into_iter().flatten().collect();
         Ok(FilledArrays { checkpoint, restored, missing, goes_on })
     }
 
-    /// Fills arrays from a checkpoint of other ranks, or of other boxes.
-    fn fill_elsewhere(
-        &self,
-        manifest: Manifest,
-        variables: &mut [VariableMut],
-        own: RankOf,
-    ) -> Result<FilledArrays> {
-        let same = manifest.ranks == own.ranks;
-        let checkpoint = Checkpoint::load(self.store.clone(), manifest)?;
-        let mut missing = Vec::new();
-        for variable in variables.iter_mut() {
-            variable.check()?;
-            let named = |entry: &&VariableEntry| entry.description.name == variable.name();
-            match checkpoint.entries().iter().find(named) {
-                None if variable.is_optional() => missing.push(variable.name().to_string()),
-                _ if variable.description().part.is_some() => checkpoint.read_box_into(variable)?,
-                Some(_) if same => {
-                    drop(checkpoint.resume_into(own.rank, std::slice::from_mut(variable))?)
-                }
-                Some(_) => return Err(checkpoint.belongs_to_its_rank(variable.name())),
-                None => drop(checkpoint.variable(own.rank, variable.name())?),
-            }
+    /// Loads what this rank reads of a checkpoint: its own group, or some groups of a checkpoint of other ranks.
+    fn load(&self, manifest: Manifest, own: RankOf, in_place: bool) -> Result<Checkpoint> {
+        let (store, group) = (self.store.clone(), self.saver.seat.group);
+        if in_place {
+            return Checkpoint::load_group_of(store, manifest, group);
         }
-        Ok(FilledArrays { checkpoint, restored: Vec::new(), missing, goes_on: false })
+        Checkpoint::load_groups(store, manifest, |groups| {
+            // The size of the newest pack is known, which says little of an epoch of several.
+            let whole = groups.iter().all(|group| group.count() == 1);
+            let size = |group: &Group| if whole { group.seal.size } else { 1 };
+            let readers = readers(&groups.iter().map(size).collect::<Vec<_>>(), own.ranks);
+            let read = (0..).map(GroupId).zip(readers).filter(|(_, reader)| *reader == own.rank);
+            read.map(|(group, _)| group).collect()
+        })
     }
 }
 
 /// A rank's share of what a node has.
-struct Share {
+struct NodeShare {
     staging: u64,
     record: u64,
     threads: usize,
 }
 
-impl Share {
-    fn of(options: &Options, on_node: u32) -> Share {
+impl NodeShare {
+    fn of(options: &Options, on_node: u32) -> NodeShare {
         let on_node = u64::from(on_node.max(1));
-        Share {
+        NodeShare {
             staging: (options.staging / on_node).max(LEAST_STAGING),
             record: options.writer.record / on_node,
             threads: (rayon::current_num_threads() / on_node as usize).max(1),
         }
     }
+}
+
+/// Refuses arrays that make no sense, or two of one name.
+fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
+    let mut names = HashSet::new();
+    for variable in variables {
+        variable.check()?;
+        if !names.insert(variable.name().to_string()) {
+            let name = variable.name();
+            return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
+        }
+    }
+    Ok(())
 }
 
 /// Arrays that were filled from a checkpoint.
@@ -669,7 +713,7 @@ mod tests {
             let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
                 Err(Error::new(ErrorKind::Limit, "out of memory"))
             };
-            assert!(run.save(1, Instant::now(), declared, scan).is_err());
+            assert!(run.save(1, Instant::now(), declared, &[], scan).is_err());
         }
         data[8] += 1;
         run.drain();

@@ -186,6 +186,10 @@ impl RankSide {
         }
     }
 
+    pub(super) fn comm(&self) -> &dyn Comm {
+        &*self.comm
+    }
+
     pub(super) fn rank(&self) -> Rank {
         self.comm.rank()
     }

@@ -5,9 +5,10 @@
 //! or shapes) is an error that all ranks return.
 
 use super::epoch::{Decision, Vote};
-use crate::array::{Description, Rank, Sequence, Step};
+use crate::array::{Description, Part, Rank, Sequence, Step};
 use crate::comm::Voting;
 use crate::error::{Error, ErrorKind, Result};
+use crate::merkle::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,6 +31,17 @@ struct GlobalArray {
     elements: u128,
 }
 
+/// A variable that is equal on all ranks, as some of them see it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SharedVariable {
+    /// Type, shape, order.
+    form: String,
+    digest: [u64; 2],
+    /// One of the ranks that say so, and their number.
+    rank: u32,
+    ranks: u32,
+}
+
 /// What a rank, or some of them, say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ballot {
@@ -44,6 +56,11 @@ pub(crate) struct Ballot {
     newest: (u64, u64),
     pub(crate) outcomes: Outcomes,
     arrays: BTreeMap<String, GlobalArray>,
+    /// The form of a row of each array of rows, and a rank that has it.
+    rows: BTreeMap<String, (String, u32)>,
+    same: BTreeMap<String, SharedVariable>,
+    /// The number of ranks that speak.
+    ranks: u32,
     /// Reasons for which what was tried did not work, and something else may.
     pub(crate) doubts: BTreeSet<String>,
 }
@@ -124,6 +141,9 @@ impl Ballot {
             newest: (newest.0, newest.0),
             outcomes,
             arrays: BTreeMap::new(),
+            rows: BTreeMap::new(),
+            same: BTreeMap::new(),
+            ranks: 1,
             doubts: BTreeSet::new(),
         }
     }
@@ -141,16 +161,38 @@ impl Ballot {
         self
     }
 
-    /// Adds the boxes of global arrays, whose elements are counted.
+    /// Adds the boxes of global arrays, whose owned elements are counted, and the forms of rows.
     pub(crate) fn with<'d>(mut self, variables: impl Iterator<Item = &'d Description>) -> Ballot {
         for variable in variables {
-            let Some(part) = &variable.part else { continue };
-            let array = GlobalArray {
-                shape: part.global.0.clone(),
-                dtype: variable.dtype.name().to_string(),
-                elements: variable.shape.elements().unwrap_or(u64::MAX).into(),
-            };
-            self.arrays.insert(variable.name.clone(), array);
+            let name = variable.name.clone();
+            match &variable.part {
+                Some(Part::Box(part)) => {
+                    let array = GlobalArray {
+                        shape: part.global.0.clone(),
+                        dtype: variable.dtype.name().to_string(),
+                        elements: part.owned(&variable.shape).elements().unwrap_or(u64::MAX).into(),
+                    };
+                    self.arrays.insert(name, array);
+                }
+                Some(Part::Rows) => {
+                    let form = format!("{} of {}", variable.rows().1, variable.dtype);
+                    self.rows.insert(name, (form, self.step.1));
+                }
+                Some(Part::Same) | None => {}
+            }
+        }
+        self
+    }
+
+    /// Adds variables that are equal on all ranks, with digests of their content.
+    pub(crate) fn sharing<'d>(
+        mut self,
+        variables: impl Iterator<Item = (&'d Description, Digest)>,
+    ) -> Ballot {
+        for (variable, digest) in variables {
+            let form = format!("{} {} {:?}", variable.dtype, variable.shape, variable.order);
+            let shared = SharedVariable { form, digest: digest.0, rank: self.step.1, ranks: 1 };
+            self.same.insert(variable.name.clone(), shared);
         }
         self
     }
@@ -185,7 +227,14 @@ impl Ballot {
         self.newest = (self.newest.0.min(other.newest.0), self.newest.1.max(other.newest.1));
         self.outcomes.add(&other.outcomes);
         self.doubts.extend(other.doubts);
-        for (name, array) in other.arrays {
+        self.ranks += other.ranks;
+        self.merge_arrays(other.arrays)?;
+        self.merge_rows(other.rows)?;
+        self.merge_same(other.same)
+    }
+
+    fn merge_arrays(&mut self, others: BTreeMap<String, GlobalArray>) -> Result<()> {
+        for (name, array) in others {
             let Some(own) = self.arrays.get_mut(&name) else {
                 self.arrays.insert(name, array);
                 continue;
@@ -201,6 +250,46 @@ impl Ballot {
         Ok(())
     }
 
+    fn merge_rows(&mut self, others: BTreeMap<String, (String, u32)>) -> Result<()> {
+        for (name, (form, rank)) in others {
+            let (own, of) = self.rows.entry(name.clone()).or_insert_with(|| (form.clone(), rank));
+            if *own != form {
+                return Err(Error::usage(format!(
+                    "the ranks disagree about the rows of {name:?}: rank {of} has rows of {own}, rank {rank} of {form}"
+                )));
+            }
+            *of = rank.min(*of);
+        }
+        Ok(())
+    }
+
+    fn merge_same(&mut self, others: BTreeMap<String, SharedVariable>) -> Result<()> {
+        for (name, other) in others {
+            let Some(own) = self.same.get_mut(&name) else {
+                self.same.insert(name, other);
+                continue;
+            };
+            let (a, b) = (own.rank.min(other.rank), own.rank.max(other.rank));
+            if own.form != other.form {
+                let (first, second) = match own.rank == a {
+                    true => (&own.form, &other.form),
+                    false => (&other.form, &own.form),
+                };
+                return Err(Error::usage(format!(
+                    "variable {name:?} should be the same on all ranks, but is {first} on rank {a} and {second} on rank {b}"
+                )));
+            }
+            if own.digest != other.digest {
+                return Err(Error::usage(format!(
+                    "variable {name:?} should be the same on all ranks, but ranks {a} and {b} have different values"
+                ))
+                .hint("hand over the values of one rank, or do without Variable::same"));
+            }
+            (own.rank, own.ranks) = (a, own.ranks + other.ranks);
+        }
+        Ok(())
+    }
+
     /// Refuses global arrays of which boxes are missing, or of which some elements are in two.
     fn check_arrays(&self) -> Result<()> {
         for (name, array) in &self.arrays {
@@ -211,10 +300,29 @@ impl Ballot {
                     "the boxes of the global array {name:?} {trouble}: they hold {} elements of {all}",
                     array.elements
                 ))
-                .hint("hand over every element on one rank, without ghost cells"));
+                .hint("each element is owned by one rank; declare ghost cells with Variable::ghosts"));
             }
         }
         Ok(())
+    }
+
+    /// Refuses variables that only some ranks call the same on all, or that are different things on different ranks.
+    fn check_shared(&self) -> Result<()> {
+        for (name, shared) in &self.same {
+            if shared.ranks != self.ranks {
+                return Err(Error::usage(format!(
+                    "variable {name:?} should be the same on all ranks, but only {} of {} hand it over so, rank {} among them",
+                    shared.ranks, self.ranks, shared.rank
+                )));
+            }
+        }
+        let mut rows = self.rows.keys();
+        match rows.find(|name| self.arrays.contains_key(*name) || self.same.contains_key(*name)) {
+            Some(name) => Err(Error::usage(format!(
+                "variable {name:?} has rows of a global array on one rank and is something else on another"
+            ))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -235,6 +343,7 @@ impl Voting for BallotVoting {
     fn decide(&mut self, votes: &[u8]) -> Result<Vec<u8>> {
         let ballot = Ballot::parse(votes)?;
         ballot.check_arrays()?;
+        ballot.check_shared()?;
         let verdict = Agreed {
             sequence: ballot.newest.1 + 1,
             step: ballot.step.0,
@@ -321,5 +430,38 @@ mod tests {
         assert!(error.to_string().contains("overlap"), "{error}");
         let error = decided(&[part(0, 3, 5, 0), part(1, 3, 6, 3)]).unwrap_err();
         assert!(error.to_string().contains("disagree about the global array"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_the_same_names_the_variable_and_two_ranks() {
+        let shared = |rank: u32, data: &[u32]| {
+            let variable = Variable::new("dt", data).same();
+            let digest = crate::merkle::digest(variable.bytes);
+            ballot(rank, 1).sharing([(variable.description(), digest)].into_iter())
+        };
+        let all: Vec<Ballot> = (0..3).map(|rank| shared(rank, &[5, 6])).collect();
+        assert!(decided(&all).is_ok());
+        let other = [all[0].clone(), all[1].clone(), shared(2, &[5, 7])];
+        let error = decided(&other).unwrap_err().to_string();
+        assert!(error.contains("\"dt\"") && error.contains("ranks 0 and 2"), "{error}");
+        let shorter = [shared(2, &[5]), all[0].clone(), all[1].clone()];
+        let error = decided(&shorter).unwrap_err().to_string();
+        assert!(error.contains("u32 2 C on rank 0 and u32 1 C on rank 2"), "{error}");
+        let error = decided(&[all[0].clone(), all[1].clone(), ballot(2, 1)]).unwrap_err();
+        assert!(error.to_string().contains("only 2 of 3"), "{error}");
+    }
+
+    #[test]
+    fn rows_of_two_kinds_are_refused() {
+        let rows = |rank: u32, shape: &[u64], fortran: bool| {
+            let data = vec![0u8; shape.iter().product::<u64>() as usize];
+            let variable = Variable::new("x", &data).shaped(shape).rows();
+            let variable = if fortran { variable.fortran() } else { variable };
+            ballot(rank, 1).with([variable.description()].into_iter())
+        };
+        assert!(decided(&[rows(0, &[4, 3], false), rows(1, &[0, 3], false)]).is_ok());
+        assert!(decided(&[rows(0, &[3, 4], true), rows(1, &[7, 3], false)]).is_ok());
+        let error = decided(&[rows(0, &[4, 3], false), rows(1, &[4, 2], false)]).unwrap_err();
+        assert!(error.to_string().contains("rank 0 has rows of 3 of u8, rank 1 of 2"), "{error}");
     }
 }

@@ -62,8 +62,9 @@ fn version_1_reads_as_it_was_written() {
     }
     let branch = library.checkpoint("branch", None).unwrap();
     assert_eq!((branch.step(), branch.read::<f64>("field").unwrap()), (4, field(4)));
-    let part = branch.variables().next().unwrap().part.clone().unwrap();
+    let part = branch.variables().next().unwrap().global_box().cloned().unwrap();
     assert_eq!((part.global.0, part.offset), (vec![60, 30], vec![30, 0]));
+    assert!(part.ghosts.is_none());
 }
 
 /// Bounds, and the values that were rounded within them.

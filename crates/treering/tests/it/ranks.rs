@@ -397,7 +397,7 @@ fn a_checkpoint_of_many_groups_has_branches() {
     let save = |from: u64, to: u64| {
         let shared = store.clone();
         let ends = ThreadRanks::new(RANKS).run(move |comm| {
-            let mut run = Run::open(options(&shared, &comm)).unwrap();
+            let mut run = Run::open(options_with(&shared, &comm, 1)).unwrap();
             let rank = comm.rank().0;
             let mut back = own(rank, 0);
             let restored = run.restore(&mut [VariableMut::new("own", &mut back)]).unwrap();
