@@ -88,6 +88,7 @@ fn ls_run(library: &Library, run: &str, all: bool, json: bool) -> Result<()> {
     let row = |c: &CheckpointInfo| {
         let whole = c.epoch.run.is_none() && c.epoch.sequence == c.sequence;
         let mut remark = Vec::new();
+        remark.extend((c.ranks > 1).then(|| format!("{} ranks", c.ranks)));
         remark.extend(whole.then(|| "whole".to_string()));
         remark.extend(c.abandoned.then(|| "abandoned".to_string()));
         if let Some(from) = c.parent.as_ref().and_then(|p| p.run.as_ref()) {
@@ -142,11 +143,12 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         }));
     }
     output::line(format!(
-        "{run}@{}   captured {}   {} in {}   needs {}",
+        "{run}@{}   captured {}   {} in {} of {}   needs {}",
         manifest.step,
         output::moment(manifest.time),
         output::bytes(manifest.full_bytes),
         output::count(variables.len() as u64, "variable"),
+        output::count(manifest.ranks.into(), "rank"),
         output::count(packs, "pack"),
     ));
     let row = |v: &treering::VariableInfo| {

@@ -3,6 +3,7 @@
 //! Every collective call begins with a vote, which has a limit: a rank that never calls is named instead of being
 //! waited for. The outcomes of earlier checkpoints travel with the votes. No worker communicates.
 
+use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{Rank, Sequence, Step};
 use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
@@ -20,6 +21,8 @@ pub(super) struct RankSide {
     limit: Duration,
     /// The number of votes so far.
     votes: u64,
+    /// The number of those that were not refused.
+    decisions: u64,
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
     /// Saves whose outcome is not known yet.
     pending: Vec<(Sequence, Step, SaveProgress)>,
@@ -27,7 +30,14 @@ pub(super) struct RankSide {
 
 impl RankSide {
     pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
-        RankSide { comm, limit, votes: 0, outcomes: Arc::default(), pending: Vec::new() }
+        RankSide {
+            comm,
+            limit,
+            votes: 0,
+            decisions: 0,
+            outcomes: Arc::default(),
+            pending: Vec::new(),
+        }
     }
 
     pub(super) fn own(&self) -> RankOf {
@@ -46,9 +56,22 @@ impl RankSide {
         let mut voting = BallotVoting { time: now() };
         let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit)?;
         let verdict = Agreed::parse(&verdict)?;
+        self.decisions += 1;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
         Ok(verdict)
+    }
+
+    /// Joins what all ranks have found in comparing with a reference.
+    pub(super) fn join_shares(&mut self, share: &ReferenceShare) -> Result<ReferenceShare> {
+        self.votes += 1;
+        let joined = vote(&*self.comm, self.votes, share.write(), &mut ShareVoting, self.limit)?;
+        ReferenceShare::parse(&joined)
+    }
+
+    /// Number of votes on calls that all ranks agreed to.
+    pub(super) fn decisions(&self) -> u64 {
+        self.decisions
     }
 
     /// A save has begun whose outcome later votes will tell.

@@ -20,6 +20,7 @@ mod model;
 mod paper_tree;
 mod parsers;
 mod power_cut;
+mod rank_compare;
 mod ranks;
 mod rooms;
 mod rounded;
