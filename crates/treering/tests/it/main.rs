@@ -21,6 +21,7 @@ mod paper_tree;
 mod parsers;
 mod power_cut;
 mod rank_compare;
+mod rank_tools;
 mod ranks;
 mod rooms;
 mod rounded;
