@@ -169,6 +169,14 @@ struct MatchedVariable<'e> {
     pairs: Vec<EntryPair<'e>>,
 }
 
+impl<'e> MatchedVariable<'e> {
+    /// The boxes of the first side, if pairs are those of the second: several ranks may hold one of these.
+    fn holders(&self) -> Option<&SideArray<'e>> {
+        let of_second = |(a, b): &&(SideArray, u64)| (a.boxes.len() as u64) < *b;
+        self.boxes.as_ref().filter(of_second).map(|(a, _)| a)
+    }
+}
+
 /// What is known of a pair so far.
 #[derive(Default)]
 struct Sum {
@@ -257,7 +265,9 @@ impl<'s> Comparison<'s> {
         }
         self.clock.add(Stage::Trees, begun);
         self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
-        let sums = self.carry_out(step, &pairs, &strips)?;
+        let holders: Vec<Option<&SideArray>> =
+            compared.iter().map(|(variable, ..)| variable.holders()).collect();
+        let sums = self.carry_out(step, &pairs, &strips, &holders)?;
         let mut parts = pairs.iter().zip(sums);
         for (variable, count, incomplete) in compared {
             let mut parts: Vec<(&Pair, Sum)> = parts.by_ref().take(count).collect();
@@ -512,6 +522,7 @@ impl<'s> Comparison<'s> {
         step: Option<Step>,
         pairs: &[Pair],
         strips: &[Vec<u64>],
+        holders: &[Option<&SideArray>],
     ) -> Result<Vec<Sum>> {
         let tasks = tasks(pairs, strips);
         // A worker that waits for the disk leaves its core to another one.
@@ -565,7 +576,7 @@ impl<'s> Comparison<'s> {
             let first = found.as_ref().ok().and_then(StripFinding::first);
             let first = first.map(|place| pair.position(place));
             earliest = earliest.into_iter().chain(first).min();
-            sums.take(task, found, pair, step, base);
+            sums.take(task, found, (pair, holders[pair.variable]), step, base);
             done = total.min(done + 2 * pair.chunk * pair.strip * task.strips.len() as u64);
             progress(done, total);
             // Another box of the same array may hold an index before the one that was found.
@@ -610,7 +621,7 @@ impl<'s> Comparison<'s> {
         let mut outcome = VariableOutcome {
             name: description.name.clone(),
             step: step.map(u64::from),
-            rank,
+            rank: variable.rank,
             dtype: description.dtype,
             shape: description.shape.clone(),
             boxes: variable.boxes.as_ref().map(|(a, b)| [a.boxes.len() as u64, *b]),
@@ -825,7 +836,7 @@ impl Sums<'_> {
         &mut self,
         task: &Task,
         found: Result<StripFinding>,
-        pair: &Pair,
+        (pair, holders): (&Pair, Option<&SideArray>),
         step: Option<Step>,
         base: usize,
     ) {
@@ -840,9 +851,10 @@ impl Sums<'_> {
         if let Some(list) = &mut self.list {
             for (place, a, b) in &found.listed {
                 let index = pair.index(*place);
+                let holder = holders.and_then(|array| array.rank_at(&index));
                 let line = Line {
                     step: step.map(u64::from),
-                    rank: pair.a.rank,
+                    rank: holder.unwrap_or(pair.a.rank),
                     variable: &pair.a.description.name,
                     index: &index,
                     place: pair.position(*place) as u64,

@@ -86,8 +86,7 @@ pub struct VariableOutcome {
     pub name: String,
     /// The step, if there are steps.
     pub step: Option<u64>,
-    /// The rank; of a global array, the one whose box of the first side holds the first difference, if there
-    /// is one.
+    /// The rank; of a global array, that of the first of its boxes on the first side, the same at every step.
     pub rank: Rank,
     /// The type.
     pub dtype: DType,

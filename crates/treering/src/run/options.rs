@@ -227,10 +227,9 @@ impl Options {
             return Err(Error::usage("a run that keeps trees only has no bound to make them for")
                 .hint("give Options::bound"));
         }
-        if self.ranks.as_ref().is_some_and(|comm| comm.size() > 1) {
-            if !self.writer.tiers.near.is_empty() {
-                return Err(Error::usage("Options::node cannot be combined with several ranks"));
-            }
+        let several = self.ranks.as_ref().is_some_and(|comm| comm.size() > 1);
+        if several && !self.writer.tiers.near.is_empty() {
+            return Err(Error::usage("Options::node cannot be combined with several ranks"));
         }
         if let Some(reference) = &self.reference {
             check_run_name(&reference.run)?;

@@ -363,3 +363,29 @@ fn one_variable_matches_the_boxes_of_one_array() {
     let memory = crate::compare::MemorySide::new(3, &variables, &[]).unwrap();
     assert!(compare(&ranks, &memory, &settings, None, QUIET).unwrap().equal);
 }
+
+/// Differences are listed with their global indices and the ranks of the first side that hold them.
+#[test]
+fn listed_differences_have_the_ranks_of_the_first_side() {
+    let a = Whole::new(DType::U8, &[12], Order::C, (0..12).collect());
+    let b = Whole::new(DType::U8, &[12], Order::C, vec![77; 12]);
+    let slabs = |count: u64| -> Vec<IndexBox> {
+        let len = 12 / count;
+        (0..count).map(|at| IndexBox { offset: vec![at * len], extent: vec![len] }).collect()
+    };
+    for (of_a, of_b) in [(2, 3), (3, 2), (2, 6), (4, 4)] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list.jsonl");
+        let mut list = crate::compare::DifferenceList::create(&path).unwrap();
+        let (x, y) = (a.in_boxes(&slabs(of_a), None), b.in_boxes(&slabs(of_b), None));
+        compare(&x, &y, &CompareSettings::default(), Some(&mut list), QUIET).unwrap();
+        assert_eq!(list.finish().unwrap(), 12);
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (at, line) in text.lines().enumerate() {
+            let rank = at as u64 / (12 / of_a);
+            let start =
+                format!("{{\"step\":3,\"rank\":{rank},\"variable\":\"x\",\"index\":[{at}],");
+            assert!(line.starts_with(&start), "{of_a} {of_b}: {line}");
+        }
+    }
+}
