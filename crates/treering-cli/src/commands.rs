@@ -4,8 +4,8 @@ use crate::output;
 use serde_json::json;
 use std::path::Path;
 use treering::{
-    CheckpointInfo, CompactPlan, Compaction, Error, ErrorKind, Keep, Library, Place, PlannedStep,
-    PrunePlan, Result, RunInfo,
+    CheckpointInfo, CompactPlan, Compaction, Error, ErrorKind, Keep, Library, Part, Place,
+    PlannedStep, PrunePlan, Result, RunInfo,
 };
 
 /// The store of a place, and the place.
@@ -88,6 +88,7 @@ fn ls_run(library: &Library, run: &str, all: bool, json: bool) -> Result<()> {
     let row = |c: &CheckpointInfo| {
         let whole = c.epoch.run.is_none() && c.epoch.sequence == c.sequence;
         let mut remark = Vec::new();
+        remark.extend((c.ranks > 1).then(|| format!("{} ranks", c.ranks)));
         remark.extend(whole.then(|| "whole".to_string()));
         remark.extend(c.abandoned.then(|| "abandoned".to_string()));
         if let Some(from) = c.parent.as_ref().and_then(|p| p.run.as_ref()) {
@@ -142,15 +143,23 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         }));
     }
     output::line(format!(
-        "{run}@{}   captured {}   {} in {}   needs {}",
+        "{run}@{}   captured {}   {} in {} of {}   needs {}",
         manifest.step,
         output::moment(manifest.time),
         output::bytes(manifest.full_bytes),
         output::count(variables.len() as u64, "variable"),
+        output::count(manifest.ranks.into(), "rank"),
         output::count(packs, "pack"),
     ));
     let row = |v: &treering::VariableInfo| {
-        let part = v.part.as_ref().map(|p| format!("at {:?} of {}", p.offset, p.global));
+        let part = v.part.as_ref().map(|part| match part {
+            Part::Same => "the same on all ranks".to_string(),
+            Part::Rows => "rows of all ranks".to_string(),
+            Part::Box(p) => match p.ghosts {
+                None => format!("at {:?} of {}", p.offset, p.global),
+                Some(_) => format!("at {:?} of {}, with ghost cells", p.offset, p.global),
+            },
+        });
         vec![
             v.name.clone(),
             v.rank.to_string(),

@@ -4,23 +4,26 @@
 //! threads; `in_order` is the queue.
 
 use super::ahead::Ahead;
+use super::boxes::{EntryPair, SideArray, box_pairs};
 use super::contents;
 use super::fetch::Fetcher;
 use super::in_order::{Crew, Ended, in_order};
-use super::judge::Number;
+use super::judge::{Number, Value};
 use super::list::{DifferenceList, Line};
 use super::outcome::{
-    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome, index_of,
+    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome,
 };
 use super::pair::Pair;
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
-use crate::array::Step;
 use crate::array::float_env::StandardFloats;
+use crate::array::{DType, Description, Rank, Shape, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
+use std::borrow::Cow;
+use std::collections::HashSet;
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
@@ -30,7 +33,8 @@ const LEAD: usize = 4;
 /// Told how many bytes of both sides' data are done, and of how many.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
-/// Compares two sides: all steps, ranks and variables that both have.
+/// Compares two sides: all steps, ranks and variables that both have. Boxes of a global array are compared as
+/// that array, in whatever boxes each side has it.
 pub fn compare(
     a: &dyn Side,
     b: &dyn Side,
@@ -39,7 +43,24 @@ pub fn compare(
     progress: Progress,
 ) -> Result<Outcome> {
     settings.check()?;
-    let mut state = Comparison::new(a, b, settings, list, progress);
+    carry_out(Comparison::new(a, b, settings, list, progress), a, b)
+}
+
+/// Compares the share of one rank with a whole side: of global arrays, only the boxes that the first side has,
+/// and none that it lacks.
+pub(crate) fn compare_share(
+    a: &dyn Side,
+    b: &dyn Side,
+    settings: &CompareSettings,
+) -> Result<Outcome> {
+    settings.check()?;
+    let mut state = Comparison::new(a, b, settings, None, &|_, _| {});
+    state.share = true;
+    carry_out(state, a, b)
+}
+
+fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcome> {
+    let settings = state.settings;
     let (steps, only) = steps(a, b)?;
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
@@ -64,6 +85,9 @@ pub fn compare(
     }
     state.finish()
 }
+
+/// Says that this share lacks a variable that another rank may have.
+pub(crate) const NOT_IN_SHARE: &str = "not in this share";
 
 /// Says that the second side lacks a step.
 const ONLY_IN_THE_FIRST: &str = "step only in the first";
@@ -107,6 +131,8 @@ fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
 
 struct Comparison<'s> {
     settings: &'s CompareSettings,
+    /// Whether the first side has a share of its global arrays only.
+    share: bool,
     list: Option<&'s mut DifferenceList>,
     progress: Progress<'s>,
     outcome: Outcome,
@@ -116,6 +142,8 @@ struct Comparison<'s> {
     left_out: Option<Error>,
     /// The number of pairs of files whose content beside arrays was compared.
     files: u64,
+    /// Whether some variable, or some box of an array, was compared completely.
+    compared: bool,
     start: Instant,
     done: u64,
     /// The most workers there were at a time.
@@ -126,6 +154,27 @@ struct Comparison<'s> {
 struct Task {
     pair: usize,
     strips: Range<usize>,
+}
+
+/// A variable, or a global array, that both sides have.
+struct MatchedVariable<'e> {
+    /// Of a global array: with its whole extent, and no box.
+    description: Description,
+    rank: Rank,
+    bound: Bound,
+    /// Number of values to be compared.
+    values: u64,
+    /// The boxes of the first side, and the number of those of the second, of a global array.
+    boxes: Option<(SideArray<'e>, u64)>,
+    pairs: Vec<EntryPair<'e>>,
+}
+
+impl<'e> MatchedVariable<'e> {
+    /// The boxes of the first side, if pairs are those of the second: several ranks may hold one of these.
+    fn holders(&self) -> Option<&SideArray<'e>> {
+        let of_second = |(a, b): &&(SideArray, u64)| (a.boxes.len() as u64) < *b;
+        self.boxes.as_ref().filter(of_second).map(|(a, _)| a)
+    }
 }
 
 /// What is known of a pair so far.
@@ -170,6 +219,7 @@ impl<'s> Comparison<'s> {
         };
         Comparison {
             settings,
+            share: false,
             list,
             progress,
             outcome,
@@ -177,6 +227,7 @@ impl<'s> Comparison<'s> {
             clock: Clock::default(),
             left_out: None,
             files: 0,
+            compared: false,
             start: Instant::now(),
             done: 0,
             threads: 0,
@@ -192,42 +243,67 @@ impl<'s> Comparison<'s> {
     ) -> Result<()> {
         let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
-        let mut pairs = Vec::new();
+        let (mut pairs, mut strips, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         let begun = Instant::now();
-        let mut strips = Vec::new();
-        for (x, y, bound) in matched {
-            let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
-            let trouble = x.unread.clone().or_else(|| y.unread.clone()).map_or(Ok(()), Err);
-            let pair = trouble.and_then(|()| {
-                let mut pair = Pair::new(x, y, bound, nan, trees, &mut notes)?;
-                for view in pair.trees.iter().flat_map(|trees| trees.views) {
-                    self.meter.add(view.head);
+        for variable in &matched {
+            let (before, mut incomplete) = (pairs.len(), false);
+            for (x, y) in &variable.pairs {
+                match self.pair((x, y), variable.bound, compared.len(), &mut notes) {
+                    Ok((pair, of_pair)) => {
+                        pairs.push(pair);
+                        strips.push(of_pair);
+                    }
+                    Err(error) => {
+                        incomplete = true;
+                        self.leave_out(step, Some(x), error);
+                    }
                 }
-                let strips = pair.strips(nan, &self.meter, &mut notes)?;
-                Ok((pair, strips))
-            });
-            match pair {
-                Ok((pair, of_pair)) => {
-                    pairs.push(pair);
-                    strips.push(of_pair);
-                }
-                Err(error) => self.leave_out(step, Some(x), error),
+            }
+            if pairs.len() > before || !incomplete {
+                compared.push((variable, pairs.len() - before, incomplete));
             }
         }
         self.clock.add(Stage::Trees, begun);
         self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
-        let sums = self.carry_out(step, &pairs, &strips)?;
-        for (pair, mut sum) in pairs.iter().zip(sums) {
-            if let Some(error) = sum.failed.take() {
-                sum.incomplete = true;
-                self.leave_out(step, Some(pair.a), error);
+        let holders: Vec<Option<&SideArray>> =
+            compared.iter().map(|(variable, ..)| variable.holders()).collect();
+        let sums = self.carry_out(step, &pairs, &strips, &holders)?;
+        let mut parts = pairs.iter().zip(sums);
+        for (variable, count, incomplete) in compared {
+            let mut parts: Vec<(&Pair, Sum)> = parts.by_ref().take(count).collect();
+            for (pair, sum) in &mut parts {
+                if let Some(error) = sum.failed.take() {
+                    sum.incomplete = true;
+                    self.leave_out(step, Some(pair.a), error);
+                }
             }
-            self.add(step, pair, sum);
+            self.add(step, variable, parts, incomplete);
         }
         notes.retain(|note| !self.outcome.notes.contains(note));
         self.outcome.notes.extend(notes);
         self.done = self.outcome.bytes_total;
         Ok(())
+    }
+
+    /// Makes two variables ready to be compared: the strips that have to be looked at.
+    fn pair<'e>(
+        &self,
+        (x, y): (&'e SideEntry<'e>, &'e SideEntry<'e>),
+        bound: Bound,
+        variable: usize,
+        notes: &mut Vec<String>,
+    ) -> Result<(Pair<'e>, Vec<u64>)> {
+        let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
+        if let Some(error) = x.unread.as_ref().or(y.unread.as_ref()) {
+            return Err(error.clone());
+        }
+        let mut pair = Pair::new(x, y, bound, nan, trees, notes)?;
+        pair.variable = variable;
+        for view in pair.trees.iter().flat_map(|trees| trees.views) {
+            self.meter.add(view.head);
+        }
+        let strips = pair.strips(nan, &self.meter, notes)?;
+        Ok((pair, strips))
     }
 
     /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
@@ -267,73 +343,177 @@ impl<'s> Comparison<'s> {
         self.outcome.not_compared.extend(found.not_compared);
     }
 
-    /// Pairs variables by rank and name; what has no partner, or an unlike one, is noted.
+    /// Pairs variables by rank and name, and boxes of global arrays by their places; what has no partner, or an
+    /// unlike one, is noted.
     fn matched<'e>(
         &mut self,
         step: Option<Step>,
         named: bool,
         a: &'e [SideEntry<'e>],
         b: &'e [SideEntry<'e>],
-    ) -> Result<Vec<(&'e SideEntry<'e>, &'e SideEntry<'e>, Bound)>> {
+    ) -> Result<Vec<MatchedVariable<'e>>> {
+        let lone = !named && is_one(a) && is_one(b);
         let mut matched = Vec::new();
-        let mut trouble = Vec::new();
-        let lone = a.len() == 1 && b.len() == 1 && !named;
-        let mut unmatched = |what: &str, entry: &SideEntry, detail: String| {
-            self.outcome.unmatched.push(Unmatched {
-                what: what.to_string(),
-                step: step.map(u64::from),
-                rank: Some(entry.rank),
-                variable: Some(entry.description.name.clone()),
-                detail,
-            });
-        };
-        let same = |x: &SideEntry, y: &SideEntry| {
-            lone || x.rank == y.rank && x.description.name == y.description.name
-        };
+        let parted = |e: &&SideEntry| e.description.global_box().is_some();
+        let arrays: HashSet<&str> =
+            a.iter().chain(b).filter(parted).map(|e| &e.description.name[..]).collect();
+        let mut done: HashSet<&str> = HashSet::new();
+        let lone_array = lone && !arrays.is_empty();
         for x in a.iter().filter(|x| self.settings.wants(&x.description.name)) {
-            let Some(y) = b.iter().find(|y| same(x, y)) else {
-                let ranks = b.iter().all(|y| y.rank != x.rank);
-                let what = if ranks { "rank only in the first" } else { "only in the first" };
-                unmatched(what, x, String::new());
-                continue;
-            };
-            let (p, q) = (&x.description, &y.description);
-            let unlike = match () {
-                _ if p.dtype != q.dtype => {
-                    Some(("types differ", format!("{} and {}", p.dtype, q.dtype)))
-                }
-                _ if p.shape != q.shape => {
-                    Some(("shapes differ", format!("{} and {}", p.shape, q.shape)))
-                }
-                _ if p.part != q.part => Some(("parts differ", "they lie elsewhere".to_string())),
-                _ if !p.is_ordered_as(q) => {
-                    trouble.push((x, orders_differ(&p.name)));
+            let name = &x.description.name[..];
+            if lone_array || arrays.contains(name) {
+                if !done.insert(name) {
                     continue;
                 }
-                _ => None,
-            };
-            match unlike {
-                Some((what, detail)) => unmatched(what, x, detail),
-                None => {
-                    let bounds = match self.settings.bound_of(p)? {
-                        Some(bound) => vec![bound],
-                        None => own_bounds(x, y),
-                    };
-                    matched.extend(bounds.into_iter().map(|bound| (x, y, bound)));
+                let of_name = |side: &'e [SideEntry<'e>]| -> Vec<&'e SideEntry<'e>> {
+                    let of_name = |e: &&SideEntry| lone_array || e.description.name == name;
+                    side.iter().filter(of_name).collect()
+                };
+                let (xs, ys) = (of_name(a), of_name(b));
+                if let (Some(p), Some(q)) = (SideArray::of(&xs), SideArray::of(&ys)) {
+                    matched.extend(self.matched_array(step, p, q)?);
+                    continue;
                 }
+                if ys.is_empty() {
+                    self.unmatched(step, "only in the first", x, String::new());
+                    continue;
+                }
+                // They are no boxes of one array: each rank has its own.
+                for x in xs {
+                    let y = ys.iter().find(|y| y.rank == x.rank).copied();
+                    matched.extend(self.matched_variable(step, x, y, b)?);
+                }
+                continue;
             }
+            let same = |y: &&SideEntry| {
+                lone || x.rank == y.rank && x.description.name == y.description.name
+            };
+            matched.extend(self.matched_variable(step, x, b.iter().find(same), b)?);
         }
         for y in b.iter().filter(|y| self.settings.wants(&y.description.name)) {
-            if !a.iter().any(|x| same(x, y)) {
-                let ranks = a.iter().all(|x| x.rank != y.rank);
-                let what = if ranks { "rank only in the second" } else { "only in the second" };
-                unmatched(what, y, String::new());
+            let name = &y.description.name[..];
+            let array = arrays.contains(name);
+            let same = |x: &SideEntry| {
+                lone || (array || x.rank == y.rank) && x.description.name == y.description.name
+            };
+            if a.iter().any(same) || array && !done.insert(name) {
+                continue;
             }
-        }
-        for (entry, error) in trouble {
-            self.leave_out(step, Some(entry), error);
+            if self.share
+                && (array || b.iter().filter(|other| other.description.name == name).count() == 1)
+            {
+                self.unmatched(step, NOT_IN_SHARE, y, String::new());
+                continue;
+            }
+            let ranks = !array && a.iter().all(|x| x.rank != y.rank);
+            let what = if ranks { "rank only in the second" } else { "only in the second" };
+            self.unmatched(step, what, y, String::new());
         }
         Ok(matched)
+    }
+
+    fn unmatched(&mut self, step: Option<Step>, what: &str, entry: &SideEntry, detail: String) {
+        self.outcome.unmatched.push(Unmatched {
+            what: what.to_string(),
+            step: step.map(u64::from),
+            rank: Some(entry.rank),
+            variable: Some(entry.description.name.clone()),
+            detail,
+        });
+    }
+
+    /// A variable of one rank, once for each bound, or nothing if it has no partner that is like it.
+    fn matched_variable<'e>(
+        &mut self,
+        step: Option<Step>,
+        x: &'e SideEntry<'e>,
+        y: Option<&'e SideEntry<'e>>,
+        others: &[SideEntry],
+    ) -> Result<Vec<MatchedVariable<'e>>> {
+        let Some(y) = y else {
+            let ranks = others.iter().all(|y| y.rank != x.rank);
+            let what = if ranks { "rank only in the first" } else { "only in the first" };
+            self.unmatched(step, what, x, String::new());
+            return Ok(Vec::new());
+        };
+        let (p, q) = (&x.description, &y.description);
+        let unlike = match () {
+            _ if p.dtype != q.dtype => Some(("types differ", types(p.dtype, q.dtype))),
+            _ if p.shape != q.shape => Some(("shapes differ", shapes(&p.shape, &q.shape))),
+            _ if p.part != q.part => Some(("boxes differ", "they lie elsewhere".to_string())),
+            _ => None,
+        };
+        if let Some((what, detail)) = unlike {
+            self.unmatched(step, what, x, detail);
+            return Ok(Vec::new());
+        }
+        if !p.is_ordered_as(q) {
+            self.leave_out(step, Some(x), orders_differ(&p.name));
+            return Ok(Vec::new());
+        }
+        let bounds = match self.settings.bound_of(p)? {
+            Some(bound) => vec![bound],
+            None => own_bounds(&[x, y]),
+        };
+        let variable = |bound| MatchedVariable {
+            description: p.clone(),
+            rank: x.rank,
+            bound,
+            values: p.shape.elements().unwrap_or(0),
+            boxes: None,
+            pairs: vec![(Cow::Borrowed(x), Cow::Borrowed(y))],
+        };
+        Ok(bounds.into_iter().map(variable).collect())
+    }
+
+    /// A global array, once for each bound, or nothing if the two are not alike. Boxes that overlap or leave
+    /// gaps are not compared: nobody can tell which value is that of the array.
+    fn matched_array<'e>(
+        &mut self,
+        step: Option<Step>,
+        a: SideArray<'e>,
+        b: SideArray<'e>,
+    ) -> Result<Vec<MatchedVariable<'e>>> {
+        let x = a.boxes[0].1;
+        let unlike = match () {
+            _ if a.dtype != b.dtype => Some(("types differ", types(a.dtype, b.dtype))),
+            _ if a.global != b.global => Some(("shapes differ", shapes(&a.global, &b.global))),
+            _ => None,
+        };
+        if let Some((what, detail)) = unlike {
+            self.unmatched(step, what, x, detail);
+            return Ok(Vec::new());
+        }
+        let whole = |array: &SideArray| Description {
+            shape: array.global.clone(),
+            order: array.order,
+            part: None,
+            ..x.description.clone()
+        };
+        let description = whole(&a);
+        let checked = match description.is_ordered_as(&whole(&b)) {
+            true => a.check(!self.share, "first").and_then(|()| b.check(true, "second")),
+            false => Err(orders_differ(&description.name)),
+        };
+        if let Err(error) = checked {
+            self.leave_out(step, Some(x), error);
+            return Ok(Vec::new());
+        }
+        let entries: Vec<&SideEntry> =
+            a.boxes.iter().chain(&b.boxes).map(|(_, entry)| *entry).collect();
+        let bounds = match self.settings.bound_of(&description)? {
+            Some(bound) => vec![bound],
+            None => own_bounds(&entries),
+        };
+        let variable = |bound| MatchedVariable {
+            description: description.clone(),
+            rank: x.rank,
+            bound,
+            values: a.elements(),
+            pairs: box_pairs(&a, &b, self.share),
+            boxes: Some((a.clone(), b.boxes.len() as u64)),
+        };
+        Ok(bounds.into_iter().map(variable).collect())
     }
 
     /// Compares all strips of all pairs of a step.
@@ -342,6 +522,7 @@ impl<'s> Comparison<'s> {
         step: Option<Step>,
         pairs: &[Pair],
         strips: &[Vec<u64>],
+        holders: &[Option<&SideArray>],
     ) -> Result<Vec<Sum>> {
         let tasks = tasks(pairs, strips);
         // A worker that waits for the disk leaves its core to another one.
@@ -388,14 +569,26 @@ impl<'s> Comparison<'s> {
             failed: None,
         };
         let mut done = self.done;
+        let mut earliest: Option<u128> = None;
         let take = |at: usize, found: Result<StripFinding>| {
             let task = &tasks[at];
             let pair = &pairs[task.pair];
-            let differs = found.as_ref().is_ok_and(|found| found.tally.differences > 0);
-            sums.take(task, found, pair, step, base);
+            let first = found.as_ref().ok().and_then(StripFinding::first);
+            let first = first.map(|place| pair.position(place));
+            earliest = earliest.into_iter().chain(first).min();
+            sums.take(task, found, (pair, holders[pair.variable]), step, base);
             done = total.min(done + 2 * pair.chunk * pair.strip * task.strips.len() as u64);
             progress(done, total);
-            match sums.failed.is_some() || settings.first && differs {
+            // Another box of the same array may hold an index before the one that was found.
+            let is_first = |found: u128| {
+                let later = tasks[at + 1..].iter();
+                let of_same = later.take_while(|task| pairs[task.pair].variable == pair.variable);
+                of_same.into_iter().all(|task| {
+                    let pair = &pairs[task.pair];
+                    pair.position(pair.first_of(strips[task.pair][task.strips.start])) > found
+                })
+            };
+            match sums.failed.is_some() || settings.first && earliest.is_some_and(is_first) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -410,54 +603,76 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    /// Adds what was found in a pair to the outcome.
-    fn add(&mut self, step: Option<Step>, pair: &Pair, sum: Sum) {
-        let description = &pair.a.description;
-        let index = |place: u64| index_of(description, place);
-        let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
-        let place = seen.or(sum.placed);
-        let last = |place: &Range<u64>| (place.end - place.start > 1).then(|| index(place.end - 1));
-        let nans = match &pair.trees {
-            Some(trees) => Some(trees.views.map(|view| view.entry.nans)),
-            None if self.settings.first => None,
-            None => Some(sum.tally.nans),
-        };
+    /// Adds what was found in the pairs of a variable to the outcome.
+    fn add(
+        &mut self,
+        step: Option<Step>,
+        variable: &MatchedVariable,
+        parts: Vec<(&Pair, Sum)>,
+        incomplete: bool,
+    ) {
+        let description = &variable.description;
+        let found = FoundFirst::of(&parts);
+        let index = found.as_ref().map(|found| found.index.clone());
+        let until = found.as_ref().and_then(|found| found.until.clone());
+        let holder = variable.boxes.as_ref().zip(index.as_ref());
+        let holder = holder.and_then(|((boxes, _), index)| boxes.rank_at(index));
+        let rank = holder.unwrap_or(variable.rank);
         let mut outcome = VariableOutcome {
             name: description.name.clone(),
             step: step.map(u64::from),
-            rank: pair.a.rank,
+            rank: variable.rank,
             dtype: description.dtype,
             shape: description.shape.clone(),
-            bound: pair.bound,
-            values: description.shape.elements().unwrap_or(0),
+            boxes: variable.boxes.as_ref().map(|(a, b)| [a.boxes.len() as u64, *b]),
+            bound: variable.bound.of_type(description.dtype),
+            values: variable.values,
             differences: 0,
-            undecided: sum.undecided,
+            undecided: 0,
             nan_differences: 0,
             max_difference: Number(0.0),
             rms: Number(0.0),
-            first_index: place.as_ref().map(|place| index(place.start)),
-            first_until: place.as_ref().and_then(last),
+            first_index: index.clone(),
+            first_until: until.clone(),
             at_least: false,
-            incomplete: sum.incomplete,
-            nans,
-            chunks: pair.bytes.div_ceil(pair.chunk),
-            mismatched_chunks: sum.mismatched,
-            read_chunks: sum.read,
+            incomplete,
+            nans: Some([0; 2]),
+            chunks: 0,
+            mismatched_chunks: 0,
+            read_chunks: 0,
             classes: Default::default(),
-            pictures: sum.pictures,
+            pictures: Vec::new(),
         };
-        outcome.fill(&sum.tally);
-        outcome.at_least |= sum.incomplete && outcome.differences > 0;
-        if let (None, Some(place)) = (&self.outcome.first, &place) {
-            let values = sum.tally.first;
+        let mut tally = Tally::default();
+        self.compared |= parts.is_empty() || parts.iter().any(|(_, sum)| !sum.incomplete);
+        for (pair, sum) in parts {
+            let nans = match &pair.trees {
+                Some(trees) => Some(trees.views.map(|view| view.entry.nans)),
+                None if self.settings.first => None,
+                None => Some(sum.tally.nans),
+            };
+            outcome.nans = outcome.nans.zip(nans).map(|(x, y)| [x[0] + y[0], x[1] + y[1]]);
+            outcome.undecided += sum.undecided;
+            outcome.incomplete |= sum.incomplete;
+            outcome.chunks += pair.bytes.div_ceil(pair.chunk);
+            outcome.mismatched_chunks += sum.mismatched;
+            outcome.read_chunks += sum.read;
+            outcome.at_least |= sum.tally.differences > 0 && sum.tally.first.is_none();
+            merge_pictures(&mut outcome.pictures, sum.pictures);
+            tally.append(sum.tally);
+        }
+        outcome.fill(&tally);
+        outcome.at_least |= outcome.incomplete && outcome.differences > 0;
+        if let (None, Some(found)) = (&self.outcome.first, found) {
             self.outcome.first = Some(First {
                 step: step.map(u64::from),
-                rank: pair.a.rank,
+                rank,
                 variable: description.name.clone(),
-                index: index(place.start),
-                until: last(place),
-                a: values.map(|first| first.1),
-                b: values.map(|first| first.2),
+                index: found.index,
+                until: found.until,
+                global: variable.boxes.is_some(),
+                a: found.values.map(|values| values.0),
+                b: found.values.map(|values| values.1),
             });
         }
         self.outcome.differences += outcome.differences;
@@ -482,7 +697,10 @@ impl<'s> Comparison<'s> {
     }
 
     fn finish(mut self) -> Result<Outcome> {
-        self.check_patterns()?;
+        // Variables that match may be those of other ranks.
+        if !self.share {
+            self.check_patterns()?;
+        }
         let outcome = &mut self.outcome;
         outcome.bytes_read = self.meter.total();
         let steps_only = |u: &Unmatched| u.variable.is_none();
@@ -511,7 +729,7 @@ impl<'s> Comparison<'s> {
         };
         let t = &mut outcome.timings;
         t.setup = (total - t.trees - t.walking - t.sketches - t.reading - t.comparing).max(0.0);
-        let compared = outcome.variables.iter().any(|v| !v.incomplete || v.differences > 0);
+        let compared = self.compared || outcome.differences > 0;
         let files = self.files > 0 && self.left_out.is_none() || !outcome.contents.is_empty();
         if !compared && !files && outcome.unmatched.iter().all(steps_only) {
             // An answer about nothing is none: the reason is the answer.
@@ -525,12 +743,58 @@ impl<'s> Comparison<'s> {
     }
 }
 
-/// The bounds that both sides' trees were made for, or that nothing may differ.
-fn own_bounds(a: &SideEntry, b: &SideEntry) -> Vec<Bound> {
+/// The first difference of a variable.
+struct FoundFirst {
+    index: Vec<u64>,
+    /// The last index at which it may be, where only sketches tell.
+    until: Option<Vec<u64>>,
+    values: Option<(Value, Value)>,
+}
+
+impl FoundFirst {
+    /// The lowest in the order of memory of the whole array.
+    fn of(parts: &[(&Pair, Sum)]) -> Option<FoundFirst> {
+        let place = |(pair, sum): &(&Pair, Sum)| {
+            let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
+            let place = seen.or(sum.placed.clone())?;
+            Some((pair.position(place.start), place))
+        };
+        let places = parts.iter().filter_map(|part| Some((place(part)?, part)));
+        let ((_, place), (pair, sum)) = places.min_by_key(|((position, _), _)| *position)?;
+        Some(FoundFirst {
+            index: pair.index(place.start),
+            until: (place.end - place.start > 1).then(|| pair.index(place.end - 1)),
+            values: sum.tally.first.map(|first| (first.1, first.2)),
+        })
+    }
+}
+
+/// Whether there is one variable, or one global array in boxes.
+fn is_one(entries: &[SideEntry]) -> bool {
+    let boxes_of_one = entries.windows(2).all(|two| {
+        let [p, q] = [&two[0].description, &two[1].description];
+        p.global_box().is_some() && q.global_box().is_some() && p.name == q.name
+    });
+    !entries.is_empty() && boxes_of_one
+}
+
+fn types(a: DType, b: DType) -> String {
+    format!("{a} and {b}")
+}
+
+fn shapes(a: &Shape, b: &Shape) -> String {
+    format!("{a} and {b}")
+}
+
+/// The bounds that the trees of all variables were made for, or that nothing may differ.
+fn own_bounds(entries: &[&SideEntry]) -> Vec<Bound> {
+    let holds = |entry: &&&SideEntry| entry.description.bytes() != Some(0);
+    let mut some = entries.iter().filter(holds).peekable();
+    let first = some.peek().map_or(&[][..], |entry| &entry.trees);
     let mut common: Vec<Bound> = Vec::new();
-    for bound in a.trees.iter().map(|tree| tree.entry.recipe.bound) {
-        let there = b.trees.iter().any(|tree| tree.entry.recipe.bound == bound);
-        if there && !common.contains(&bound) {
+    for bound in first.iter().map(|tree| tree.entry.recipe.bound) {
+        let has = |entry: &&SideEntry| entry.trees.iter().any(|t| t.entry.recipe.bound == bound);
+        if some.clone().all(has) && !common.contains(&bound) {
             common.push(bound);
         }
     }
@@ -572,7 +836,7 @@ impl Sums<'_> {
         &mut self,
         task: &Task,
         found: Result<StripFinding>,
-        pair: &Pair,
+        (pair, holders): (&Pair, Option<&SideArray>),
         step: Option<Step>,
         base: usize,
     ) {
@@ -586,14 +850,15 @@ impl Sums<'_> {
         };
         if let Some(list) = &mut self.list {
             for (place, a, b) in &found.listed {
-                let index = index_of(&pair.a.description, *place);
+                let index = pair.index(*place);
+                let holder = holders.and_then(|array| array.rank_at(&index));
                 let line = Line {
                     step: step.map(u64::from),
-                    rank: pair.a.rank,
+                    rank: holder.unwrap_or(pair.a.rank),
                     variable: &pair.a.description.name,
                     index: &index,
-                    place: *place,
-                    number: (base + task.pair) as u32,
+                    place: pair.position(*place) as u64,
+                    number: (base + pair.variable) as u32,
                     a: *a,
                     b: *b,
                 };
@@ -616,10 +881,14 @@ impl Sums<'_> {
         sum.mismatched += found.mismatched;
         sum.read += found.read;
         sum.tally.append(found.tally);
-        match sum.pictures.is_empty() {
-            true => sum.pictures = found.pictures,
-            false => sum.pictures.iter_mut().zip(&found.pictures).for_each(|(p, q)| p.merge(q)),
-        }
+        merge_pictures(&mut sum.pictures, found.pictures);
+    }
+}
+
+fn merge_pictures(pictures: &mut Vec<Picture>, others: Vec<Picture>) {
+    match pictures.is_empty() {
+        true => *pictures = others,
+        false => pictures.iter_mut().zip(&others).for_each(|(p, q)| p.merge(q)),
     }
 }
 
@@ -633,10 +902,13 @@ impl StripFinding {
         self.placed = self.placed.or(later.placed);
         self.listed.extend(later.listed);
         self.trouble = self.trouble.or(later.trouble);
-        match self.pictures.is_empty() {
-            true => self.pictures = later.pictures,
-            false => self.pictures.iter_mut().zip(&later.pictures).for_each(|(p, q)| p.merge(q)),
-        }
+        merge_pictures(&mut self.pictures, later.pictures);
         self
+    }
+
+    /// The place of the first difference.
+    fn first(&self) -> Option<u64> {
+        let seen = self.tally.first.map(|first| first.0);
+        seen.or_else(|| self.placed.as_ref().map(|place| place.start))
     }
 }

@@ -11,6 +11,7 @@
 //! on the number of threads, nor on whether there were trees.
 
 mod ahead;
+mod boxes;
 mod contents;
 mod engine;
 mod fetch;
@@ -29,6 +30,7 @@ mod walk;
 
 #[cfg(any(test, feature = "testing"))]
 pub use crate::io::Reading;
+pub(crate) use engine::{NOT_IN_SHARE, compare_share};
 pub use engine::{Progress, compare};
 #[cfg(any(test, feature = "testing"))]
 pub use judge::Judge;

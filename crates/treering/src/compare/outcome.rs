@@ -61,15 +61,18 @@ pub struct Outcome {
 pub struct First {
     /// The step, if there are steps.
     pub step: Option<u64>,
-    /// The rank.
+    /// The rank; of a global array, the one whose box of the first side holds the index.
     pub rank: Rank,
     /// The variable.
     pub variable: String,
-    /// The index along each axis.
+    /// The index along each axis; of a global array, in the whole array.
     pub index: Vec<u64>,
     /// The last index at which it may be, where only sketches tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Vec<u64>>,
+    /// Whether the index is that of a global array, of which ranks have boxes.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub global: bool,
     /// The value of the first side, if it was read.
     pub a: Option<Value>,
     /// The value of the second side, if it was read.
@@ -83,12 +86,16 @@ pub struct VariableOutcome {
     pub name: String,
     /// The step, if there are steps.
     pub step: Option<u64>,
-    /// The rank.
+    /// The rank; of a global array, that of the first of its boxes on the first side, the same at every step.
     pub rank: Rank,
     /// The type.
     pub dtype: DType,
-    /// The extent.
+    /// The extent; of a global array, the whole of it.
     pub shape: Shape,
+    /// Number of boxes on each side, if it was compared as a global array. Indices are those of the whole
+    /// array, and the first difference is the first in its order of memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boxes: Option<[u64; 2]>,
     /// The bound it was held to.
     pub bound: Bound,
     /// How many values it has.

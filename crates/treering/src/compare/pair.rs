@@ -1,7 +1,9 @@
 //! Two variables that belong together, and by what they will be compared.
 
+use super::boxes::position;
 use super::fetch::SideBytes;
 use super::judge::Judge;
+use super::outcome::index_of;
 use super::side::{Meter, SideEntry, TreeView};
 use super::tally::Comparer;
 use super::walk::{self, DifferingNode};
@@ -21,6 +23,8 @@ const STRIP: u64 = 1024;
 pub(super) struct Pair<'a> {
     pub(super) a: &'a SideEntry<'a>,
     pub(super) b: &'a SideEntry<'a>,
+    /// The position among the variables of the step that are compared; boxes of one array have the same.
+    pub(super) variable: usize,
     pub(super) bound: Bound,
     pub(super) comparer: Comparer,
     pub(super) bytes: u64,
@@ -96,7 +100,36 @@ impl<'a> Pair<'a> {
         };
         let bytes = a.description.bytes().unwrap_or(0);
         let comparer = Comparer::new(Judge::new(dtype, bound, nan_equal));
-        Ok(Pair { a, b, bound, comparer, bytes, chunk, strip, trees, inputs })
+        let variable = 0;
+        Ok(Pair { a, b, variable, bound, comparer, bytes, chunk, strip, trees, inputs })
+    }
+
+    /// The index of an element: that in the global array, if this is a box of one.
+    pub(super) fn index(&self, place: u64) -> Vec<u64> {
+        let mut index = index_of(&self.a.description, place);
+        if let Some(part) = self.a.description.global_box() {
+            index.iter_mut().zip(&part.offset).for_each(|(i, offset)| *i += offset);
+        }
+        index
+    }
+
+    /// The extent of the array, or of the global one if this is a box of one.
+    pub(super) fn extent(&self) -> &[u64] {
+        let description = &self.a.description;
+        description.global_box().map_or(&description.shape.0, |part| &part.global.0)
+    }
+
+    /// The position of an element in the memory of the array, or of the global one.
+    pub(super) fn position(&self, place: u64) -> u128 {
+        match self.a.description.global_box() {
+            Some(_) => position(&self.index(place), self.extent(), self.a.description.order),
+            None => place.into(),
+        }
+    }
+
+    /// The place of the first element of a strip.
+    pub(super) fn first_of(&self, strip: u64) -> u64 {
+        strip * self.strip * self.chunk / self.a.description.dtype.size()
     }
 
     /// Walks the trees; the strips that have to be looked at, ascending.

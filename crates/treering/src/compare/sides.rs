@@ -631,6 +631,15 @@ impl<'a> MemorySide<'a> {
         }
         Ok(MemorySide { step: Step(step), entries })
     }
+
+    /// The same as the arrays of another rank.
+    pub(crate) fn of_rank(mut self, rank: Rank) -> Self {
+        for entry in &mut self.entries {
+            entry.rank = rank;
+            entry.trees.iter_mut().for_each(|tree| tree.entry.rank = rank);
+        }
+        self
+    }
 }
 
 impl<'a> MemorySide<'a> {

@@ -3,7 +3,7 @@
 use super::ahead::Ahead;
 use super::fetch::{Fetcher, RUN};
 use super::judge::Value;
-use super::outcome::{Picture, index_of};
+use super::outcome::Picture;
 use super::pair::{Pair, TreePair};
 use super::side::{Meter, TreeView};
 use super::tally::Tally;
@@ -335,8 +335,7 @@ fn compare(
     pictures: bool,
     part: &mut PairFinding,
 ) {
-    let description = &pair.a.description;
-    let size = description.dtype.size();
+    let size = pair.a.description.dtype.size();
     let PairFinding { tally, listed, pictures: drawn } = part;
     let mut listener = |index: u64, x: Value, y: Value| {
         if list {
@@ -344,9 +343,9 @@ fn compare(
         }
         if pictures {
             if drawn.is_empty() {
-                *drawn = Picture::of(&description.shape.0);
+                *drawn = Picture::of(pair.extent());
             }
-            let index = index_of(description, index);
+            let index = pair.index(index);
             drawn.iter_mut().for_each(|picture| picture.add(&index, x.difference(y)));
         }
     };

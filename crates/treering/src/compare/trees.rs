@@ -212,8 +212,12 @@ impl Side for TreedSide<'_> {
         let models = self.like.entries(their_step)?;
         let lone = entries.len() == 1 && models.len() == 1;
         for entry in &mut entries {
+            // Trees of boxes are compared between the same boxes, whichever ranks have them.
             let model = models.iter().find(|m| {
-                lone || m.rank == entry.rank && m.description.name == entry.description.name
+                let (p, q) = (&m.description, &entry.description);
+                let same_box = p.shape == q.shape && p.part == q.part;
+                lone || p.name == q.name
+                    && if p.global_box().is_some() { same_box } else { m.rank == entry.rank }
             });
             let (Some(values), Some(model)) = (entry.values.clone(), model) else { continue };
             if model.description.dtype != entry.description.dtype {

@@ -54,6 +54,8 @@ pub struct CheckpointInfo {
     pub stored_bytes: u64,
     /// How many variables it has.
     pub variables: u64,
+    /// How many ranks it is of.
+    pub ranks: u32,
     /// How its bytes divide, and how long the program was held up.
     #[serde(flatten)]
     pub stats: Stats,
@@ -143,6 +145,7 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
         abandoned: !line.contains(&m.sequence),
         full_bytes: m.full_bytes,
         stored_bytes: m.stored_bytes(),
+        ranks: m.ranks,
         variables: m.variables,
         stats: m.stats,
     };

@@ -61,9 +61,10 @@ fn sentence(outcome: &Outcome) -> String {
         let step = first.step.map_or(String::new(), |step| format!("step {step}, "));
         let rank = if first.rank.0 > 0 { format!("rank {}, ", first.rank) } else { String::new() };
         let place = match &first.until {
-            Some(until) => format!("between {} and {}", index(&first.index), index(until)),
+            Some(until) => format!("index between {} and {}", index(&first.index), index(until)),
             None => format!("index {}", index(&first.index)),
         };
+        let place = if first.global { format!("global {place}") } else { place };
         let at = format!("{step}{rank}variable {}, {place}", first.variable);
         let values_there = match (first.a, first.b) {
             (Some(a), Some(b)) => format!(": {a} and {b}"),

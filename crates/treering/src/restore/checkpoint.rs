@@ -13,7 +13,7 @@ use crate::lineage::{Layer, covers, resolve, runs};
 use crate::log::{FullManifest, read_group};
 use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
-use crate::store::{Blob, Store, read_each};
+use crate::store::{Blob, Store};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
@@ -717,8 +717,21 @@ impl Blob for VariableBlob {
         self.checkpoint.read_bytes(entry, offset..end, buffer)
     }
 
+    /// In one plan: a frame that several ranges need is decoded once.
     fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        read_each(self, ranges)
+        let entry = &self.checkpoint.variables[self.at];
+        let mut wanted = Vec::with_capacity(ranges.len());
+        for (at, (offset, buffer)) in ranges.iter().enumerate() {
+            let end = offset.saturating_add(buffer.len() as u64);
+            if end > self.size() {
+                let what = "a variable is shorter than it should be";
+                return Err(Error::damaged(what).at(&self.name));
+            }
+            wanted.push(self.checkpoint.wanted(entry, at as u32, *offset..end));
+        }
+        let mut targets: Vec<&mut [u8]> =
+            ranges.iter_mut().map(|(_, buffer)| &mut **buffer).collect();
+        self.checkpoint.carry_out(entry.group, &wanted, &mut targets)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

@@ -7,6 +7,7 @@
 mod options;
 mod ranks;
 mod reference;
+mod share;
 
 use options::LEAST_STAGING;
 pub use options::{Options, Overload};
@@ -77,15 +78,15 @@ impl Run {
         let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience));
         let failures = Failures::default();
         let checked = options.check();
-        match &mut ranks {
-            None => checked?,
-            Some(ranks) => {
-                let ballot = ranks.ballot(Together::Open, Sequence::default());
-                ranks.vote(checked.map(|()| ballot), &failures)?;
-            }
+        let reference =
+            checked.and_then(|()| options.reference.as_ref().map(ReferenceWatch::open).transpose());
+        // A rank that does not find the reference says so in its vote: the others would wait for it.
+        if let Some(ranks) = &mut ranks {
+            let ballot = ranks.ballot(Together::Open, Sequence::default());
+            ranks.vote(reference.as_ref().map(|_| ballot).map_err(Clone::clone), &failures)?;
         }
+        let reference = reference?;
         let writer = &options.writer;
-        let reference = options.reference.as_ref().map(ReferenceWatch::open).transpose()?;
         let mut opened = match &mut ranks {
             None => save::open(&writer.tiers, &writer.run)?,
             Some(ranks) => ranks.open(&writer.tiers, &writer.run)?,
@@ -141,14 +142,19 @@ impl Run {
         let declared = self.or_all_fail(declared)?;
         self.note_unused_bounds(variables);
         let variables = &own[..];
-        let save =
-            self.save(step, start, declared, &shared, |capture, whole, declared, hand| {
-                capture.capture(whole, variables, declared, hand)
-            })?;
-        if !save.is_skipped() {
-            self.hold_against_reference(step, variables);
+        let before = self.ranks.as_ref().map_or(0, RankSide::decisions);
+        let save = self.save(step, start, declared, &shared, |capture, whole, declared, hand| {
+            capture.capture(whole, variables, declared, hand)
+        });
+        // A rank whose capture failed after all have agreed takes part: the others wait for its vote.
+        let agreed = self.ranks.as_ref().is_some_and(|ranks| ranks.decisions() > before);
+        match &save {
+            Ok(save) if save.is_skipped() => {}
+            Ok(_) => self.hold_against_reference(step, Ok(variables)),
+            Err(error) if agreed => self.hold_against_reference(step, Err(error.clone())),
+            Err(_) => {}
         }
-        Ok(save)
+        save
     }
 
     /// Saves trees that were made elsewhere, and nothing else.
@@ -293,7 +299,8 @@ impl Run {
     }
 
     /// What was found at the first checkpoint that differs from the reference run beyond the bounds;
-    /// nothing as long as the two agree. See [`Options::reference`].
+    /// nothing as long as the two agree. See [`Options::reference`]. With several ranks, all of them have the same
+    /// answer when [`Run::checkpoint`] has returned on all; `variables` of the outcome are this rank's.
     pub fn divergence(&self) -> Option<&Outcome> {
         self.reference_report()?.divergence.as_ref()
     }
@@ -305,10 +312,19 @@ impl Run {
     }
 
     /// A comparison that fails stops neither the program nor the save; the report has the reason.
-    fn hold_against_reference(&mut self, step: u64, variables: &[Variable]) {
+    fn hold_against_reference(&mut self, step: u64, captured: Result<&[Variable]>) {
         let Some(watch) = &mut self.reference else { return };
         let start = std::time::Instant::now();
-        watch.checkpoint(step, variables, &self.capture.trees.variables(variables));
+        let trees = captured.as_ref().map(|variables| self.capture.trees.variables(variables));
+        let trees = trees.unwrap_or_default();
+        match (&mut self.ranks, captured) {
+            (Some(ranks), captured) => {
+                let captured = captured.map(|variables| (variables, &trees[..]));
+                watch.checkpoint_together(step, captured, ranks);
+            }
+            (None, Ok(variables)) => watch.checkpoint(step, variables, &trees),
+            (None, Err(_)) => {}
+        }
         self.blocked += start.elapsed();
     }
 
@@ -561,9 +577,8 @@ impl Run {
         // References never leave their epoch, and only the newest is open: going further back starts a new one. So
         // does a state of other ranks, of other groups, or of other boxes.
         let of_group = |v: &VariableEntry| v.chunk == chunk && seat.members.contains(&v.rank);
-        let goes_on = in_place
-            && checkpoint.entries().iter().all(of_group)
-            && !others.iter().any(moved);
+        let goes_on =
+            in_place && checkpoint.entries().iter().all(of_group) && !others.iter().any(moved);
         let restored = checkpoint.resume_into(own.rank, &mut owned)?;
         let restored = restored.into_iter().flatten().collect();
         Ok(FilledArrays { checkpoint, restored, missing, goes_on })

@@ -208,6 +208,9 @@ impl Options {
     /// [`Run::reference_report`](crate::Run::reference_report). The reference run must exist when this run
     /// is opened. Both need trees within the same bound to be fast;
     /// a bound of the settings that the trees do not serve reads the reference's data.
+    ///
+    /// With several ranks, all of them give it. Each compares its own variables and boxes, in whatever boxes the
+    /// reference has them, and one more small vote joins the results.
     #[must_use]
     pub fn reference(
         mut self,
@@ -238,14 +241,9 @@ impl Options {
             return Err(Error::usage("a run that keeps trees only has no bound to make them for")
                 .hint("give Options::bound"));
         }
-        if self.ranks.as_ref().is_some_and(|comm| comm.size() > 1) {
-            let together = [
-                (!self.writer.tiers.near.is_empty(), "Options::node"),
-                (self.reference.is_some(), "Options::reference"),
-            ];
-            if let Some((_, what)) = together.iter().find(|(given, _)| *given) {
-                return Err(Error::usage(format!("{what} cannot be combined with several ranks")));
-            }
+        let several = self.ranks.as_ref().is_some_and(|comm| comm.size() > 1);
+        if several && !self.writer.tiers.near.is_empty() {
+            return Err(Error::usage("Options::node cannot be combined with several ranks"));
         }
         if let Some(reference) = &self.reference {
             check_run_name(&reference.run)?;

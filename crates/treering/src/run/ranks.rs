@@ -3,6 +3,7 @@
 //! Every collective call begins with a vote, which has a limit: a rank that never calls is named instead of being
 //! waited for. The outcomes of earlier checkpoints travel with the votes. No worker communicates.
 
+use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
 use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
@@ -21,6 +22,8 @@ pub(super) struct RankSide {
     limit: Duration,
     /// The number of votes so far.
     votes: u64,
+    /// The number of those that were not refused.
+    decisions: u64,
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
     /// Saves whose outcome is not known yet.
     pending: Vec<(Sequence, Step, SaveProgress)>,
@@ -31,7 +34,8 @@ pub(super) struct RankSide {
 impl RankSide {
     pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
         let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
-        RankSide { comm, limit, votes: 0, outcomes, pending: Vec::new(), breaker }
+        let pending = Vec::new();
+        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, breaker }
     }
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
@@ -104,9 +108,22 @@ impl RankSide {
             }
         })?;
         let verdict = Agreed::parse(&verdict)?;
+        self.decisions += 1;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
         Ok(verdict)
+    }
+
+    /// Joins what all ranks have found in comparing with a reference.
+    pub(super) fn join_shares(&mut self, share: &ReferenceShare) -> Result<ReferenceShare> {
+        self.votes += 1;
+        let joined = vote(&*self.comm, self.votes, share.write(), &mut ShareVoting, self.limit)?;
+        ReferenceShare::parse(&joined)
+    }
+
+    /// Number of votes on calls that all ranks agreed to.
+    pub(super) fn decisions(&self) -> u64 {
+        self.decisions
     }
 
     /// A save has begun whose outcome later votes will tell.

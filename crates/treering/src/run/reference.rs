@@ -3,14 +3,23 @@
 //! The log of the reference run is read once, when the run is opened, and again only when a step is not in
 //! it: a run of thousands of checkpoints is not listed at every checkpoint. A comparison that fails is no
 //! failed save; [`ReferenceReport`] tells what was compared and what was not.
+//!
+//! Of several ranks, each compares its own variables and its own boxes of global arrays, in whatever boxes the
+//! reference has them. Then they join what they found in one vote, so that all of them have the same report. They
+//! vote after every checkpoint, whatever they know already: votes are numbered.
 
+use super::ranks::RankSide;
+use super::share::ReferenceShare;
 use crate::array::{Step, Variable};
 use crate::compare::{
-    Answer, CompareSettings, MemorySide, NotCompared, Outcome, Side, StoredSide, compare,
+    Answer, CompareSettings, FileView, MemorySide, NotCompared, Outcome, Side, SideEntry,
+    StoredSide, compare, compare_share,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::log::Log;
+use crate::save::RankOf;
 use crate::store::{BundledStore, Store};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The reference run, and how to compare with it.
@@ -21,7 +30,8 @@ pub(crate) struct Reference {
     pub(crate) settings: CompareSettings,
 }
 
-/// Checkpoints that were compared with a reference run, and those that were not.
+/// Checkpoints that were compared with a reference run, and those that were not. With several ranks, it is the same
+/// on all of them, except for [`Outcome::variables`] of the divergence, which are those of this rank.
 #[derive(Clone, Debug, Default)]
 pub struct ReferenceReport {
     /// Steps that were compared completely, in the order of their checkpoints.
@@ -41,6 +51,8 @@ pub(super) struct ReferenceWatch {
     /// The checkpoints of the reference; none as long as it has none.
     side: Option<StoredSide>,
     pub(super) report: ReferenceReport,
+    /// The divergence that the ranks have found together.
+    diverged: Option<ReferenceShare>,
 }
 
 impl ReferenceWatch {
@@ -62,6 +74,7 @@ impl ReferenceWatch {
             reference: reference.clone(),
             side: None,
             report: ReferenceReport::default(),
+            diverged: None,
         };
         watch.refresh()?;
         Ok(watch)
@@ -85,7 +98,7 @@ impl ReferenceWatch {
             self.report.after_divergence += 1;
             return;
         }
-        let outcome = match self.compare(step, variables, trees) {
+        let outcome = match self.compare(step, variables, trees, None) {
             Ok(outcome) => outcome,
             Err(error) => return self.leave_out(step, error.to_string()),
         };
@@ -104,6 +117,59 @@ impl ReferenceWatch {
         }
     }
 
+    /// Compares the share of this rank, and joins what all ranks have found. If this rank has nothing to
+    /// compare, `captured` has the reason.
+    pub(super) fn checkpoint_together(
+        &mut self,
+        step: u64,
+        captured: Result<(&[Variable], &[Variable])>,
+        ranks: &mut RankSide,
+    ) {
+        let own = ranks.own();
+        let known = self.report.divergence.is_some();
+        let found = match captured {
+            _ if known => Ok((None, ReferenceShare::nothing(step))),
+            Ok((variables, trees)) => {
+                self.compare(step, variables, trees, Some(own)).map(|outcome| {
+                    let share = ReferenceShare::of(step, &outcome, variables);
+                    (Some(outcome), share)
+                })
+            }
+            Err(error) => Err(error),
+        };
+        let (outcome, mut share) = found.unwrap_or_else(|error| {
+            (None, ReferenceShare::failed(step, own.rank, error.to_string()))
+        });
+        share.known = self.diverged.clone().map(Box::new);
+        match ranks.join_shares(&share) {
+            Ok(joined) => self.settle(joined, outcome),
+            Err(error) => self.leave_out(step, format!("the ranks did not agree: {error}")),
+        }
+    }
+
+    /// Adds what all ranks have found together to the report.
+    fn settle(&mut self, mut joined: ReferenceShare, own: Option<Outcome>) {
+        let known = joined.known.take();
+        if self.report.divergence.is_some() {
+            self.report.after_divergence += 1;
+            return;
+        }
+        let (joined, own) = match known {
+            // This rank has missed the vote that found it.
+            Some(known) => (*known, None),
+            None => (joined, own),
+        };
+        match joined.verdict() {
+            Answer::Equal => self.report.compared.push(joined.step()),
+            Answer::Undecided => self.report.not_compared.extend(joined.not_compared()),
+            Answer::Different => {
+                self.report.compared.push(joined.step());
+                self.report.divergence = Some(joined.outcome(own, &self.reference.run));
+                self.diverged = Some(joined);
+            }
+        }
+    }
+
     fn leave_out(&mut self, step: u64, why: String) {
         let (step, rank, variable) = (Some(step), None, None);
         self.report.not_compared.push(NotCompared { step, rank, variable, why });
@@ -114,6 +180,7 @@ impl ReferenceWatch {
         step: u64,
         variables: &[Variable],
         trees: &[Variable],
+        of: Option<RankOf>,
     ) -> Result<Outcome> {
         let mut side = self.side.as_ref().and_then(|side| side.only(Step(step)));
         if side.is_none() {
@@ -127,7 +194,56 @@ impl ReferenceWatch {
         })?;
         let trees: Vec<&[u8]> = trees.iter().map(|tree| tree.bytes).collect();
         let here = MemorySide::new(step, variables, &trees)?;
-        let side: &dyn Side = &side;
-        compare(&here, side, &self.reference.settings, None, &|_, _| {})
+        let settings = &self.reference.settings;
+        match of {
+            None => compare(&here, &side, settings, None, &|_, _| {}),
+            Some(own) => compare_share(&here.of_rank(own.rank), &RankShare { side, own }, settings),
+        }
+    }
+}
+
+/// The variables of a reference that concern one rank: its own, boxes of global arrays, those that only one rank
+/// of the reference has, which may be a whole global array, and, for the first rank, those of ranks that this run
+/// does not have.
+struct RankShare {
+    side: StoredSide,
+    own: RankOf,
+}
+
+impl Side for RankShare {
+    fn name(&self) -> String {
+        self.side.name()
+    }
+
+    fn steps(&self) -> Result<Vec<Option<Step>>> {
+        self.side.steps()
+    }
+
+    fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>> {
+        let mut entries = self.side.entries(step)?;
+        let mut holders: HashMap<String, u32> = HashMap::new();
+        for entry in &entries {
+            *holders.entry(entry.description.name.clone()).or_default() += 1;
+        }
+        let RankOf { rank, ranks } = self.own;
+        entries.retain(|entry| {
+            entry.rank == rank
+                || entry.description.part.is_some()
+                || holders[&entry.description.name] == 1
+                || rank.0 == 0 && entry.rank.0 >= ranks
+        });
+        Ok(entries)
+    }
+
+    fn files(&self, _: Option<Step>) -> Result<Vec<FileView>> {
+        Ok(Vec::new())
+    }
+
+    fn unreadable(&self) -> u64 {
+        self.side.unreadable()
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.side.notes()
     }
 }

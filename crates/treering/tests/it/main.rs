@@ -22,6 +22,8 @@ mod model;
 mod paper_tree;
 mod parsers;
 mod power_cut;
+mod rank_compare;
+mod rank_tools;
 mod ranks;
 mod rooms;
 mod rounded;
