@@ -480,7 +480,7 @@ impl Run {
     fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
         let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let in_place = manifest.ranks == own.ranks && manifest.groups.len() == own.ranks as usize;
-        let checkpoint = match in_place || own.ranks == 1 {
+        let checkpoint = match in_place || (own.ranks == 1 && manifest.ranks == 1) {
             false => return self.fill_elsewhere(manifest, variables, own),
             true if own.ranks == 1 => Checkpoint::load(self.store.clone(), manifest)?,
             true => Checkpoint::load_group_of(self.store.clone(), manifest, own.group())?,
