@@ -2,6 +2,7 @@
 # make quick     the tests that matter while working, in two minutes
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
+# make ranks-check  RANK_KILLS kills of a simulation on 4 and 8 MPI ranks, and restarts on 1 to 8
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
@@ -12,6 +13,7 @@
 
 MINUTES ?= 30
 KILLS ?= 5000
+RANK_KILLS ?= 100
 PAIRS ?= 100000000
 PROGRAMS ?= 100000
 VENV := target/venv
@@ -22,7 +24,7 @@ CARGO ?= cargo
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills watch-load model campaign bench \
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check watch-load model campaign bench \
 	corpus restart peers
 
 test: needs format lints tests mpi orca numpy
@@ -43,7 +45,7 @@ format:
 	$(CARGO) fmt --all --check
 
 lints:
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features particles/mpi -- -D warnings
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files
@@ -73,6 +75,14 @@ fuzz:
 
 kills:
 	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test it kill::
+
+# Bounded by an hour; ends with 1 if a state differs, a checkpoint is half visible or a phase was never hit.
+ranks-check: needs
+	$(CARGO) build --release
+	$(CARGO) build --release -p particles --features mpi --bin particles-ranks
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(VENV)/bin/python tests/ranks_check.py \
+		target/release/particles-ranks target/release/treering $(RANK_KILLS) 3600 \
+		$(VENV)/bin/mpirun --with-ft ulfm --oversubscribe --mca async_mpi_finalize 1
 
 watch-load:
 	TREERING_WATCH_SETS=60 TREERING_WATCH_PACE=1000 TREERING_WATCH_VALUES=65536 \

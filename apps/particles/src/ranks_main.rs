@@ -80,31 +80,39 @@ fn on_ranks(cli: &Cli, comm: Arc<dyn Comm>) -> Result<()> {
         timestep: cli.timestep,
         threads: cli.threads,
     };
-    let board = cli.phases.as_ref().map(|folder| PhaseBoard::new(folder, comm.rank())).transpose()?;
+    let board =
+        cli.phases.as_ref().map(|folder| PhaseBoard::new(folder, comm.rank())).transpose()?;
     let mut simulation = RankSimulation::new(&settings, comm.clone())?;
     let schedule = Schedule { steps: cli.steps, every: cli.every };
     let schedule = RankSchedule { schedule, wait: cli.wait };
     let options = Options::directory(&cli.store, &cli.run).patience(Duration::from_secs(60));
-    let resumed = run_on_ranks(&mut simulation, schedule, options, &mut |simulation, progress| {
-        match progress {
-            RankProgress::Begins(phase) => board.iter().try_for_each(|b| b.show(phase.name())),
-            RankProgress::Resumed { step, notes } => {
-                notes.iter().for_each(|note| eprintln!("particles-ranks: {note}"));
-                write_state(cli.states.as_deref(), simulation, &format!("restored-{step}"))
-            }
-            RankProgress::Captured(step) => {
-                write_state(cli.states.as_deref(), simulation, &format!("saved-{step}"))
-            }
-            RankProgress::Failed { step, error } => {
-                let what = format!("the save of step {step} failed, and the run goes on");
-                eprintln!("particles-ranks: rank {}: {what}: {error}", simulation.comm().rank());
-                Ok(())
-            }
-            RankProgress::Ended(step) => {
-                write_state(cli.states.as_deref(), simulation, &format!("end-{step}"))
-            }
-        }
-    })?;
+    let resumed =
+        run_on_ranks(
+            &mut simulation,
+            schedule,
+            options,
+            &mut |simulation, progress| match progress {
+                RankProgress::Begins(phase) => board.iter().try_for_each(|b| b.show(phase.name())),
+                RankProgress::Resumed { step, notes } => {
+                    notes.iter().for_each(|note| eprintln!("particles-ranks: {note}"));
+                    write_state(cli.states.as_deref(), simulation, &format!("restored-{step}"))
+                }
+                RankProgress::Captured(step) => {
+                    write_state(cli.states.as_deref(), simulation, &format!("saved-{step}"))
+                }
+                RankProgress::Failed { step, error } => {
+                    let what = format!("the save of step {step} failed, and the run goes on");
+                    eprintln!(
+                        "particles-ranks: rank {}: {what}: {error}",
+                        simulation.comm().rank()
+                    );
+                    Ok(())
+                }
+                RankProgress::Ended(step) => {
+                    write_state(cli.states.as_deref(), simulation, &format!("end-{step}"))
+                }
+            },
+        )?;
     let energy = simulation.energy()?;
     if comm.rank() == Rank(0) {
         let begun = resumed.map_or("the start".to_string(), |step| format!("step {step}"));
