@@ -32,6 +32,8 @@ AFTER_KILL = 3
 class Job:
     """One mpirun and its ranks; only these processes are ever killed."""
 
+    newest = None
+
     def __init__(self, check, ranks, store, folder):
         self.ranks, self.folder = ranks, folder
         self.phases, self.states = folder / "phases", folder / "states"
@@ -42,6 +44,7 @@ class Job:
         self.command += ["--phases", str(self.phases)]
 
     def start(self, keep_states):
+        Job.newest = self
         states = ["--states", str(self.states)] if keep_states else []
         # A file and not a pipe: a survivor may keep a pipe open.
         self.output = open(self.folder / "output", "w+")
@@ -148,18 +151,28 @@ class Check:
         shutil.rmtree(self.folder / "undisturbed")
 
     def look(self, store):
-        """The steps that are listed; whatever is listed must be whole."""
-        if not (store / "runs").exists():
+        """Whatever is listed must be whole."""
+        if not store.exists():
             return
-        place = f"{store}#particles"
-        listed = subprocess.run([self.treering, "ls", "--json", place], capture_output=True, text=True)
-        verified = subprocess.run([self.treering, "verify", "--json", str(store)], capture_output=True, text=True)
-        report = json.loads(verified.stdout or "{}")
-        checkpoints = json.loads(listed.stdout or '{"checkpoints": [], "unreadable": []}')
-        sound = verified.returncode == 0 and report["sound"] == report["checkpoints"]
-        if not sound or listed.returncode != 0 or checkpoints["unreadable"]:
+        verified = self.ask("verify", str(store))
+        trouble = [] if verified["sound"] == verified["checkpoints"] else verified["findings"]
+        # A run that was killed while it was opened for the first time is not there.
+        runs = [run["name"] for run in self.ask("ls", str(store))["runs"]]
+        listed = self.ask("ls", f"{store}#particles") if runs else {"checkpoints": [], "unreadable": []}
+        trouble += listed["unreadable"]
+        if len(listed["checkpoints"]) > verified["checkpoints"]:
+            trouble.append(f"{len(listed['checkpoints'])} checkpoints are listed, {verified['checkpoints']} verified")
+        trouble += verified["findings"]
+        if trouble:
             self.half_visible += 1
-            print(f"NOT SOUND: {listed.stderr} {verified.stdout} {verified.stderr}", flush=True)
+            print(f"NOT SOUND: {trouble}", flush=True)
+
+    def ask(self, command, place):
+        """The answer of the command `treering`; findings are in it, so its exit code does not matter."""
+        done = subprocess.run([self.treering, command, "--json", place], capture_output=True, text=True)
+        if not done.stdout:
+            raise SystemExit(f"treering {command} {place}: {done.stderr}")
+        return json.loads(done.stdout)
 
     def compare(self, job):
         for path in job.states.iterdir():
@@ -240,7 +253,11 @@ def main():
     program, treering, kills, seconds, *mpirun = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="treering-ranks-") as folder:
         check = Check(os.path.abspath(program), os.path.abspath(treering), mpirun, pathlib.Path(folder))
-        check.run(int(kills), float(seconds))
+        try:
+            check.run(int(kills), float(seconds))
+        finally:
+            if Job.newest:
+                Job.newest.clean_up()
 
 
 if __name__ == "__main__":
