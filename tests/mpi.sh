@@ -44,7 +44,7 @@ restarts() {
 kills() {
     local name=$1 out
     shift
-    out=$(timeout 120 python3 tests/ranks_check.py "target/mpi-particles-$name" target/debug/treering 3 15 "$@") ||
+    out=$(timeout 120 python3 tests/ranks_check.py "target/mpi-particles-$name" target/debug/treering 3 8 "$@") ||
         { echo "$name: $out"; exit 1; }
     echo "$name: $(tail -n 1 <<<"$out")"
     runs=$((runs + 1))
