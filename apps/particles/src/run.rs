@@ -28,7 +28,7 @@ impl Schedule {
         step < self.steps && step.checked_rem(self.every) == Some(0)
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         match self.every {
             0 => Err(Error::usage("checkpoints are at least one step apart, but 0 was asked for")),
             _ => Ok(()),

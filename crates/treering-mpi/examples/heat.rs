@@ -4,7 +4,7 @@
 //! program goes on from the newest checkpoint, whatever the number of ranks was before, and ends with the same bits. With
 //! DIES, the last rank is killed (SIGKILL) in the middle of that step.
 
-use std::process::Command;
+use rustix::process::Signal;
 use std::time::Duration;
 use treering::{Comm, Error, Options, Rank, Result, Run, Variable, VariableMut};
 use treering_mpi::MpiRanks;
@@ -38,14 +38,19 @@ fn main() -> Result<()> {
     for step in begun..steps {
         advance(&*comm, &mut heat, first, count)?;
         if dies == Some(step) && comm.rank().0 + 1 == comm.size() {
-            let pid = std::process::id().to_string();
-            let _ = Command::new("kill").args(["-9", &pid]).status();
+            die()?;
         }
         let state = Variable::new("heat", &heat).shaped(&[count, COLUMNS]);
         run.checkpoint(step, &[state.part_of(&plate, &[first, 0])])?;
     }
     run.finish()?;
     report(&*comm, &heat, begun)
+}
+
+/// Kills this very process, as a failing node would.
+fn die() -> Result<()> {
+    let killed = rustix::process::kill_process(rustix::process::getpid(), Signal::KILL);
+    killed.map_err(|error| Error::usage(format!("cannot kill this process: {error}")))
 }
 
 /// One step: rows at the borders are exchanged with the neighbours.

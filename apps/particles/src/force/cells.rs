@@ -26,12 +26,8 @@ pub(super) struct Neighbour {
 impl Cells {
     pub fn sort(particles: &Particles, cutoff: f64) -> Self {
         let side = (1.0 / cutoff) as usize;
-        let cell_of = |index: usize| {
-            let along = |c: f32| ((c * side as f32) as usize).min(side - 1);
-            let [x, y, z] = particles.place(index).map(along);
-            (x * side + y) * side + z
-        };
-        let homes: Vec<usize> = (0..particles.len()).map(cell_of).collect();
+        let homes: Vec<usize> =
+            (0..particles.len()).map(|index| cell_of(particles.place(index), side)).collect();
         let mut starts = vec![0; side.pow(3) + 1];
         homes.iter().for_each(|home| starts[home + 1] += 1);
         (1..starts.len()).for_each(|cell| starts[cell] += starts[cell - 1]);
@@ -57,8 +53,21 @@ impl Cells {
 
     /// One of each two opposite neighbours: over all cells, each pair of cells comes once.
     pub fn half_of_neighbours(&self, cell: usize) -> impl Iterator<Item = Neighbour> {
+        self.neighbours(cell, 14..27)
+    }
+
+    /// The cell of a place and the 26 around it.
+    pub fn around(&self, place: [f32; 3]) -> impl Iterator<Item = usize> {
+        self.neighbours(cell_of(place, self.side), 0..27).map(|neighbour| neighbour.cell)
+    }
+
+    fn neighbours(
+        &self,
+        cell: usize,
+        codes: std::ops::Range<usize>,
+    ) -> impl Iterator<Item = Neighbour> {
         let home = [cell / self.side / self.side, cell / self.side % self.side, cell % self.side];
-        (14..27).map(move |code| {
+        codes.map(move |code| {
             let offsets = [code / 9, code / 3 % 3, code % 3];
             let mut neighbour = Neighbour { cell: 0, shift: [0.0; 3] };
             for axis in 0..3 {
@@ -75,6 +84,12 @@ impl Cells {
             neighbour
         })
     }
+}
+
+fn cell_of(place: [f32; 3], side: usize) -> usize {
+    let along = |coordinate: f32| ((coordinate * side as f32) as usize).min(side - 1);
+    let [x, y, z] = place.map(along);
+    (x * side + y) * side + z
 }
 
 #[cfg(test)]
@@ -113,6 +128,8 @@ mod tests {
                 }
             }
             assert_eq!(pairs.len(), 13 * cells.count());
+            let around: HashSet<usize> = cells.around([0.99, 0.5, 0.0]).collect();
+            assert_eq!(around.len(), 27);
         }
     }
 }

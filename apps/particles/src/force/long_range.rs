@@ -10,6 +10,7 @@ use super::cloud::Cloud;
 use super::shared_sum::SharedSum;
 use super::split::Split;
 use crate::Particles;
+use crate::fixed::{fixed, real};
 use crate::fourier::{Fourier, derivative_wave_numbers, wave_numbers};
 use rayon::prelude::*;
 use rustfft::num_complex::Complex32;
@@ -58,6 +59,33 @@ impl LongRange {
     pub fn pull(&mut self, particles: &Particles) -> Vec<Pull> {
         self.deposit(particles);
         self.solve();
+        self.felt(particles)
+    }
+
+    /// How many particles are at each point of the mesh, as sums of [`fixed`] numbers: ranks add
+    /// theirs up in any order, modulo 2^64, and get the same bits.
+    pub fn fixed_density(&self, particles: &Particles) -> Vec<u64> {
+        let mut density = vec![0u64; self.density.len()];
+        for index in 0..particles.len() {
+            let cloud = Cloud::around(particles.place(index), self.side);
+            for (point, share) in cloud.points.into_iter().zip(cloud.shares) {
+                density[point] = density[point].wrapping_add_signed(fixed(share.into()));
+            }
+        }
+        density
+    }
+
+    /// The smooth pull on each particle of a rank, by the density of all ranks.
+    pub fn pull_of(&mut self, density: &[u64], particles: &Particles) -> Vec<Pull> {
+        for (sum, density) in self.density.iter_mut().zip(density) {
+            sum.clear();
+            sum.add(real(density.cast_signed()) as f32);
+        }
+        self.solve();
+        self.felt(particles)
+    }
+
+    fn felt(&self, particles: &Particles) -> Vec<Pull> {
         let indices = (0..particles.len()).into_par_iter();
         indices.map(|index| self.gather(particles.place(index))).collect()
     }
@@ -141,6 +169,22 @@ mod tests {
         mesh.deposit(&particles);
         let mass: f64 = mesh.density.iter().map(|d| f64::from(d.get())).sum();
         // Every share is rounded to 24 bits.
+        assert!((mass / particles.len() as f64 - 1.0).abs() < 1e-7, "{mass}");
+    }
+
+    #[test]
+    fn fixed_densities_of_parts_add_up_to_that_of_all() {
+        let particles = lattice(12, 5);
+        let mesh = LongRange::new(30, 1.0, Split::of_mesh(30));
+        let part = |range: std::ops::Range<usize>| {
+            let [x, y, z] =
+                [&particles.x, &particles.y, &particles.z].map(|c| c[range.clone()].to_vec());
+            mesh.fixed_density(&Particles { x, y, z, ..Particles::default() })
+        };
+        let (low, high) = (part(0..700), part(700..particles.len()));
+        let sum: Vec<u64> = high.iter().zip(&low).map(|(a, b)| a.wrapping_add(*b)).collect();
+        assert!(sum == mesh.fixed_density(&particles));
+        let mass: f64 = sum.iter().map(|density| real(density.cast_signed())).sum();
         assert!((mass / particles.len() as f64 - 1.0).abs() < 1e-7, "{mass}");
     }
 

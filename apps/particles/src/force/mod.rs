@@ -63,4 +63,23 @@ impl Solver {
         pulls.iter_mut().for_each(|pull| pull.potential -= self.own_potential);
         pulls
     }
+
+    /// What the particles of a rank add to the mesh; the sum of all ranks goes to [`Self::pulls_of`].
+    pub fn fixed_density(&self, particles: &Particles) -> Vec<u64> {
+        self.long_range.fixed_density(particles)
+    }
+
+    /// How far away a particle can be that [`Self::pulls_of`] needs beside those of the rank.
+    pub fn reach(&self) -> f64 {
+        self.short_range.reach()
+    }
+
+    /// The pull on the particles of a rank. `near` begins with them and goes on with all others within
+    /// reach, in any order; only its places count.
+    pub fn pulls_of(&mut self, density: &[u64], own: &Particles, near: &Particles) -> Vec<Pull> {
+        let mut pulls = self.long_range.pull_of(density, own);
+        self.short_range.add_nearby(&mut pulls, near);
+        pulls.iter_mut().for_each(|pull| pull.potential -= self.own_potential);
+        pulls
+    }
 }

@@ -11,6 +11,7 @@ use super::cells::Cells;
 use super::shared_sum::SharedSum;
 use super::split::{Polynomial, Split};
 use crate::Particles;
+use crate::fixed::{fixed, real};
 use rayon::prelude::*;
 
 pub(super) struct ShortRange {
@@ -46,6 +47,48 @@ impl ShortRange {
             pull.potential += sum[3].get();
             pull.acceleration.iter_mut().zip(sum).for_each(|(a, s)| *a += s.get());
         }
+    }
+
+    /// The distance within which pairs pull, and a little more than the rounding of distances.
+    pub fn reach(&self) -> f64 {
+        self.cutoff + 1e-5
+    }
+
+    /// Adds the direct pull on the first particles of `near`, one for each of `pulls`. The sums are
+    /// of fixed-point numbers, so they depend on neither the order of the particles nor the threads.
+    pub fn add_nearby(&self, pulls: &mut [Pull], near: &Particles) {
+        let cells = Cells::sort(near, self.cutoff);
+        pulls.par_iter_mut().enumerate().for_each(|(index, pull)| {
+            let place = near.place(index);
+            let mut sums = [0i64; 4];
+            for at in cells.around(place).flat_map(|cell| cells.range(cell)) {
+                if cells.order[at] as usize == index {
+                    continue;
+                }
+                if let Some(parts) = self.pair(place, [cells.x[at], cells.y[at], cells.z[at]]) {
+                    let both = sums.iter_mut().zip(parts);
+                    both.for_each(|(sum, part)| *sum = sum.wrapping_add(fixed(part.into())));
+                }
+            }
+            let [x, y, z, potential] = sums.map(|sum| real(sum) as f32);
+            pull.potential += potential;
+            pull.acceleration.iter_mut().zip([x, y, z]).for_each(|(a, sum)| *a += sum);
+        });
+    }
+
+    /// What one particle does to another at `place`, or to its nearest image, within the cutoff: the
+    /// acceleration and the potential. Seen from the other side, the acceleration has the opposite
+    /// sign and the same bits.
+    fn pair(&self, place: [f32; 3], other: [f32; 3]) -> Option<[f32; 4]> {
+        let distance: [f32; 3] = std::array::from_fn(|axis| nearest(other[axis] - place[axis]));
+        let square: f32 = distance.iter().map(|d| d * d).sum();
+        if square >= self.cutoff_square {
+            return None;
+        }
+        let inverse = 1.0 / (square + self.softening_square).sqrt();
+        let force = self.mass * (inverse * inverse * inverse - self.smooth_force.at(square));
+        let potential = self.mass * (self.smooth_potential.at(square) - inverse);
+        Some([distance[0] * force, distance[1] * force, distance[2] * force, potential])
     }
 
     fn sum(&self, cells: &Cells) -> Vec<[SharedSum; 4]> {
@@ -127,6 +170,15 @@ impl ShortRange {
             parts[3][lane] = mass * (self.smooth_potential.at(square) - inverse);
         }
         (true, parts)
+    }
+}
+
+/// The distance to the nearest image.
+fn nearest(distance: f32) -> f32 {
+    match distance {
+        far if far > 0.5 => far - 1.0,
+        far if far < -0.5 => far + 1.0,
+        near => near,
     }
 }
 

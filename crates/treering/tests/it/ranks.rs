@@ -182,6 +182,20 @@ fn global_arrays_come_back_on_any_number_of_ranks() {
     assert_sound(&store);
 }
 
+/// An array without a size of its own would take the part of one rank for the whole.
+#[test]
+fn one_rank_does_not_take_a_part_of_several_for_the_whole() {
+    let store = memory();
+    go_on(&store, 4, 2);
+    let mut run = Run::open(Options::in_store(store, "r")).unwrap();
+    for name in ["grid", "own"] {
+        let mut refused: Vec<f64> = Vec::new();
+        let error = run.restore(&mut [VariableMut::growing(name, &mut refused)]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mismatch, "{error}");
+        assert!(error.to_string().contains("4 ranks have saved it"), "{error}");
+    }
+}
+
 fn checkpoint_and_wait(run: &mut Run, comm: &dyn Comm, step: u64) {
     let save = checkpoint(run, comm, step).unwrap();
     save.durable().unwrap();

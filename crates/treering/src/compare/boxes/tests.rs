@@ -82,7 +82,8 @@ impl Whole {
         if let Some(place) = place {
             bytes = self.cut(place);
             let offset = place.offset.clone();
-            description.part = Some(Part { global: self.description.shape.clone(), offset });
+            let global = self.description.shape.clone();
+            description.part = Some(Part::Box(GlobalBox { global, offset, ghosts: None }));
             description.shape = Shape(place.extent.clone());
         }
         let mut views = Vec::new();

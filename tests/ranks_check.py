@@ -1,0 +1,264 @@
+#!/usr/bin/env python3
+"""Kills a simulation on MPI ranks at random moments and checks what its store and its restarts are worth.
+
+Usage: ranks_check.py PROGRAM TREERING KILLS SECONDS MPIRUN...
+
+Stories of two kills each: a new run on 4 or 8 ranks is killed with SIGKILL (all ranks, or one), so is the run that goes
+on from it, and a third one runs to the end. The state of a step is the same bit for bit on any number of ranks, so every
+restored state and every end is compared with that of an undisturbed run. Half of the restarts are on the same number of
+ranks. Kills are aimed at the phase that was hit least so far. The last line is JSON.
+"""
+
+import collections
+import json
+import os
+import pathlib
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+STEPS, ENTRY = 40, 32
+SETTINGS = ["--particles", "8", "--mesh", "24", "--steps", str(STEPS), "--every", "1", "--wait", "3"]
+PHASES = ["open", "restore", "step", "checkpoint", "durable", "finish"]
+PATIENCE = 60
+# Seconds that survivors of a kill have to end by themselves.
+AFTER_KILL = 3
+
+
+class Job:
+    """One mpirun and its ranks; only these processes are ever killed."""
+
+    newest = None
+
+    def __init__(self, check, ranks, store, folder):
+        self.ranks, self.folder = ranks, folder
+        self.phases, self.states = folder / "phases", folder / "states"
+        for path in (self.phases, self.states):
+            shutil.rmtree(path, ignore_errors=True)
+            path.mkdir(parents=True)
+        self.command = [*check.mpirun, "-n", str(ranks), check.program, *SETTINGS, "--store", str(store)]
+        self.command += ["--phases", str(self.phases)]
+
+    def start(self, keep_states):
+        Job.newest = self
+        states = ["--states", str(self.states)] if keep_states else []
+        # A file and not a pipe: a survivor may keep a pipe open.
+        self.output = open(self.folder / "output", "w+")
+        self.process = subprocess.Popen(
+            self.command + states, stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+    def told(self):
+        self.output.seek(0)
+        return self.output.read()
+
+    def board(self, rank):
+        """The process of a rank and its phase, or nothing before it has begun."""
+        try:
+            text = (self.phases / str(rank)).read_text()
+        except FileNotFoundError:
+            return None
+        pid = text[:ENTRY].strip("\0 ")
+        return (int(pid), text[ENTRY:].strip()) if pid else None
+
+    def boards(self):
+        boards = [self.board(rank) for rank in range(self.ranks)]
+        return boards if all(boards) else None
+
+    def runs_to_the_end(self):
+        try:
+            code = self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            code = "no end"
+        self.clean_up()
+        if code != 0:
+            raise SystemExit(f"{' '.join(self.command)} failed ({code}):\n{self.told()}")
+
+    def kill_when(self, phase, everyone, dice):
+        """Kills when a rank is in the phase; the phases of the killed ranks, or nothing if the job ended before."""
+        until, least = time.monotonic() + PATIENCE, dice.randrange(12)
+        victim, seen, last = dice.randrange(self.ranks), 0, None
+        while time.monotonic() < until and self.process.poll() is None:
+            board = self.board(victim)
+            now = board[1] if board else None
+            seen += now == phase and last != phase
+            last = now
+            # Later passages of a phase as well as the first; some phases have only one.
+            if now == phase and (seen > least or phase in ("open", "restore", "finish")):
+                break
+            time.sleep(0.0002)
+        boards = self.boards()
+        if boards is None or self.process.poll() is not None:
+            self.clean_up()
+            return None
+        victims = range(self.ranks) if everyone else [victim]
+        for rank in victims:
+            try:
+                os.kill(boards[rank][0], signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        hit = [self.board(rank)[1] for rank in victims]
+        try:
+            self.process.wait(AFTER_KILL)
+        except subprocess.TimeoutExpired:
+            pass
+        self.clean_up()
+        return hit
+
+    def clean_up(self):
+        """Ends what is left of the job."""
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+        for board in filter(None, (self.board(rank) for rank in range(self.ranks))):
+            end_rank(board[0], self.command)
+
+
+def end_rank(pid, command):
+    """Ends a rank that has outlived its job. Its command line is looked at: the number may be another process's."""
+    try:
+        line = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if command[-1].encode() in line:
+            os.kill(pid, signal.SIGKILL)
+            while pathlib.Path(f"/proc/{pid}").exists():
+                time.sleep(0.001)
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+
+
+class Check:
+    def __init__(self, program, treering, mpirun, folder):
+        self.program, self.treering, self.mpirun = program, treering, mpirun
+        self.folder, self.dice = folder, random.Random()
+        self.hits = {phase: collections.Counter() for phase in PHASES}
+        self.kills, self.half_visible, self.wrong = 0, 0, 0
+        self.restarted_on = collections.Counter()
+        self.reference = {}
+
+    def undisturbed(self):
+        for ranks in (4, 8):
+            job = Job(self, ranks, self.folder / "undisturbed" / str(ranks), self.folder / "job")
+            job.start(keep_states=True)
+            job.runs_to_the_end()
+            for path in job.states.iterdir():
+                step = path.name.split("-")[1]
+                if self.reference.setdefault(step, path.read_bytes()) != path.read_bytes():
+                    raise SystemExit(f"undisturbed runs on 4 and 8 ranks differ at step {step}")
+        shutil.rmtree(self.folder / "undisturbed")
+
+    def look(self, store):
+        """Whatever is listed must be whole."""
+        if not store.exists():
+            return
+        verified = self.ask("verify", str(store))
+        trouble = [] if verified["sound"] == verified["checkpoints"] else verified["findings"]
+        # A run that was killed while it was opened for the first time is not there.
+        runs = [run["name"] for run in self.ask("ls", str(store))["runs"]]
+        listed = self.ask("ls", f"{store}#particles") if runs else {"checkpoints": [], "unreadable": []}
+        trouble += listed["unreadable"]
+        if len(listed["checkpoints"]) > verified["checkpoints"]:
+            trouble.append(f"{len(listed['checkpoints'])} checkpoints are listed, {verified['checkpoints']} verified")
+        trouble += verified["findings"]
+        if trouble:
+            self.half_visible += 1
+            print(f"NOT SOUND: {trouble}", flush=True)
+
+    def ask(self, command, place):
+        """The answer of the command `treering`; findings are in it, so its exit code does not matter."""
+        done = subprocess.run([self.treering, command, "--json", place], capture_output=True, text=True)
+        if not done.stdout:
+            raise SystemExit(f"treering {command} {place}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    def compare(self, job):
+        for path in job.states.iterdir():
+            state, expected = path.read_bytes(), self.reference[path.name.split("-")[1]]
+            # A kill may have cut off the file that was being written.
+            if state != expected and (len(state) == len(expected) or job.process.returncode == 0):
+                self.wrong += 1
+                print(f"DIFFERS: {path.name} on {job.ranks} ranks", flush=True)
+
+    def target(self, first):
+        """The phase that was hit least; a new run has nothing to restore."""
+        phases = [phase for phase in PHASES if not (first and phase == "restore")]
+        return min(phases, key=lambda phase: (sum(self.hits[phase].values()), self.dice.random()))
+
+    def kill_one(self, ranks, store, first):
+        everyone, phase = self.kills % 2 == 0, self.target(first)
+        job = Job(self, ranks, store, self.folder / "job")
+        # What a killed run restores is compared, too.
+        job.start(keep_states=self.dice.random() < 0.5)
+        hit = job.kill_when(phase, everyone, self.dice)
+        self.compare(job)
+        if hit is None:
+            return
+        self.kills += 1
+        for phase in set(hit) & set(PHASES):
+            self.hits[phase]["all" if everyone else "one"] += 1
+        self.look(store)
+
+    def story(self, number):
+        begun = 4 if number % 2 == 0 else 8
+        store = self.folder / "store"
+        shutil.rmtree(store, ignore_errors=True)
+        self.kill_one(begun, store, first=True)
+        again = begun if number % 4 < 2 else self.dice.choice([1, 2, 3, 6])
+        self.restarted_on[again] += 1
+        self.kill_one(again, store, first=False)
+        end = begun if number % 4 >= 2 else self.dice.choice([1, 2, 3, 6])
+        self.restarted_on[end] += 1
+        job = Job(self, end, store, self.folder / "job")
+        job.start(keep_states=True)
+        job.runs_to_the_end()
+        if not (job.states / f"end-{STEPS}").exists():
+            raise SystemExit(f"no end state:\n{job.told()}")
+        self.compare(job)
+        self.look(store)
+
+    def run(self, kills, seconds):
+        self.undisturbed()
+        until, number = time.monotonic() + seconds, 0
+        while self.kills < kills and time.monotonic() < until:
+            before = (self.wrong, self.half_visible)
+            self.story(number)
+            number += 1
+            if (self.wrong, self.half_visible) != before:
+                kept = pathlib.Path(tempfile.mkdtemp(prefix="treering-ranks-failed-"))
+                shutil.copytree(self.folder, kept, dirs_exist_ok=True)
+                print(f"story {number} failed; its store is kept in {kept}", flush=True)
+        self.tell(number)
+
+    def tell(self, stories):
+        print(f"{'phase':<12}{'all ranks':>10}{'one rank':>10}")
+        for phase, hits in self.hits.items():
+            print(f"{phase:<12}{hits['all']:>10}{hits['one']:>10}")
+        missed = [phase for phase, hits in self.hits.items() if not hits]
+        print(f"{stories} stories, {len(missed)} phases not hit {' '.join(missed)}".rstrip())
+        identical = self.wrong == 0
+        restarted_on = {str(ranks): count for ranks, count in sorted(self.restarted_on.items())}
+        print(json.dumps({
+            "kills": self.kills, "bit_identical": identical, "half_visible": self.half_visible,
+            "restarted_on": restarted_on,
+        }))
+        # A short form has too few kills for every phase.
+        if not identical or self.half_visible or (missed and self.kills >= 2 * len(PHASES)):
+            raise SystemExit(1)
+
+
+def main():
+    program, treering, kills, seconds, *mpirun = sys.argv[1:]
+    with tempfile.TemporaryDirectory(prefix="treering-ranks-") as folder:
+        check = Check(os.path.abspath(program), os.path.abspath(treering), mpirun, pathlib.Path(folder))
+        try:
+            check.run(int(kills), float(seconds))
+        finally:
+            if Job.newest:
+                Job.newest.clean_up()
+
+
+if __name__ == "__main__":
+    main()
