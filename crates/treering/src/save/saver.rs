@@ -58,10 +58,13 @@ enum SaverMessage {
     Drain(Sender<()>),
 }
 
+/// The trees of variables, by their names.
+type NamedTrees = Vec<(String, Tree)>;
+
 /// The checkpoint to go on from.
 struct Resume {
     /// The manifest, the own group and the trees of its variables, if its epoch is the open one.
-    base: Option<(Manifest, Group, Vec<(String, Tree)>)>,
+    base: Option<(Manifest, Group, NamedTrees)>,
     parent: Origin,
 }
 

@@ -12,11 +12,15 @@ use treering::{
 };
 
 const RANKS: u32 = 3;
+/// The ranks that share a pack at most, and the groups that they form: one of two ranks, and one of one.
+const PER_PACK: u32 = 2;
+const GROUPS: usize = 2;
 const LONG: Duration = Duration::from_secs(120);
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
 
 fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
     let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).patience(LONG);
+    let options = options.ranks_per_pack(PER_PACK);
     options.chunk(ChunkSize::new(64).unwrap()).encoding(Encoding::Raw)
 }
 
@@ -142,17 +146,17 @@ fn packs(folder: &Path) -> BTreeSet<PathBuf> {
     entries.map(|entry| entry.unwrap().path()).collect()
 }
 
-/// Damage in the pack of one rank takes that checkpoint from all ranks: the one before serves, with a note.
+/// Damage in the pack of one group takes that checkpoint from all ranks: the one before serves, with a note.
 #[test]
-fn damage_of_one_rank_makes_all_ranks_fall_back_together() {
-    for victim in 0..RANKS as usize {
+fn damage_of_one_group_makes_all_ranks_fall_back_together() {
+    for victim in 0..GROUPS {
         let folder = tempfile::tempdir().unwrap();
         let store: Arc<dyn Store> = Arc::new(DirectoryStore::new(folder.path()));
         go_on(&store, 3);
         let before = packs(folder.path());
         go_on(&store, 1);
         let new: Vec<PathBuf> = packs(folder.path()).difference(&before).cloned().collect();
-        assert_eq!(new.len(), RANKS as usize);
+        assert_eq!(new.len(), GROUPS);
         let mut bytes = std::fs::read(&new[victim]).unwrap();
         bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
         std::fs::write(&new[victim], bytes).unwrap();
@@ -173,12 +177,17 @@ fn damage_of_one_rank_makes_all_ranks_fall_back_together() {
 /// While one rank finds the store full, checkpoints do not appear; then they do again, and are whole.
 #[test]
 fn a_store_that_is_full_for_a_rank_costs_only_those_checkpoints() {
+    // One that writes for others, and one that writes for itself.
+    [0, 2].into_iter().for_each(full_for);
+}
+
+fn full_for(fails: u32) {
     let store = memory(Locks::None);
     let (shared, full) = (store.clone(), Arc::new(AtomicBool::new(false)));
     let ends = ThreadRanks::new(RANKS).run(move |comm| {
         let (is_full, rank) = (full.clone(), comm.rank().0);
         let seen = HookedStore::new(shared.clone(), move |call| match call {
-            Call::Put(_) | Call::Append(..) if rank == 1 && is_full.load(Ordering::Relaxed) => {
+            Call::Put(_) | Call::Append(..) if rank == fails && is_full.load(Ordering::Relaxed) => {
                 Err(Error::new(ErrorKind::Full, "no room"))
             }
             _ => Ok(()),
@@ -187,7 +196,7 @@ fn a_store_that_is_full_for_a_rank_costs_only_those_checkpoints() {
         let mut run = Run::open(options(&seen, &comm)).unwrap();
         let mut done = Vec::new();
         for step in 0..8 {
-            if rank == 1 {
+            if rank == fails {
                 full.store((3..5).contains(&step), Ordering::Relaxed);
             }
             // Only the rank that fails learns it at once; the others in their next call.
