@@ -46,15 +46,16 @@ impl Program {
                 continue;
             }
             let base = [10, 700, 31_000, 33_500, 120_000][(of % 5) as usize];
-            let len = base + (of >> 8) % 50 * if of % 3 == 0 { step } else { 1 };
-            let changes = |at: u64| mix(of ^ (at / 97) ^ (step * 31)) % 13 == 0;
+            let len = base + (of >> 8) % 50 * if of.is_multiple_of(3) { step } else { 1 };
+            let changes = |at: u64| mix(of ^ (at / 97) ^ (step * 31)).is_multiple_of(13);
             let value = |at: u64| match of >> 60 {
                 0..4 => at / 100,
                 4..8 => mix(number ^ (at / 64)),
                 _ => mix(of ^ at),
             };
-            let last =
-                |at: u64| (0..=step).rev().find(|step| mix(of ^ (at / 97) ^ (step * 31)) % 13 == 0);
+            let last = |at: u64| {
+                (0..=step).rev().find(|step| mix(of ^ (at / 97) ^ (step * 31)).is_multiple_of(13))
+            };
             let content = |at: u64| match changes(at) {
                 true => value(at) + step,
                 false => value(at) + last(at).unwrap_or(0),

@@ -219,8 +219,8 @@ fn check(outcome: &Outcome, a: &Whole, b: &Whole, bound: Bound, boxes: &[IndexBo
             )
         };
         let shown = |value| format!("{value:?}");
-        assert_eq!(first.a.map(shown), Some(read(a)).map(shown));
-        assert_eq!(first.b.map(shown), Some(read(b)).map(shown));
+        assert_eq!(first.a.map(shown), Some(shown(read(a))));
+        assert_eq!(first.b.map(shown), Some(shown(read(b))));
     }
 }
 
