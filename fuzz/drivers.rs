@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::testing::{
     Branch, Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide,
-    Recipe, Seal, Skeleton, TreeFile, TreeOrigin, digest, open_file, take_apart,
+    Recipe, Seal, Skeleton, StageHead, TreeFile, TreeOrigin, digest, open_file, take_apart,
 };
 use treering::{
     Answer, Bound, CompareSettings, DType, Library, MemoryStore, Options, Outcome, Place,
@@ -48,6 +48,17 @@ pub fn branch(data: &[u8]) {
     let joined = Branch::join(vec![branch.clone()]).expect("one belongs to itself");
     assert!(branch.level == 0 || joined.groups.count() == branch.part.groups.count());
     assert!(Branch::join(vec![branch.clone(), branch]).is_err());
+}
+
+/// Heads of stages: what parses is written back as the same bytes.
+pub fn stage(data: &[u8]) {
+    let _ = StageHead::parse(data);
+    let mut sealed = data.to_vec();
+    sealed.extend_from_slice(&digest(data).to_bytes());
+    let Ok(head) = StageHead::parse(&sealed) else { return };
+    let again = StageHead::parse(&head.write()).expect("what was parsed must parse again");
+    assert_eq!(again, head);
+    let _ = head.small_bytes();
 }
 
 /// Indexes of bundles: what parses is written back as the same bytes, and its places follow each other.

@@ -27,15 +27,16 @@ pub(super) struct RankSide {
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
     /// Saves whose outcome is not known yet.
     pending: Vec<(Sequence, Step, SaveProgress)>,
-    /// Ends the work with the other ranks of its group.
+    /// The ranks of its group, and the end of the work with them.
+    members: Vec<Rank>,
     breaker: TeamBreaker,
 }
 
 impl RankSide {
     pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
         let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
-        let pending = Vec::new();
-        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, breaker }
+        let (pending, members) = (Vec::new(), Vec::new());
+        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, members, breaker }
     }
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
@@ -62,7 +63,7 @@ impl RankSide {
             _ => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
         };
         let (team, breaker) = meeting.begin(&own)?;
-        self.breaker = breaker;
+        (self.members, self.breaker) = (own.members.clone(), breaker);
         Ok((own, team))
     }
 
@@ -102,9 +103,8 @@ impl RankSide {
         let mut voting = BallotVoting { time: now() };
         let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit);
         let verdict = verdict.inspect_err(|error| {
-            // Who waits for a rank that is dead would wait for ever.
             if matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) {
-                self.breaker.break_up();
+                self.break_up_if_dead();
             }
         })?;
         let verdict = Agreed::parse(&verdict)?;
@@ -211,9 +211,11 @@ impl RankSide {
         self.comm.rank()
     }
 
-    /// Ends the work of the group if a rank is known to have died, so that nobody waits for it.
+    /// Ends the work of the group if a rank of it is known to have died, so that nobody waits for it. Other groups
+    /// finish what they have begun: a checkpoint may lack nothing but their part.
     pub(super) fn break_up_if_dead(&self) {
-        if !self.comm.dead().is_ok_and(|dead| dead.is_empty()) {
+        let dead = self.comm.dead().unwrap_or_default();
+        if dead.iter().any(|rank| self.members.contains(rank)) {
             self.breaker.break_up();
         }
     }

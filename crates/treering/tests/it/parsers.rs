@@ -46,6 +46,11 @@ fn branches() {
 }
 
 #[test]
+fn stages() {
+    replay("stage", 3000, drivers::stage);
+}
+
+#[test]
 fn bundles() {
     replay("bundle", 3000, drivers::bundle);
 }
