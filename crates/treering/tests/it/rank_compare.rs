@@ -105,6 +105,64 @@ fn runs_of_other_boxes_are_compared_by_global_index() {
     assert_eq!((first.rank.0, &first.index[..]), (2, &[17, 201][..]));
 }
 
+/// Slabs of rows with a row of ghost cells before and behind them, whose content is `ghost` where it is no copy of what
+/// the neighbour owns.
+fn write_with_ghosts(
+    store: &Arc<dyn Store>,
+    run: &'static str,
+    ranks: u32,
+    change: Change,
+    ghost: Option<f64>,
+) {
+    let shared = store.clone();
+    all_done(ThreadRanks::new(ranks).run(move |comm| {
+        let options = Options::in_store(shared.clone(), run).ranks(comm.clone()).patience(LONG);
+        let mut run = Run::open(options.bound("*", Bound::abs(1e-3))).unwrap();
+        let (offset, extent) = Cut::Rows.place(comm.rank().0, comm.size());
+        for step in 0..4 {
+            let row = |row: u64| grid(([row, 0], [1, LENGTH]), step, change);
+            let margin =
+                |at: u64| ghost.map_or_else(|| row(at), |value| vec![value; LENGTH as usize]);
+            let mut values = margin((offset[0] + ROWS - 1) % ROWS);
+            values.extend(grid((offset, extent), step, change));
+            values.extend(margin((offset[0] + extent[0]) % ROWS));
+            let grid = Variable::new("grid", &values).shaped(&[extent[0] + 2, LENGTH]);
+            let grid = grid.part_of(&[ROWS, LENGTH], &offset).ghosts(&[1, 0], &[1, 0]);
+            run.checkpoint(step, &[grid]).unwrap();
+        }
+        run.finish().unwrap();
+    }));
+}
+
+#[test]
+fn of_boxes_with_ghost_cells_the_owned_values_are_compared() {
+    let store = memory();
+    let change = Some((2, 17, 201, 0.5));
+    write(&store, "columns", 2, Cut::Columns, None);
+    write(&store, "rows", 3, Cut::Rows, None);
+    write_with_ghosts(&store, "ghosts", 3, None, None);
+    write_with_ghosts(&store, "others", 4, None, Some(-7.0));
+    write_with_ghosts(&store, "same-boxes", 3, None, Some(-7.0));
+    write_with_ghosts(&store, "changed", 4, change, None);
+    for (a, b) in [
+        ("ghosts", "columns"),
+        ("rows", "ghosts"),
+        ("ghosts", "others"),
+        ("others", "rows"),
+        ("ghosts", "same-boxes"),
+    ] {
+        let outcome = compared(&store, a, b);
+        assert!(outcome.equal && outcome.differences == 0, "{a}, {b}: {outcome:?}");
+        assert_eq!(outcome.variables.len(), 4, "{a}, {b}");
+    }
+    for (a, b) in [("changed", "ghosts"), ("rows", "changed"), ("changed", "columns")] {
+        let outcome = compared(&store, a, b);
+        let first = outcome.first.as_ref().unwrap();
+        assert_eq!((first.step, &first.index[..]), (Some(2), &[17, 201][..]), "{a}, {b}");
+        assert_eq!(outcome.differences, 1, "{a}, {b}: a ghost cell is no value of its own");
+    }
+}
+
 /// What the ranks of a run report after every step that is compared with a reference while the run goes on.
 fn watched(
     store: &Arc<dyn Store>,
