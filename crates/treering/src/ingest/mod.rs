@@ -352,7 +352,7 @@ impl Ingest {
         self.epoch.resume(first.sum(), others.sum(), packs as u64);
         self.hasher = Hasher::new(newest.seed);
         self.origin = Some(newest.epoch.clone());
-        self.previous = Some(Previous::new(self.store.clone(), newest));
+        self.previous = Some(Previous::made(self.store.clone(), newest));
     }
 
     /// The checkpoint before one, if it is of this run and can be read.
@@ -402,13 +402,8 @@ impl Ingest {
         let cost = sealed.iter().map(|sealed| restore_cost(&sealed.footer)).sum();
         self.epoch.committed(manifest.sequence, cost);
         let packs = sealed.into_iter().map(SealedPack::into_pack).collect();
-        self.previous = Some(match previous {
-            Some(mut previous) => {
-                previous.advance(manifest.clone(), packs);
-                previous
-            }
-            None => Previous::begun(self.store.clone(), manifest.clone(), packs),
-        });
+        let begun = || Previous::begun(self.store.clone(), manifest.clone());
+        self.previous.insert(previous.unwrap_or_else(begun)).advance(packs);
         self.origin = Some(manifest.epoch.clone());
         self.newest = Some(manifest.clone());
     }

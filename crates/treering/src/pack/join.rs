@@ -21,16 +21,26 @@ pub(crate) enum PartMaker {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartStarts {
     starts: HashMap<(u32, PartMaker), u64>,
+    /// The packs that were there already: every maker sees them as they are.
+    there: u32,
 }
 
 impl PartStarts {
     /// A new epoch begins.
     pub(crate) fn clear(&mut self) {
-        self.starts.clear();
+        *self = PartStarts::default();
+    }
+
+    /// Goes on with an epoch that has so many packs.
+    pub(crate) fn resume(&mut self, packs: u64) {
+        *self = PartStarts { starts: HashMap::new(), there: packs.min(u32::MAX.into()) as u32 };
     }
 
     /// A place of a part as a place of the joined packs.
     fn place(&self, maker: PartMaker, place: Location) -> Result<Location> {
+        if place.pack < self.there {
+            return Ok(place);
+        }
         let start = self.starts.get(&(place.pack, maker)).ok_or_else(|| {
             Error::new(ErrorKind::Io, "a part refers to a pack that its group has not joined")
         })?;
@@ -67,6 +77,11 @@ impl<'a> JoinedPack<'a> {
         part.chains.iter().map(|chain| Footer::number(&mut self.footer.chains, chain)).collect()
     }
 
+    /// The position in the file at which the next part begins.
+    pub(crate) fn end(&self) -> u64 {
+        self.footer.frames.last().map_or(HEADER_BYTES, |last| last.position + last.encoded)
+    }
+
     /// Adds a part whose frames have been appended to the file, in the encoding that they have there.
     pub(crate) fn add(
         &mut self,
@@ -78,8 +93,7 @@ impl<'a> JoinedPack<'a> {
         let first = self.footer.frames.len() as u32;
         self.starts.starts.insert((self.footer.ordinal, maker), start);
         for frame in frames {
-            let last = self.footer.frames.last();
-            let position = last.map_or(HEADER_BYTES, |last| last.position + last.encoded);
+            let position = self.end();
             self.footer.frames.push(Frame { offset: start + frame.offset, position, ..frame });
         }
         for (frame, mut runs) in part.before {
@@ -101,6 +115,13 @@ impl<'a> JoinedPack<'a> {
 
     pub(crate) fn finish(self) -> Footer {
         self.footer
+    }
+}
+
+/// Moves the frames of a part, which had a file for itself, to where they lie in the file of the joined pack.
+pub(crate) fn moved_to(part: &mut Footer, at: u64) {
+    for frame in &mut part.frames {
+        frame.position = frame.position - HEADER_BYTES + at;
     }
 }
 
@@ -215,6 +236,18 @@ mod tests {
         let own = part(3, 0, 1, &[Location { pack: 1, offset: 0 }]);
         let mut joined = JoinedPack::new(&own, None, &mut starts);
         let frames = own.frames.clone();
-        assert!(joined.add(PartMaker::Leader, own, frames).is_err());
+        assert!(joined.add(PartMaker::Leader, own.clone(), frames.clone()).is_err());
+        // One that was there when the epoch was resumed is seen as it is.
+        for (there, known) in [(1, false), (2, true)] {
+            starts.resume(there);
+            let mut joined = JoinedPack::new(&own, None, &mut starts);
+            let first = part(3, 1, 2, &[]);
+            joined.add(PartMaker::Member(0), first.clone(), first.frames).unwrap();
+            let added = joined.add(PartMaker::Leader, own.clone(), frames.clone());
+            assert_eq!(added.is_ok(), known);
+            let place = Location { pack: 1, offset: 0 };
+            let mut regions = joined.footer.deltas.iter().flat_map(|delta| &delta.regions);
+            assert_eq!(regions.any(|region| region.place == place), known);
+        }
     }
 }

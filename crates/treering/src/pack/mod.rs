@@ -16,7 +16,7 @@ mod keeper;
 mod learnt;
 mod packer;
 
-pub(crate) use join::{JoinedPack, PartMaker, PartStarts};
+pub(crate) use join::{JoinedPack, PartMaker, PartStarts, moved_to};
 pub(crate) use keeper::Keeper;
 pub(crate) use learnt::{Learnt, is_over as remembers_no_longer};
 pub(crate) use packer::{PackPlan, Packer, firsts};

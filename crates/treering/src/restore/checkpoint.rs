@@ -137,38 +137,47 @@ impl Checkpoint {
         }
     }
 
-    /// A checkpoint of which everything is known already; its first and only packs are handed over.
-    pub(crate) fn begun(
-        store: Arc<dyn Store>,
-        manifest: Manifest,
-        packs: Vec<Pack>,
-    ) -> Result<Self> {
-        let mut checkpoint = Checkpoint {
+    /// A checkpoint without packs, which [`advance`](Self::advance) adds.
+    pub(crate) fn begun(store: Arc<dyn Store>, manifest: Manifest) -> Self {
+        Checkpoint {
             handles: Handles::new(store),
-            manifest: manifest.clone(),
+            manifest,
             groups: BTreeMap::new(),
             variables: Vec::new(),
-            packs: packs.iter().map(|_| Vec::new()).collect(),
+            packs: Vec::new(),
             deltas: Deltas::new(),
             positions: HashMap::new(),
             notes: Notes::default(),
             kept: FrameCache::default(),
-        };
-        checkpoint.advance(manifest, packs)?;
-        Ok(checkpoint)
+        }
     }
 
-    /// Becomes the next checkpoint of the epoch, which adds one pack to each group.
-    pub(crate) fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) -> Result<()> {
-        let groups = manifest.groups.here().unwrap_or_default().iter().cloned();
-        self.groups = (0..).map(GroupId).zip(groups).collect();
-        self.manifest = manifest;
-        for (group, pack) in packs.into_iter().enumerate() {
+    /// Becomes the next checkpoint of the epoch, which adds one pack to each group that is loaded.
+    pub(crate) fn advance(&mut self, packs: Vec<Pack>) -> Result<()> {
+        for pack in packs {
+            let group = pack.footer.name.group.index();
+            if self.packs.len() <= group {
+                self.packs.resize_with(group + 1, Vec::new);
+            }
             let first = self.packs[group].len();
+            if pack.footer.ordinal as usize != first {
+                return Err(Error::damaged("a pack of the epoch is missing").at(pack.key));
+            }
             self.packs[group].push(pack);
             self.index(group, first);
         }
         self.take_sections()
+    }
+
+    /// Forgets the variables of all other ranks.
+    pub(crate) fn keep_only(&mut self, rank: Rank) {
+        for pack in self.packs.iter_mut().flatten() {
+            Arc::make_mut(&mut pack.footer).deltas.retain(|delta| delta.rank == rank);
+        }
+        self.deltas.clear();
+        (0..self.packs.len()).for_each(|group| self.index(group, 0));
+        self.variables.retain(|variable| variable.rank == rank);
+        self.find_positions();
     }
 
     /// Enters the deltas of packs from `first` on.
@@ -193,9 +202,13 @@ impl Checkpoint {
         if self.variables.iter().any(|v| v.rank.0 >= self.manifest.ranks) {
             return Err(Error::damaged("a variable belongs to a rank that does not exist"));
         }
+        self.find_positions();
+        Ok(())
+    }
+
+    fn find_positions(&mut self) {
         let named = self.variables.iter().enumerate();
         self.positions = named.map(|(at, v)| (v.key(), at)).collect();
-        Ok(())
     }
 
     pub(crate) fn note(&self, text: String) {

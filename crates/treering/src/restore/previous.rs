@@ -1,24 +1,39 @@
 //! The checkpoint before the one that is being made, for differences to it.
 //!
 //! Its bytes are read from the packs themselves, so it does not matter which process wrote it; the footers
-//! of the open epoch stay in memory once they were needed. Bytes that cannot be read are no base for a
-//! difference, and nothing else.
+//! of the open epoch stay in memory once they were needed. Where ranks share packs, each of them sees the
+//! packs that were joined since it opened the run through the footers of its own part, moved to where that
+//! part lies; older ones are seen as they are. Bytes that cannot be read are no base for a difference, and
+//! nothing else.
 
 use super::checkpoint::Checkpoint;
 use super::fetch::Pack;
-use crate::array::VariableKey;
+use crate::array::{GroupId, Rank, VariableKey};
 use crate::error::Result;
 use crate::format::{Footer, MAX_DEPTH, Manifest, PackExtent};
 use crate::pack::Before;
 use crate::store::Store;
 use std::ops::Range;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// A checkpoint that is loaded when something of it is asked for.
 pub(crate) struct Previous {
     store: Arc<dyn Store>,
+    /// The manifest that names the store's run, and how much of it is there already.
     manifest: Manifest,
+    there: AlreadyThere,
+    /// The packs of each checkpoint since, as long as they are not loaded.
+    added: Mutex<Vec<Vec<Pack>>>,
     loaded: OnceLock<Option<Loaded>>,
+}
+
+/// The part of an epoch that was there before its packs are added one by one.
+enum AlreadyThere {
+    Nothing,
+    /// All groups of the checkpoint that the manifest names.
+    All,
+    /// One group of it, or the variables of one rank in that group.
+    Group(GroupId, Option<Rank>),
 }
 
 struct Loaded {
@@ -28,53 +43,76 @@ struct Loaded {
 }
 
 impl Previous {
-    pub(crate) fn new(store: Arc<dyn Store>, manifest: Manifest) -> Self {
-        Previous { store, manifest, loaded: OnceLock::new() }
+    fn new(store: Arc<dyn Store>, manifest: Manifest, there: AlreadyThere) -> Self {
+        Previous { store, manifest, there, added: Mutex::default(), loaded: OnceLock::new() }
     }
 
-    /// The first checkpoint of an epoch, whose packs this process has just written.
-    pub(crate) fn begun(store: Arc<dyn Store>, manifest: Manifest, packs: Vec<Pack>) -> Self {
-        let previous = Self::new(store.clone(), manifest.clone());
-        if let Ok(checkpoint) = Checkpoint::begun(store, manifest, packs) {
-            let _ = previous.loaded.set(Some(Loaded::new(checkpoint)));
-        }
-        previous
+    /// A checkpoint that an earlier process made.
+    pub(crate) fn made(store: Arc<dyn Store>, manifest: Manifest) -> Self {
+        Self::new(store, manifest, AlreadyThere::All)
     }
 
-    /// Becomes the next checkpoint of the epoch, which adds a pack to each group.
-    pub(crate) fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) {
-        let loaded = self.loaded.take().flatten();
-        let advanced = loaded.and_then(|mut loaded| {
-            loaded.advance(manifest.clone(), packs).ok()?;
-            Some(loaded)
-        });
-        self.manifest = manifest;
-        if let Some(advanced) = advanced {
-            let _ = self.loaded.set(Some(advanced));
+    /// The variables of one group of it, or of one of its ranks.
+    pub(crate) fn made_by(
+        store: Arc<dyn Store>,
+        manifest: Manifest,
+        group: GroupId,
+        rank: Option<Rank>,
+    ) -> Self {
+        Self::new(store, manifest, AlreadyThere::Group(group, rank))
+    }
+
+    /// An epoch that has no packs yet; the manifest names the run and the number of ranks.
+    pub(crate) fn begun(store: Arc<dyn Store>, manifest: Manifest) -> Self {
+        Self::new(store, manifest, AlreadyThere::Nothing)
+    }
+
+    /// Becomes the next checkpoint of the epoch, which adds a pack to each group. Once a pack was left out, there are
+    /// no bytes before until the next epoch.
+    pub(crate) fn advance(&mut self, packs: Vec<Pack>) {
+        match self.loaded.take().flatten() {
+            Some(mut loaded) => {
+                let advanced = loaded.advance(packs).is_ok().then_some(loaded);
+                let _ = self.loaded.set(advanced);
+            }
+            // What could not be loaded is tried again.
+            None => self.added.get_mut().unwrap_or_else(|p| p.into_inner()).push(packs),
         }
     }
 
     fn loaded(&self) -> Option<&Loaded> {
-        let load = || {
-            let checkpoint = Checkpoint::load(self.store.clone(), self.manifest.clone()).ok()?;
-            Some(Loaded::new(checkpoint))
+        self.loaded.get_or_init(|| self.load().ok()).as_ref()
+    }
+
+    fn load(&self) -> Result<Loaded> {
+        let (store, manifest) = (self.store.clone(), self.manifest.clone());
+        let mut checkpoint = match self.there {
+            AlreadyThere::Nothing => Checkpoint::begun(store, manifest),
+            AlreadyThere::All => Checkpoint::load(store, manifest)?,
+            AlreadyThere::Group(group, _) => Checkpoint::load_group_of(store, manifest, group)?,
         };
-        self.loaded.get_or_init(load).as_ref()
+        if let AlreadyThere::Group(_, Some(rank)) = self.there {
+            checkpoint.keep_only(rank);
+        }
+        let mut loaded = Loaded { checkpoint, depths: Vec::new() };
+        loaded.deepen();
+        let added = std::mem::take(&mut *self.added.lock().unwrap_or_else(|p| p.into_inner()));
+        added.into_iter().try_for_each(|packs| loaded.advance(packs))?;
+        Ok(loaded)
     }
 }
 
 impl Loaded {
-    fn new(checkpoint: Checkpoint) -> Self {
-        let mut depths: Vec<Vec<Vec<u8>>> = checkpoint.packs.iter().map(|_| Vec::new()).collect();
-        depths.iter_mut().zip(&checkpoint.packs).for_each(|(depths, packs)| deepen(depths, packs));
-        Loaded { checkpoint, depths }
+    fn advance(&mut self, packs: Vec<Pack>) -> Result<()> {
+        self.checkpoint.advance(packs)?;
+        self.deepen();
+        Ok(())
     }
 
-    fn advance(&mut self, manifest: Manifest, packs: Vec<Pack>) -> Result<()> {
-        self.checkpoint.advance(manifest, packs)?;
-        let groups = self.depths.iter_mut().zip(&self.checkpoint.packs);
-        groups.for_each(|(depths, packs)| deepen(depths, packs));
-        Ok(())
+    fn deepen(&mut self) {
+        let packs = &self.checkpoint.packs;
+        self.depths.resize_with(packs.len(), Vec::new);
+        self.depths.iter_mut().zip(packs).for_each(|(depths, packs)| deepen(depths, packs));
     }
 }
 

@@ -71,11 +71,13 @@ pub(crate) struct SealedPack {
 impl SealedPack {
     /// The pack as readers of the epoch see it.
     pub(crate) fn into_pack(self) -> Pack {
-        Pack {
-            key: Names::new(&self.footer.run).pack(self.footer.name),
-            footer: Arc::new(self.footer),
-        }
+        pack_of(self.footer)
     }
+}
+
+/// The pack that a footer names.
+pub(super) fn pack_of(footer: Footer) -> Pack {
+    Pack { key: Names::new(&footer.run).pack(footer.name), footer: Arc::new(footer) }
 }
 
 /// Takes strips and the batch that holds their bytes.

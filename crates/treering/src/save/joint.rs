@@ -6,10 +6,12 @@
 //!                                                           stages, frame by frame ───►
 //!                                                           small variables of all, packed side by side ──►
 //! ```
-//! The leader streams its own frames to the store while the members encode theirs.
+//! The leader streams its own frames to the store while the members encode theirs. When the pack is published, each
+//! member hears where its part lies, so that its next part can hold differences to it.
 
 use super::WriterSettings;
-use super::group::{GroupMember, GroupWriter, PackJob, SealedPack};
+use super::group::{GroupMember, PackJob, SealedPack, draft, pack_of};
+use super::maker::{EpochBase, PackSource, PartWriter};
 use super::seats::GroupSeat;
 use super::stage::{SmallOfAll, SplitVariables, StagePut, VariableSides};
 use super::team::Team;
@@ -17,10 +19,11 @@ use crate::array::{Rank, Sequence, VariableKey};
 use crate::capture::{Declared, StagedBatch};
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Frame, Group, RAW, Stats, WriterId, header};
+use crate::format::{Footer, Frame, Manifest, PackName, RAW, Stats, WriterId, header};
 use crate::memory::zeroed;
 use crate::merkle::{Hasher, Tree, checksum};
-use crate::pack::{Before, JoinedPack, Keeper, PartMaker, PartStarts};
+use crate::pack::{JoinedPack, Keeper, PartMaker, PartStarts, moved_to};
+use crate::restore::Pack;
 use crate::store::Put;
 use std::collections::HashMap;
 use std::time::Duration;
@@ -38,7 +41,6 @@ pub(super) struct GroupJob<'a> {
     pub(super) sequence: Sequence,
     pub(super) declared: &'a [Declared],
     pub(super) hasher: &'a Hasher,
-    pub(super) before: Option<&'a dyn Before>,
     pub(super) pool: &'a rayon::ThreadPool,
 }
 
@@ -49,7 +51,7 @@ impl<'a> GroupJob<'a> {
             attempt: self.sequence.0,
             members,
             hasher: self.hasher,
-            before: self.before,
+            before: None,
             turns: false,
             pool: Some(self.pool),
         }
@@ -61,24 +63,43 @@ pub(super) struct GroupWork {
     rank: Rank,
     pub(super) team: Team,
     /// Its own variables, or, in a team, the large ones.
-    pub(super) own: GroupWriter,
+    own: PartWriter,
     /// The small variables of all ranks, on the leader.
-    small: GroupWriter,
+    small: PartWriter,
     starts: PartStarts,
+    /// The parts of the newest joined pack that this rank has made, as they lie there.
+    made: MadeParts,
     sides: VariableSides,
     /// The trees of the state that was restored, which the leader has not heard of.
     restored: HashMap<String, Tree>,
 }
 
+/// Parts of a joined pack; of frames that lie there in another encoding nothing is known.
+#[derive(Default)]
+struct MadeParts {
+    own: Option<Pack>,
+    small: Option<Pack>,
+}
+
 impl GroupWork {
-    pub(super) fn new(rank: Rank, seat: &GroupSeat, team: Team, settings: &WriterSettings) -> Self {
-        let keeper = |part| Keeper::new(settings.record / part, settings.encoding);
+    pub(super) fn new(
+        rank: Rank,
+        seat: &GroupSeat,
+        team: Team,
+        settings: &WriterSettings,
+        source: &PackSource,
+    ) -> Self {
+        let maker = |part| {
+            let keeper = Keeper::new(settings.record / part, settings.encoding);
+            PartWriter::new(seat.group, keeper, source.clone())
+        };
         GroupWork {
             rank,
-            own: GroupWriter::new(seat.group, keeper(1)),
-            small: GroupWriter::new(seat.group, keeper(4)),
+            own: maker(1),
+            small: maker(4),
             team,
             starts: PartStarts::default(),
+            made: MadeParts::default(),
             sides: VariableSides::default(),
             restored: HashMap::new(),
         }
@@ -89,25 +110,51 @@ impl GroupWork {
         self.own.begin_epoch();
         self.small.begin_epoch();
         self.starts.clear();
+        self.made = MadeParts::default();
         (self.sides, self.restored) = (VariableSides::default(), HashMap::new());
     }
 
+    /// Whether there is a pack to build on.
+    pub(super) fn has_base(&self) -> bool {
+        self.own.writer.has_base()
+    }
+
+    /// The name that the pack of a checkpoint would have.
+    pub(super) fn name(&self, writer: WriterId, sequence: Sequence) -> PackName {
+        self.own.writer.name(writer, sequence.0)
+    }
+
+    /// The checkpoint of a pack of this group; see [`draft`].
+    pub(super) fn draft(&self, run: &str, sealed: &SealedPack, ranks: u32) -> Manifest {
+        draft(run, std::slice::from_ref(&self.own.writer), std::slice::from_ref(sealed), ranks)
+    }
+
     /// Goes on with an epoch that was read: its packs, and the tree of each variable of this rank.
-    pub(super) fn resume(&mut self, packs: Group, trees: Vec<(String, Tree)>) {
+    pub(super) fn resume(&mut self, base: EpochBase, trees: Vec<(String, Tree)>) {
         self.begin_epoch();
+        self.starts.resume(base.packs.count());
+        let rank = self.rank;
         if !matches!(self.team, Team::Alone) {
             self.restored = trees.iter().cloned().collect();
         }
-        let rank = self.rank;
+        if matches!(self.team, Team::Leader(_)) {
+            self.small.resume(base.clone(), [], None);
+        }
         let trees = trees.into_iter().map(|(name, tree)| (VariableKey { rank, name }, tree));
-        self.small.resume(packs.clone(), []);
-        self.own.resume(packs, trees);
+        self.own.resume(base, trees, Some(rank));
     }
 
-    /// A checkpoint with these packs exists now.
-    pub(super) fn keep(&mut self, packs: Group) {
-        self.small.keep(packs.clone());
-        self.own.keep(packs);
+    /// A checkpoint with this pack exists now.
+    pub(super) fn keep(&mut self, sealed: SealedPack) {
+        let packs = self.own.writer.with(&sealed);
+        let MadeParts { own, small } = std::mem::take(&mut self.made);
+        match self.team {
+            Team::Alone => self.own.keep(packs, Some(sealed.into_pack())),
+            _ => {
+                self.small.keep(packs.clone(), small);
+                self.own.keep(packs, own);
+            }
+        }
         self.restored.clear();
     }
 
@@ -166,19 +213,22 @@ impl GroupWork {
             return Err(Error::new(ErrorKind::Io, "only the leader of a group writes its pack"));
         };
         let stages = leader.collect(job.sequence)?;
-        let mut joined = JoinedPack::new(&footer, self.own.newest_seal(), &mut self.starts);
+        let mut joined = JoinedPack::new(&footer, self.own.writer.newest_seal(), &mut self.starts);
         joined.numbers(&footer);
         let frames = footer.frames.clone();
-        joined.add(PartMaker::Member(0), footer, frames)?;
+        joined.add(PartMaker::Member(0), footer.clone(), frames)?;
+        self.made.own = Some(pack_of(footer));
         for (number, stage) in (1..).zip(stages) {
             add(&mut stats, stage.head.stats);
             let (maker, rank) = (PartMaker::Member(number), stage.head.rank);
-            append(&mut joined, maker, &stage.footer, &|frame| stage.frame(frame), put)?;
+            let read = |frame: &Frame| stage.frame(frame);
+            let at = append(&mut joined, maker, &stage.footer, &read, put)?;
+            leader.places(rank, at);
             let (variables, bytes) = stage.small()?;
             of_all.add(rank, variables, bytes);
         }
         for (key, boughs) in of_all.sort() {
-            self.small.keeper.trees.insert(key, Tree::build(boughs));
+            self.small.writer.keeper.trees.insert(key, Tree::build(boughs));
         }
         let members = of_all.members();
         let mut memory = StagePut::new()?;
@@ -193,14 +243,16 @@ impl GroupWork {
             memory.read_back(frame.position, &mut bytes)?;
             Ok(bytes)
         };
-        append(&mut joined, PartMaker::Leader, &footer, &read, put)?;
+        let at = append(&mut joined, PartMaker::Leader, &footer, &read, put)?;
+        self.made.small = at.map(|at| part_at(footer, at));
         let footer = joined.finish();
         let (bytes, seal) = footer.write();
         put.append(&bytes)?;
         Ok(SealedPack { footer, seal, stats })
     }
 
-    /// As a member: makes the stage, hands it over and waits until it is published; what a restore of this part costs.
+    /// As a member: makes the stage, hands it over and waits until it is published. What was packed, and the bytes of
+    /// small variables.
     pub(super) fn write_stage(
         &mut self,
         job: &GroupJob,
@@ -222,10 +274,16 @@ impl GroupWork {
         let Team::Member(member) = &self.team else {
             return Err(Error::new(ErrorKind::Io, "only a member of a group hands a stage over"));
         };
-        member.publish(sequence, &stage, head)?;
-        self.keep(self.own.with(&sealed));
+        let at = member.publish(sequence, &stage, head)?;
+        self.made.own = at.map(|at| part_at(sealed.footer.clone(), at));
         Ok((sealed, small_bytes))
     }
+}
+
+/// A part of a pack, whose frames begin at a position of its file.
+fn part_at(mut part: Footer, at: u64) -> Pack {
+    moved_to(&mut part, at);
+    pack_of(part)
 }
 
 fn add(all: &mut Stats, other: Stats) {
@@ -235,15 +293,17 @@ fn add(all: &mut Stats, other: Stats) {
     all.blocked_ns = all.blocked_ns.max(other.blocked_ns);
 }
 
-/// Appends the frames of a part to the file, and the part to the pack that is being joined.
+/// Appends the frames of a part to the file, and the part to the pack that is being joined. Where its frames begin, if
+/// they lie there as they were.
 fn append(
     joined: &mut JoinedPack,
     maker: PartMaker,
     part: &Footer,
     read: &dyn Fn(&Frame) -> Result<Vec<u8>>,
     put: &mut dyn Put,
-) -> Result<()> {
+) -> Result<Option<u64>> {
     let numbers = joined.numbers(part);
+    let mut at = Some(joined.end());
     let mut frames = Vec::with_capacity(part.frames.len());
     for frame in &part.frames {
         let number = frame.chain().and_then(|chain| numbers.get(chain).copied().flatten());
@@ -256,11 +316,13 @@ fn append(
                 let mut raw = zeroed(frame.len)?;
                 part.chain(frame)?.decode(&bytes, &mut raw)?;
                 let checksum = checksum(&raw);
+                at = None;
                 (raw, Frame { codec: RAW, encoded: frame.len, checksum, ..*frame })
             }
         };
         put.append(&bytes)?;
         frames.push(frame);
     }
-    joined.add(maker, part.clone(), frames)
+    joined.add(maker, part.clone(), frames)?;
+    Ok(at)
 }

@@ -13,6 +13,7 @@ mod epoch;
 mod group;
 mod handle;
 mod joint;
+mod maker;
 mod mover;
 mod open;
 mod publish;

@@ -5,9 +5,10 @@
 
 use super::ballot::Outcomes;
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
-use super::group::{SealedPack, draft};
+use super::group::SealedPack;
 use super::handle::{Failures, SaveProgress, held};
 use super::joint::{GroupJob, GroupWork, TakeBatch};
+use super::maker::{EpochBase, PackSource};
 use super::mover::{Movers, next};
 use super::open::Opened;
 use super::publish::LogWriter;
@@ -23,9 +24,7 @@ use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Group, Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
-use crate::pack::Before;
-use crate::restore::{Checkpoint, Previous, RestoredVariable};
-use crate::store::Store;
+use crate::restore::{Checkpoint, RestoredVariable};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -127,8 +126,8 @@ impl Saver {
             .then(|| AutoCompact::new(last, &settings.run, rule, opened.files, notes));
         let moved = if opened.edges.is_empty() { None } else { compact.take() };
         let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
+        let source = PackSource::new(opened.store.clone(), &settings.run, own.ranks);
         let mut work = Work {
-            store: opened.store.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
             sections: (own.ranks > 1)
                 .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
@@ -136,10 +135,9 @@ impl Saver {
             ranks: own.ranks,
             seat: seat.clone(),
             writer: opened.opening.writer,
-            group: GroupWork::new(own.rank, &seat, team, &settings),
+            group: GroupWork::new(own.rank, &seat, team, &settings, &source),
             origin: None,
             parent: None,
-            previous: None,
             epoch: epoch.clone(),
             staging: staging.clone(),
             failures,
@@ -242,8 +240,6 @@ impl Drop for Saver {
 /// The thread's end.
 struct Work {
     settings: WriterSettings,
-    /// All tiers as one, for reading.
-    store: Arc<dyn Store>,
     /// The log of the first tier.
     log: LogWriter,
     /// With several ranks: where their sections meet.
@@ -257,8 +253,6 @@ struct Work {
     /// The origin of the open epoch.
     origin: Option<Origin>,
     parent: Option<Origin>,
-    /// The newest checkpoint, for differences to it.
-    previous: Option<Previous>,
     epoch: Arc<Mutex<Epoch>>,
     staging: Staging,
     failures: Failures,
@@ -291,18 +285,15 @@ impl Work {
     fn resume(&mut self, Resume { base, parent }: Resume) {
         self.parent = Some(parent);
         self.begin_epoch();
-        if let Some((manifest, group, trees)) = base {
+        if let Some((manifest, packs, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
-            if self.sections.is_none() {
-                self.previous = Some(Previous::new(self.store.clone(), manifest));
-            }
-            self.group.resume(group, trees);
+            self.group.resume(EpochBase { manifest, packs }, trees);
         }
     }
 
     fn begin_epoch(&mut self) {
         self.group.begin_epoch();
-        (self.origin, self.previous) = (None, None);
+        self.origin = None;
     }
 
     fn save(&mut self, job: SaveJob) {
@@ -355,7 +346,7 @@ impl Work {
     fn write(&mut self, job: &SaveJob) -> Result<Option<(Manifest, bool)>> {
         if job.decision.whole {
             self.begin_epoch();
-        } else if !self.group.own.has_base() {
+        } else if !self.group.has_base() {
             return Err(Error::new(
                 ErrorKind::Lost,
                 "the save before it, on which this one builds, has failed",
@@ -369,9 +360,7 @@ impl Work {
         }
         self.log.check()?;
         let (sealed, direct) = self.pack(job)?;
-        let own = std::slice::from_ref(&self.group.own);
-        let mut manifest =
-            draft(&self.settings.run, own, std::slice::from_ref(&sealed), self.ranks);
+        let mut manifest = self.group.draft(&self.settings.run, &sealed, self.ranks);
         manifest.time = job.time.unwrap_or(manifest.time);
         let sequence = job.decision.sequence;
         manifest.sequence = sequence;
@@ -384,20 +373,9 @@ impl Work {
         let direct = self.publish(&manifest, direct)?;
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
-        self.group.keep(self.group.own.with(&sealed));
+        self.group.keep(sealed);
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
-        if self.sections.is_some() {
-            return Ok(Some((manifest, direct)));
-        }
-        let packs = vec![sealed.into_pack()];
-        match &mut self.previous {
-            Some(previous) => previous.advance(manifest.clone(), packs),
-            None => {
-                let begun = Previous::begun(self.store.clone(), manifest.clone(), packs);
-                self.previous = Some(begun);
-            }
-        }
         Ok(Some((manifest, direct)))
     }
 
@@ -435,7 +413,6 @@ impl Work {
             sequence: job.decision.sequence,
             declared: &job.declared,
             hasher: &job.hasher,
-            before: None,
             pool: &pool,
         };
         let staging = &self.staging;
@@ -445,6 +422,7 @@ impl Work {
         let (sealed, small) = staged?;
         let sequence = job.decision.sequence;
         held(&self.epoch).committed(sequence, restore_cost(&sealed.footer).saturating_add(small));
+        self.group.keep(sealed);
         self.origin.get_or_insert(Origin { run: None, sequence });
         Ok(())
     }
@@ -452,7 +430,7 @@ impl Work {
     /// Writes the pack; whether it is in the last tier.
     fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool)> {
         let pool = self.pool.take().map_or_else(|| start_pool(self.threads), Ok)?;
-        let name = self.group.own.name(self.writer, job.decision.sequence.0);
+        let name = self.group.name(self.writer, job.decision.sequence);
         let key = Names::new(&self.settings.run).pack(name);
         let (first, last) = (self.settings.tiers.first(), &self.settings.tiers.last);
         let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, &self.movers)?;
@@ -462,7 +440,6 @@ impl Work {
             sequence: job.decision.sequence,
             declared: &job.declared,
             hasher: &job.hasher,
-            before: self.previous.as_ref().map(|previous| previous as &dyn Before),
             pool: &pool,
         };
         let staging = &self.staging;

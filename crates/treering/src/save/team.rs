@@ -29,8 +29,9 @@ enum TeamLetter {
     Staged { sequence: u64, head: u64 },
     /// A member, or the leader, could not do its part.
     Failed { sequence: u64, code: u8, what: String },
-    /// The leader has published the section.
-    Published { sequence: u64 },
+    /// The leader has published the section. The frames of the member's part begin at this position of the pack, if they
+    /// lie there as they were.
+    Published { sequence: u64, at: Option<u64> },
 }
 
 impl TeamLetter {
@@ -123,15 +124,20 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Hands a stage over and waits until it is published.
-    pub(super) fn publish(&self, sequence: Sequence, stage: &File, head: u64) -> Result<()> {
+    /// Hands a stage over and waits until it is published; where its frames begin in the pack.
+    pub(super) fn publish(
+        &self,
+        sequence: Sequence,
+        stage: &File,
+        head: u64,
+    ) -> Result<Option<u64>> {
         TeamLetter::Staged { sequence: sequence.0, head }
             .send(&self.post, Some(stage))
             .map_err(|_| leader_is_gone())?;
         loop {
             let letter = self.post.receive()?.ok_or_else(leader_is_gone)?;
             match TeamLetter::parse(&letter.bytes)? {
-                TeamLetter::Published { sequence: of } if of == sequence.0 => return Ok(()),
+                TeamLetter::Published { sequence: of, at } if of == sequence.0 => return Ok(at),
                 TeamLetter::Failed { sequence: of, code, what } if of == sequence.0 => {
                     return Err(reported(code, what));
                 }
@@ -165,6 +171,8 @@ pub(crate) struct Leader {
     events: Receiver<(Rank, StageEvent)>,
     /// A member that will never hand over anything again.
     gone: Option<Rank>,
+    /// Where the parts of members begin in the newest pack.
+    places: HashMap<Rank, u64>,
 }
 
 impl Leader {
@@ -190,12 +198,14 @@ impl Leader {
                 gone = Some(*member);
             }
         }
-        Ok(Leader { members: members.to_vec(), posts: by_rank, events, gone })
+        let (members, places) = (members.to_vec(), HashMap::new());
+        Ok(Leader { members, posts: by_rank, events, gone, places })
     }
 
     /// Waits for the stages of all members, in the order of ranks.
     pub(super) fn collect(&mut self, sequence: Sequence) -> Result<Vec<MemberStage>> {
         let mut stages: HashMap<Rank, MemberStage> = HashMap::new();
+        self.places.clear();
         while stages.len() < self.members.len() {
             if let Some(rank) = self.gone {
                 let what = format!("rank {rank}, which shares this pack, is gone");
@@ -225,11 +235,19 @@ impl Leader {
         Ok(self.members.iter().filter_map(|rank| stages.remove(rank)).collect())
     }
 
+    /// Notes where the part of a member begins in the pack that is being joined.
+    pub(super) fn places(&mut self, rank: Rank, at: Option<u64>) {
+        self.places.extend(at.map(|at| (rank, at)));
+    }
+
     /// Tells the members what has become of a checkpoint.
     pub(super) fn tell(&self, sequence: Sequence, outcome: std::result::Result<(), &Error>) {
-        for post in self.posts.values() {
+        for (rank, post) in &self.posts {
             let letter = match outcome {
-                Ok(()) => TeamLetter::Published { sequence: sequence.0 },
+                Ok(()) => {
+                    let at = self.places.get(rank).copied();
+                    TeamLetter::Published { sequence: sequence.0, at }
+                }
                 Err(error) => TeamLetter::failed(sequence, error),
             };
             // Members that are gone hear nothing.

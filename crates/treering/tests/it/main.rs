@@ -19,6 +19,7 @@ mod lineage_model;
 mod load;
 mod mishaps;
 mod model;
+mod pack_size;
 mod paper_tree;
 mod parsers;
 mod power_cut;
