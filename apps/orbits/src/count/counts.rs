@@ -22,6 +22,10 @@ pub trait Counter: Copy + Default + Eq + Send + Sync + Into<u64> + sealed::Seale
     /// Adds, and tells whether the sum still fits.
     #[doc(hidden)]
     fn add(counter: &Self::Atomic, amount: u64) -> bool;
+
+    /// The sum, if it fits.
+    #[doc(hidden)]
+    fn plus(self, amount: u64) -> Option<Self>;
 }
 
 macro_rules! counter {
@@ -41,6 +45,10 @@ macro_rules! counter {
                 // What does not fit the type is cut off, and reported by the comparison.
                 let before = counter.fetch_add(amount as $plain, Ordering::Relaxed);
                 u128::from(before) + u128::from(amount) <= u128::from(<$plain>::MAX)
+            }
+
+            fn plus(self, amount: u64) -> Option<Self> {
+                <$plain>::try_from(u64::from(self).checked_add(amount)?).ok()
             }
         }
     };
@@ -97,5 +105,7 @@ mod tests {
         let mut counters = [u64::from(u32::MAX)];
         assert!(u64::add(&u64::share(&mut counters)[0], 1));
         assert_eq!(counters, [1 << 32]);
+        assert_eq!((7u32.plus(3), 7u32.plus(1 << 32)), (Some(10), None));
+        assert_eq!((u32::MAX.plus(1), u64::MAX.plus(1)), (None, None));
     }
 }
