@@ -76,12 +76,14 @@ pub struct Error {
     place: Option<String>,
     hint: Option<String>,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+    repeated: bool,
 }
 
 impl Error {
     /// An error of `kind`; `what` is a sentence without its full stop.
     pub fn new(kind: ErrorKind, what: impl Into<String>) -> Self {
-        Error { kind, what: what.into(), place: None, hint: None, source: None }
+        let (place, hint, source) = (None, None, None);
+        Error { kind, what: what.into(), place, hint, source, repeated: false }
     }
 
     /// Shorthand for [`ErrorKind::Damaged`].
@@ -135,6 +137,39 @@ impl Error {
     /// What sort of trouble this is.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Whether another rank of the program has this error as its own. A call that fails on all ranks returns the same
+    /// error everywhere, and this is false on one of them: a program that prints errors only where it is false
+    /// prints each once, whatever the number of ranks.
+    pub fn is_repeated(&self) -> bool {
+        self.repeated
+    }
+
+    /// The error of another rank.
+    #[must_use]
+    pub(crate) fn repeated(mut self) -> Self {
+        self.repeated = true;
+        self
+    }
+
+    /// The error of this rank, after it has been to others and back.
+    #[must_use]
+    pub(crate) fn own(mut self) -> Self {
+        self.repeated = false;
+        self
+    }
+
+    /// The error as it travels to other ranks.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        [&[self.kind.code()], self.to_string().as_bytes()].concat()
+    }
+
+    /// An error that came from another rank.
+    pub(crate) fn read(bytes: &[u8]) -> Error {
+        let kind = bytes.first().and_then(|code| ErrorKind::from_code(*code));
+        let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()).into_owned();
+        Error::new(kind.unwrap_or(ErrorKind::Io), text).repeated()
     }
 }
 

@@ -62,8 +62,15 @@ impl Absent {
         Absent { dead: dead.to_vec(), late: late.to_vec() }
     }
 
-    /// The error that all ranks return.
+    /// The error that all ranks return; the first rank that is there reports it as its own.
     fn error(&self, own: Rank, limit: Duration) -> Error {
+        let absent = |rank: &Rank| self.dead.contains(rank) || self.late.contains(rank);
+        let first = (0..).map(Rank).find(|rank| !absent(rank));
+        let error = self.sentence(own, limit);
+        if first == Some(own) { error } else { error.repeated() }
+    }
+
+    fn sentence(&self, own: Rank, limit: Duration) -> Error {
         if !self.dead.is_empty() {
             return died(&self.dead);
         }
@@ -94,21 +101,23 @@ pub(crate) fn vote(
     let rank = u64::from(comm.rank().0);
     let children = (FAN * rank + 1..=FAN * rank + FAN).filter(|c| *c < u64::from(comm.size()));
     let children: Vec<Rank> = children.map(|child| Rank(child as u32)).collect();
-    let (mut votes, mut refusal) = match own {
+    let (mut votes, refusal) = match own {
         Ok(votes) => (votes, None),
         Err(error) => (Vec::new(), Some(error)),
     };
+    let mut refusal = refusal.map(|error| Refusal { rank: comm.rank(), error });
     let mut absent = Absent::default();
     let start = Instant::now();
     for child in &children {
         // A child waits for its own children first.
         match booth.receive(*child, start + limit * (booth.levels_below(*child) + 1)) {
             Ok(Some((VOTE, bytes))) if refusal.is_none() => {
-                refusal = voting.merge(&mut votes, &bytes).err();
+                let merged = voting.merge(&mut votes, &bytes);
+                refusal = merged.err().map(|error| Refusal { rank: comm.rank(), error });
             }
             Ok(Some((VOTE, _))) => {}
             Ok(Some((REFUSED, bytes))) => {
-                refusal.get_or_insert_with(|| read_error(&bytes));
+                refusal.get_or_insert_with(|| Refusal::read(&bytes));
             }
             Ok(Some((_, bytes))) => absent.add(Absent::parse(&bytes)),
             Ok(None) => absent.late.push(*child),
@@ -122,10 +131,10 @@ pub(crate) fn vote(
     let (kind, bytes) = match rank {
         0 => match (refusal, absent.is_empty()) {
             (_, false) => (MISSING, absent.write()),
-            (Some(error), true) => (REFUSED, write_error(&error)),
+            (Some(refusal), true) => (REFUSED, refusal.write()),
             (None, true) => match voting.decide(&votes) {
                 Ok(decision) => (DECISION, decision),
-                Err(error) => (REFUSED, write_error(&error)),
+                Err(error) => (REFUSED, Refusal { rank: Rank(0), error }.write()),
             },
         },
         _ => booth.report(Rank(((rank - 1) / FAN) as u32), absent, refusal, votes)?,
@@ -139,7 +148,7 @@ pub(crate) fn vote(
     }
     match kind {
         DECISION => Ok(bytes),
-        REFUSED => Err(read_error(&bytes)),
+        REFUSED => Err(Refusal::read(&bytes).seen_by(comm.rank())),
         _ => Err(Absent::parse(&bytes).error(comm.rank(), limit)),
     }
 }
@@ -157,12 +166,12 @@ impl Booth<'_> {
         &self,
         above: Rank,
         absent: Absent,
-        refusal: Option<Error>,
+        refusal: Option<Refusal>,
         votes: Vec<u8>,
     ) -> Result<(u8, Vec<u8>)> {
         let (kind, bytes) = match (absent.is_empty(), refusal) {
             (false, _) => (MISSING, absent.write()),
-            (true, Some(error)) => (REFUSED, write_error(&error)),
+            (true, Some(refusal)) => (REFUSED, refusal.write()),
             (true, None) => (VOTE, votes),
         };
         let gone = |dead: bool| {
@@ -235,17 +244,29 @@ impl Booth<'_> {
     }
 }
 
-/// An error as it travels to other ranks.
-fn write_error(error: &Error) -> Vec<u8> {
-    let mut bytes = vec![error.kind().code()];
-    bytes.extend_from_slice(error.to_string().as_bytes());
-    bytes
+/// The reason why there is no decision, and the rank that reports it as its own.
+struct Refusal {
+    rank: Rank,
+    error: Error,
 }
 
-fn read_error(bytes: &[u8]) -> Error {
-    let kind = bytes.first().and_then(|code| ErrorKind::from_code(*code));
-    let text = String::from_utf8_lossy(bytes.get(1..).unwrap_or_default()).into_owned();
-    Error::new(kind.unwrap_or(ErrorKind::Io), text)
+impl Refusal {
+    fn write(&self) -> Vec<u8> {
+        [&self.rank.0.to_le_bytes()[..], &self.error.write()].concat()
+    }
+
+    fn read(bytes: &[u8]) -> Refusal {
+        let (rank, error) = bytes.split_first_chunk::<4>().unwrap_or((&[0; 4], bytes));
+        Refusal { rank: Rank(u32::from_le_bytes(*rank)), error: Error::read(error) }
+    }
+
+    /// The error that a rank returns.
+    fn seen_by(self, rank: Rank) -> Error {
+        match rank == self.rank {
+            true => self.error.own(),
+            false => self.error,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -356,12 +377,15 @@ mod tests {
             };
             vote(&*comm, 1, own, &mut Sum, LONG).map(drop)
         });
+        let mut own_errors = 0;
         for end in ends {
             let error = end.done().unwrap().unwrap_err();
             assert_eq!(
                 (error.kind(), error.to_string()),
                 (ErrorKind::Usage, "two variables are called x".to_string())
             );
+            own_errors += usize::from(!error.is_repeated());
         }
+        assert_eq!(own_errors, 1, "one rank reports it");
     }
 }

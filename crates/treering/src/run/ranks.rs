@@ -243,7 +243,7 @@ fn letter(kind: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 fn failure(error: &Error) -> Vec<u8> {
-    letter(FAILED, &[&[error.kind().code()], error.to_string().as_bytes()].concat())
+    letter(FAILED, &error.write())
 }
 
 fn garbled() -> Error {
@@ -256,10 +256,7 @@ fn read_letter(bytes: &[u8]) -> Result<Option<&[u8]>> {
     match bytes.split_first() {
         Some((&NOTHING, _)) => Ok(None),
         Some((&(MANIFEST | OPENED), content)) => Ok(Some(content)),
-        Some((&FAILED, [code, text @ ..])) => {
-            let kind = ErrorKind::from_code(*code).unwrap_or(ErrorKind::Io);
-            Err(Error::new(kind, String::from_utf8_lossy(text).into_owned()))
-        }
+        Some((&FAILED, error)) => Err(Error::read(error)),
         _ => Err(garbled()),
     }
 }

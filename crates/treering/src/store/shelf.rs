@@ -41,8 +41,9 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// Lists the bundles of a run until a listing brings nothing new: while a listing goes on, a bundle may be
-    /// removed that has been copied into another one, and the listing may show neither.
+    /// Lists the bundles of a run until a listing brings nothing new and everything in it is still there: while a
+    /// listing goes on, a bundle may be removed that has been copied into another one, and the listing may show
+    /// neither, or only the one that goes.
     pub(super) fn list(store: &dyn Store, run: &str, known: Arc<Shelf>) -> Result<Arc<Shelf>> {
         let names = Names::new(run);
         let mut shelf = known;
@@ -63,6 +64,7 @@ impl Shelf {
             if now.len() == shelf.bundles.len() && now.iter().all(is_known) {
                 return Ok(shelf);
             }
+            let listed = now.len();
             let mut bundles = BTreeMap::new();
             for (name, (_, has_index)) in &now {
                 let held = shelf.bundles.get(name);
@@ -74,7 +76,8 @@ impl Shelf {
                 bundles.extend(bundle.map(|bundle| (*name, bundle)));
             }
             // One that cannot be read stays so until the next time.
-            let same = bundles.len() == shelf.bundles.len()
+            let same = bundles.len() == listed
+                && listed == shelf.bundles.len()
                 && bundles.iter().all(|(name, bundle)| {
                     let before = shelf.bundles.get(name);
                     before.is_some_and(|before| before.has_index == bundle.has_index)

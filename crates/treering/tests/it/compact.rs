@@ -153,6 +153,28 @@ fn a_living_writer_and_readers_that_have_listed_go_on() {
     sound(&store);
 }
 
+/// A bundle is listed, and before its index is read it has been copied into another one and is gone.
+#[test]
+fn a_bundle_that_goes_between_listing_and_reading_hides_nothing() {
+    let store = memory();
+    written(&store, "r", 12);
+    compact(&store, "r");
+    let first = bundles(&store, "r");
+    let mut open = Run::open(options(&store, "r")).unwrap();
+    save(&mut open, 12..24);
+    open.finish().unwrap();
+    let (inner, compacted) = (store.clone(), AtomicBool::new(false));
+    let seen: Arc<dyn Store> = Arc::new(HookedStore::new(store.clone(), move |call| {
+        let reads_index = matches!(call, Call::Open(key) if key.contains("/bundles/"));
+        if reads_index && !compacted.swap(true, Ordering::SeqCst) {
+            compact(&inner, "r");
+        }
+        Ok(())
+    }));
+    assert_eq!(steps(&seen, "r"), (0..24).collect::<Vec<_>>());
+    assert!(bundles(&store, "r").iter().all(|bundle| !first.contains(bundle)), "not replaced");
+}
+
 #[test]
 fn a_writer_that_has_lost_its_run_is_stopped_after_a_compaction_too() {
     let plain = memory();
