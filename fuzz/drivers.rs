@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::testing::{
     Branch, Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide,
-    Recipe, Seal, Skeleton, StageHead, TreeFile, TreeOrigin, digest, open_file, take_apart,
+    ParityHead, Recipe, Seal, Skeleton, StageHead, TreeFile, TreeOrigin, digest, open_file,
+    take_apart,
 };
 use treering::{
     Answer, Bound, CompareSettings, DType, Library, MemoryStore, Options, Outcome, Place,
@@ -59,6 +60,28 @@ pub fn stage(data: &[u8]) {
     let again = StageHead::parse(&head.write()).expect("what was parsed must parse again");
     assert_eq!(again, head);
     let _ = head.small_bytes();
+}
+
+/// Heads of parity files: what parses is written back as the same bytes, and every byte of every member is in a slot.
+pub fn parity(data: &[u8]) {
+    let _ = ParityHead::parse(data);
+    let _ = ParityHead::tail_len(data, data.len() as u64);
+    let mut sealed = data.to_vec();
+    sealed.extend_from_slice(&digest(data).to_bytes());
+    let Ok(head) = ParityHead::parse(&sealed) else { return };
+    let again = ParityHead::parse(&head.write()).expect("what was parsed must parse again");
+    assert_eq!(again, head);
+    let striping = head.striping();
+    for (number, member) in head.members.iter().enumerate() {
+        let lanes = (0..striping.lanes()).map(|lane| striping.lane_len(member.bytes(), lane));
+        assert_eq!(lanes.sum::<u64>(), member.bytes());
+        if let Some(lane) = striping.lane(number, head.name.slot as usize) {
+            assert!(striping.lane_len(member.bytes(), lane) <= head.body());
+        }
+    }
+    let tail = head.write_tail();
+    let len = ParityHead::tail_len(&tail[tail.len() - 16..], tail.len() as u64);
+    assert_eq!(tail[..len.expect("it was written") as usize], head.write());
 }
 
 /// Indexes of bundles: what parses is written back as the same bytes, and its places follow each other.

@@ -1,9 +1,9 @@
 //! Every byte on disk is written and read here; `docs/format.md` is the specification.
 //!
-//! Eight kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
+//! Nine kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
 //! complete), a *branch* (some groups of a checkpoint of many), a *mark* (a number of the log without a checkpoint), a *pack* (the bytes of a delta, in
-//! frames, and its section), a *bundle* (many of the others in one file), a *tree file* (bounded trees) and a
-//! *skeleton* (what a foreign file is made of). All of them have a magic number, a version and a digest. Parsers take any bytes: a count is believed only as far as
+//! frames, and its section), a *bundle* (many of the others in one file), a *parity file* (what one node keeps for
+//! others), a *tree file* (bounded trees) and a *skeleton* (what a foreign file is made of). All of them have a magic number, a version and a digest. Parsers take any bytes: a count is believed only as far as
 //! the bytes behind it reach, so nothing is allocated that the input does not pay for.
 
 mod branch;
@@ -14,6 +14,7 @@ mod file;
 mod manifest;
 mod names;
 mod pack;
+mod parity;
 mod section;
 mod skeleton;
 mod stage;
@@ -30,6 +31,8 @@ pub use manifest::{LogEntry, Manifest, Mark, Opening, Origin, Stats};
 pub use names::{BranchName, BundleName, Names, PackName, WriterId, check_run_name};
 pub use pack::{Footer, Frame, PackExtent, RAW, Seal, VariableDelta};
 pub(crate) use pack::{HEADER_BYTES, MAX_DEPTH, TRAILER_BYTES, header, parse_trailer};
+pub(crate) use parity::{MOST_MEMBERS, PARITY_TRAILER};
+pub use parity::{ParityHead, ParityMember, ParityName, ParityObject, Striping};
 
 pub use section::{HIDDEN, VariableEntry};
 pub(crate) use skeleton::MOST_INFLATED;

@@ -21,8 +21,8 @@ pub use crate::array::{GroupId, Rounding};
 pub use crate::codec::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
 pub use crate::compare::{FileSide, Judge, MemorySide, Reading};
 pub use crate::format::{
-    Branch, BundleIndex, FileRecord, Footer, LogEntry, Seal, Skeleton, StageHead, TreeFile,
-    TreeOrigin,
+    Branch, BundleIndex, FileRecord, Footer, LogEntry, ParityHead, Seal, Skeleton, StageHead,
+    TreeFile, TreeOrigin,
 };
 pub use crate::format::{TREE_FRONT, TREE_PREFIX, VariableEntry};
 pub use crate::merkle::bounded::{Builder, Grid, Image, Leaf, MAX_PLANES, Recipe, Sketch, Verdict};

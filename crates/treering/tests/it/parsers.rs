@@ -55,6 +55,14 @@ fn stages() {
 }
 
 #[test]
+fn parity_files() {
+    let seed = include_bytes!("../../../../fuzz/corpus/parity/small");
+    let sealed = [&seed[..], &treering::testing::digest(seed).to_bytes()].concat();
+    assert_eq!(treering::testing::ParityHead::parse(&sealed).unwrap().members.len(), 3);
+    replay("parity", 3000, drivers::parity);
+}
+
+#[test]
 fn bundles() {
     replay("bundle", 3000, drivers::bundle);
 }

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// A room, and whether it is pure.
-const ROOMS: [(&str, bool); 23] = [
+const ROOMS: [(&str, bool); 24] = [
     ("error", true),
     // It advises the kernel about huge pages.
     ("memory", false),
@@ -18,6 +18,7 @@ const ROOMS: [(&str, bool); 23] = [
     ("store", false),
     ("source", false),
     ("comm", false),
+    ("redundancy", false),
     ("log", false),
     ("compact", false),
     ("restore", false),
@@ -33,8 +34,11 @@ const ROOMS: [(&str, bool); 23] = [
 ];
 
 /// Pure code in rooms that are not pure as a whole.
-const PURE_FILES: [&str; 12] = [
+const PURE_FILES: [&str; 15] = [
     "compact/plan.rs",
+    "redundancy/census.rs",
+    "redundancy/placement.rs",
+    "redundancy/plan.rs",
     "restore/delivery.rs",
     "restore/plan.rs",
     "save/ballot.rs",

@@ -1,0 +1,53 @@
+//! Redundancy between nodes: what is only in the stores of nodes survives the loss of a node.
+//!
+//! ```text
+//!  nodes, domains ──► place ──► protect: strings of objects ──► lanes ──XOR──► parity files on other nodes
+//!                     (pure)                                                            │
+//!                     stores that are left ──► survey ──► plan (pure) ──► rebuild ◄─────┘
+//! ```
+//! A node's new objects are regarded as one string of bytes. With [`Redundancy::Partner`] another node keeps a copy of it;
+//! with [`Redundancy::Xor`] the nodes of a set keep the parity of each other's strings, as in RAID 5, so that a set of k
+//! nodes keeps 1/(k−1) of its longest string on each of them. These are the schemes PARTNER and XOR of SCR (Moody et al.,
+//! "Design, Modeling, and Evaluation of a Scalable Multi-level Checkpointing System", SC 2010). Unlike there, the unit is
+//! the object of a store and not the process: any number of ranks on other nodes, in any order, can rebuild.
+//!
+//! The law: a parity file appears whole or not at all, and describes all that it was made of, so that whatever is left
+//! after deaths in the middle is either of use or never looked at. An object that is rebuilt is held to the digest that was
+//! computed when it was protected, before it appears. What cannot be rebuilt is named, with the reason.
+//!
+//! All traffic is on the thread of the program, in pieces of bounded size, by one rank of each node.
+
+mod census;
+mod nodes;
+mod placement;
+mod plan;
+mod protect;
+mod rebuild;
+mod strings;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use nodes::NodeRanks;
+pub(crate) use placement::{NodePlacement, place, spent};
+pub(crate) use plan::LostObject;
+pub(crate) use protect::{ProtectJob, Protected, protect};
+pub(crate) use rebuild::{Rebuilt, rebuild};
+
+/// How what is only in the stores of nodes is protected against the loss of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Redundancy {
+    /// Not at all.
+    #[default]
+    None,
+    /// Another node keeps a copy.
+    Partner,
+    /// Nodes form sets of about this size, and each keeps a part of the parity of the others: a set survives the loss of
+    /// one of its nodes.
+    Xor {
+        /// The number of nodes of a set.
+        set: u32,
+    },
+}
+
+/// The bytes that a node hands over at a time.
+pub(crate) const PIECE: u64 = 4 << 20;
