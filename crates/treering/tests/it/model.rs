@@ -13,7 +13,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
     ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options, Result,
@@ -430,7 +430,14 @@ fn random_programs_never_lose_a_durable_checkpoint() {
         return play(seed);
     }
     let count = std::env::var("TREERING_PROGRAMS").ok().and_then(|text| text.parse().ok());
-    for seed in 0..count.unwrap_or(400) {
-        play(seed);
-    }
+    let (next, count) = (AtomicU64::new(0), count.unwrap_or(400));
+    // Programs wait for their threads more than they compute, so there are more of them than cores.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let seeds = std::iter::repeat_with(|| next.fetch_add(1, Ordering::SeqCst));
+                seeds.take_while(|seed| *seed < count).for_each(play);
+            });
+        }
+    });
 }
