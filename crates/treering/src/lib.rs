@@ -41,6 +41,7 @@ mod memory;
 mod merkle;
 mod pack;
 #[allow(dead_code, unused_imports)]
+mod points;
 mod redundancy;
 mod report;
 mod restore;
