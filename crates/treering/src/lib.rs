@@ -40,8 +40,8 @@ mod log;
 mod memory;
 mod merkle;
 mod pack;
-#[allow(dead_code, unused_imports)]
 mod points;
+#[allow(dead_code, unused_imports)]
 mod redundancy;
 mod report;
 mod restore;

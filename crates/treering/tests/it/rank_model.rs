@@ -565,7 +565,9 @@ fn died(error: &Error) -> bool {
 
 fn play(seed: u64) {
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-    (0..5).for_each(|_| drop(dice.roll(2)));
+    (0..5).for_each(|_| {
+        dice.roll(2);
+    });
     let world = Arc::new(World {
         seed,
         store: Arc::new(MemoryStore::new()),
