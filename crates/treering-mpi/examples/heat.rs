@@ -7,7 +7,9 @@
 
 use rustix::process::Signal;
 use std::time::Duration;
-use treering::{Comm, Error, ErrorKind, Options, Rank, Result, Run, Variable, VariableMut};
+use treering::{
+    Comm, Error, ErrorKind, Options, Rank, Reduction, Result, Run, Variable, VariableMut,
+};
 use treering_mpi::MpiRanks;
 
 const ROWS: u64 = 200;
@@ -87,6 +89,8 @@ fn simulate(
         let state = Variable::new("heat", &heat).shaped(&[count, COLUMNS]);
         run.checkpoint(step, &[state.part_of(&plate, &[first, 0])])?;
     }
+    // Nobody leaves before all have come here: whoever has left could not go on with the others.
+    comm.reduce(Reduction::Max, &mut [0])?;
     Ok((heat, begun))
 }
 

@@ -472,9 +472,11 @@ impl Run {
     /// counts as dead and was only slow, or a second set of survivors, is refused with [`ErrorKind::Busy`].
     ///
     /// If another rank dies meanwhile, this returns such an error itself; revoke and shrink the smaller communicator,
-    /// and call it again. A death during [`Run::open`] or [`Run::finish`] leaves no run to go on with: open it again
-    /// on the smaller communicator. Ranks can go on only where [`Comm::survives`]; with an MPI without ULFM a death
-    /// ends the job, and a new job restores the newest checkpoint.
+    /// and call it again. A death during [`Run::open`] leaves no run to go on with: open it again on the smaller
+    /// communicator. **Caution**: a rank that has left for [`Run::finish`] or the end of the program cannot go on with
+    /// the others, who would wait for it. Let all ranks come to the same place, with a call that communicates, before
+    /// the first one leaves. Ranks can go on only where [`Comm::survives`]; with an MPI without ULFM a death ends the
+    /// job, and a new job restores the newest checkpoint.
     ///
     /// ```no_run
     /// # fn main() -> treering::Result<()> {

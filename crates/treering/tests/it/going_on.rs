@@ -7,7 +7,7 @@ use std::time::Duration;
 use treering::testing::{Fault, FaultStore, HookedStore, Locks, POINTS, set_point_hook};
 use treering::{
     ChunkSize, Comm, Encoding, End, Error, ErrorKind, Keep, Library, MemoryStore, Options, Rank,
-    Result, Run, Store, ThreadRanks, Variable, VariableMut,
+    Reduction, Result, Run, Store, ThreadRanks, Variable, VariableMut,
 };
 
 const LONG: Duration = Duration::from_secs(120);
@@ -81,7 +81,8 @@ fn simulate(run: &mut Run, comm: &dyn Comm, told: Option<&Told>) -> Result<()> {
             Err(_) => {}
         }
     }
-    Ok(())
+    // Nobody leaves before all have come to the end: whoever has left cannot go on with the others.
+    comm.reduce(Reduction::Max, &mut [0])
 }
 
 /// Shrinks a communicator of which somebody has died.
@@ -101,37 +102,30 @@ fn survive(store: &Arc<dyn Store>, mut comm: Arc<dyn Comm>, told: Option<&Told>)
 
 fn play(store: &Arc<dyn Store>, comm: &mut Arc<dyn Comm>, told: Option<&Told>) -> Result<u32> {
     let mut gone_on = 0;
-    'open: loop {
-        let mut run = match Run::open(options(store, comm)) {
-            Err(error) if somebody_died(&error) => {
-                shrink(comm);
-                continue;
-            }
-            opened => opened?,
-        };
-        let mut result = simulate(&mut run, &**comm, told);
-        while result.as_ref().is_err_and(somebody_died) {
-            shrink(comm);
-            gone_on += 1;
-            result = run.go_on_with(comm.clone()).and_then(|()| {
-                let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
-                let once: BTreeSet<u64> = failed.iter().copied().collect();
-                assert_eq!(once.len(), failed.len(), "a failure is reported once: {failed:?}");
-                simulate(&mut run, &**comm, told)
-            });
-        }
-        result?;
-        match run.finish() {
+    let mut run = loop {
+        match Run::open(options(store, comm)) {
             Err(error) if somebody_died(&error) => shrink(comm),
-            // A save that failed when the rank died is reported here, or was before.
-            Err(error) if error.kind() == ErrorKind::Lost => break 'open,
-            finished => {
-                finished?;
-                break 'open;
-            }
+            opened => break opened?,
         }
+    };
+    let mut result = simulate(&mut run, &**comm, told);
+    while result.as_ref().is_err_and(somebody_died) {
+        shrink(comm);
+        gone_on += 1;
+        result = run.go_on_with(comm.clone()).and_then(|()| {
+            let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
+            let once: BTreeSet<u64> = failed.iter().copied().collect();
+            assert_eq!(once.len(), failed.len(), "a failure is reported once: {failed:?}");
+            simulate(&mut run, &**comm, told)
+        });
     }
-    Ok(gone_on)
+    result?;
+    match run.finish() {
+        // A save that failed when the rank died is reported here, or was before; and a death at the very end costs
+        // nothing.
+        Err(error) if error.kind() == ErrorKind::Lost || somebody_died(&error) => Ok(gone_on),
+        finished => finished.map(|()| gone_on),
+    }
 }
 
 /// A store as a rank sees it that dies at a call.

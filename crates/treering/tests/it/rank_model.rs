@@ -542,7 +542,8 @@ impl Job {
                 Deed::Overtake => self.overtake(world, step),
             }
         }
-        Ok(())
+        // Nobody leaves before all have come to the end: whoever has left cannot go on with the others.
+        comm.reduce(Reduction::Max, &mut [0])
     }
 
     /// Another program takes the run, and saves.
