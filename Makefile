@@ -2,7 +2,7 @@
 # make quick     the tests that matter while working, in two minutes
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
-# make ranks-check  KILLS (default: 100) kills of a simulation on 4 and 8 MPI ranks, and restarts on 1 to 8
+# make ranks-check  KILLS (default: 100) kills of a simulation on 4 and 8 MPI ranks, and at every named point, and restarts
 # make big       arrays of 2.5 GiB in one rank and 4.1 GiB on two, through MPI
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
@@ -81,7 +81,7 @@ kills:
 # Bounded by an hour; ends with 1 if a state differs, a checkpoint is half visible or a phase was never hit.
 ranks-check: needs
 	$(CARGO) build --release
-	$(CARGO) build --release -p particles --features mpi --bin particles-ranks
+	$(CARGO) build --release -p particles --features mpi,treering/testing --bin particles-ranks
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(VENV)/bin/python tests/ranks_check.py \
 		target/release/particles-ranks target/release/treering $(RANK_KILLS) 3600 \
 		$(VENV)/bin/mpirun --with-ft ulfm --oversubscribe --mca async_mpi_finalize 1

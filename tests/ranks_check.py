@@ -6,7 +6,9 @@ Usage: ranks_check.py PROGRAM TREERING KILLS SECONDS MPIRUN...
 Stories of two kills each: a new run on 4 or 8 ranks is killed with SIGKILL (all ranks, or one), so is the run that goes
 on from it, and a third one runs to the end. The state of a step is the same bit for bit on any number of ranks, so every
 restored state and every end is compared with that of an undisturbed run. Half of the restarts are on the same number of
-ranks. Kills are aimed at the phase that was hit least so far. The last line is JSON.
+ranks. Kills are aimed at the phase that was hit least so far. Then a rank kills itself at named points of Treering's
+own code (crates/treering/src/points.rs; PROGRAM is built with treering's feature `testing`), at every point that this
+program reaches if there are as many kills, and the run goes on to the same end. The last line is JSON.
 """
 
 import collections
@@ -14,6 +16,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -25,6 +28,10 @@ STEPS, ENTRY = 40, 32
 SETTINGS = ["--particles", "8", "--mesh", "24", "--steps", str(STEPS), "--every", "1", "--wait", "3"]
 PHASES = ["open", "restore", "step", "checkpoint", "durable", "finish"]
 PATIENCE = 60
+# Points that this program does not reach: it has too few groups, it does not prune, and its survivors end.
+ELSEWHERE = {"branch-published", "entries-removed", "packs-removed", "going-on"}
+# Points that only a member of a group reaches, and not its leader.
+OF_MEMBERS = {"stage-handed-over"}
 # Seconds that survivors of a kill have to end by themselves.
 AFTER_KILL = 3
 
@@ -43,13 +50,14 @@ class Job:
         self.command = [*check.mpirun, "-n", str(ranks), check.program, *SETTINGS, "--store", str(store)]
         self.command += ["--phases", str(self.phases)]
 
-    def start(self, keep_states):
+    def start(self, keep_states, kill_at=None):
         Job.newest = self
         states = ["--states", str(self.states)] if keep_states else []
         # A file and not a pipe: a survivor may keep a pipe open.
         self.output = open(self.folder / "output", "w+")
         self.process = subprocess.Popen(
-            self.command + states, stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True
+            self.command + states, stdout=self.output, stderr=subprocess.STDOUT, start_new_session=True,
+            env={**os.environ, **({"TREERING_KILL_AT": kill_at} if kill_at else {})},
         )
 
     def told(self):
@@ -109,6 +117,21 @@ class Job:
         self.clean_up()
         return hit
 
+    def dies(self):
+        """Waits until a rank has killed itself; whether it did."""
+        until = time.monotonic() + PATIENCE
+        while time.monotonic() < until and self.process.poll() is None:
+            boards = list(filter(None, (self.board(rank) for rank in range(self.ranks))))
+            if len(boards) == self.ranks and not all(lives(pid) for pid, _ in boards):
+                break
+            time.sleep(0.002)
+        try:
+            code = self.process.wait(AFTER_KILL)
+        except subprocess.TimeoutExpired:
+            code = "survivors"
+        self.clean_up()
+        return code != 0
+
     def clean_up(self):
         """Ends what is left of the job."""
         if self.process.poll() is None:
@@ -116,6 +139,21 @@ class Job:
             self.process.wait()
         for board in filter(None, (self.board(rank) for rank in range(self.ranks))):
             end_rank(board[0], self.command)
+
+
+def lives(pid):
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+        return state not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def named_points():
+    """The names of the table in the sources."""
+    table = pathlib.Path(__file__).parent.parent / "crates/treering/src/points.rs"
+    names = re.findall(r'^    \("([a-z-]+)", "', table.read_text(), re.MULTILINE)
+    return [name for name in names if name not in ELSEWHERE]
 
 
 def end_rank(pid, command):
@@ -137,6 +175,7 @@ class Check:
         self.hits = {phase: collections.Counter() for phase in PHASES}
         self.kills, self.half_visible, self.wrong = 0, 0, 0
         self.restarted_on = collections.Counter()
+        self.points = collections.Counter()
         self.reference = {}
 
     def undisturbed(self):
@@ -219,6 +258,33 @@ class Check:
         self.compare(job)
         self.look(store)
 
+    def point(self, name, hit):
+        """A rank kills itself at a point, the job is started again, and is killed there once more; a third one ends."""
+        store, victim = self.folder / "store", 1 if name in OF_MEMBERS else 0
+        shutil.rmtree(store, ignore_errors=True)
+        for again in range(2):
+            job = Job(self, 4, store, self.folder / "job")
+            # Opening has its points once in a job.
+            at = hit if again == 0 and name not in ("seated", "ticket-handed-out") else 0
+            at = 0 if name.startswith(("opening-", "leftovers-")) else at
+            job.start(keep_states=False, kill_at=f"{name}:{victim}:{at}")
+            self.points[name] += job.dies()
+            self.look(store)
+        job = Job(self, self.dice.choice([3, 4]), store, self.folder / "job")
+        job.start(keep_states=True)
+        job.runs_to_the_end()
+        self.compare(job)
+        self.look(store)
+
+    def all_points(self, most, until):
+        names = named_points()
+        # A short form takes a few of them, others every time.
+        chosen = names if most >= len(names) else self.dice.sample(names, 2)
+        self.points.update({name: 0 for name in chosen})
+        for name in chosen:
+            if time.monotonic() < until:
+                self.point(name, self.dice.randrange(6))
+
     def run(self, kills, seconds):
         self.undisturbed()
         until, number = time.monotonic() + seconds, 0
@@ -230,6 +296,7 @@ class Check:
                 kept = pathlib.Path(tempfile.mkdtemp(prefix="treering-ranks-failed-"))
                 shutil.copytree(self.folder, kept, dirs_exist_ok=True)
                 print(f"story {number} failed; its store is kept in {kept}", flush=True)
+        self.all_points(kills, time.monotonic() + seconds)
         self.tell(number)
 
     def tell(self, stories):
@@ -238,14 +305,17 @@ class Check:
             print(f"{phase:<12}{hits['all']:>10}{hits['one']:>10}")
         missed = [phase for phase, hits in self.hits.items() if not hits]
         print(f"{stories} stories, {len(missed)} phases not hit {' '.join(missed)}".rstrip())
+        for name, hits in self.points.items():
+            print(f"{name:<22}{hits:>4}")
+        not_reached = [name for name, hits in self.points.items() if not hits]
         identical = self.wrong == 0
         restarted_on = {str(ranks): count for ranks, count in sorted(self.restarted_on.items())}
         print(json.dumps({
             "kills": self.kills, "bit_identical": identical, "half_visible": self.half_visible,
-            "restarted_on": restarted_on,
+            "restarted_on": restarted_on, "points": dict(self.points),
         }))
         # A short form has too few kills for every phase.
-        if not identical or self.half_visible or (missed and self.kills >= 2 * len(PHASES)):
+        if not identical or self.half_visible or not_reached or (missed and self.kills >= 2 * len(PHASES)):
             raise SystemExit(1)
 
 

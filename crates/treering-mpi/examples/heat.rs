@@ -1,12 +1,15 @@
-//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES]`.
+//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES [VICTIM]]`.
 //!
 //! Every rank has some rows of the plate, a box of one global array, and saves it after every step. Started again, the
 //! program goes on from the newest checkpoint, whatever the number of ranks was before, and ends with the same bits. With
-//! DIES, the last rank is killed (SIGKILL) in the middle of that step.
+//! DIES, the last rank, or VICTIM, is killed (SIGKILL) in the middle of that step. Where the MPI survives that
+//! (`mpirun --with-ft ulfm`), the other ranks go on with the same run, and end with the same bits.
 
 use rustix::process::Signal;
 use std::time::Duration;
-use treering::{Comm, Error, Options, Rank, Result, Run, Variable, VariableMut};
+use treering::{
+    Comm, Error, ErrorKind, Options, Rank, Reduction, Result, Run, Variable, VariableMut,
+};
 use treering_mpi::MpiRanks;
 
 const ROWS: u64 = 200;
@@ -18,33 +21,77 @@ fn rows(rank: u32, ranks: u32) -> (u64, u64) {
     (at(rank), at(rank + 1) - at(rank))
 }
 
+/// What the command line asks for.
+struct Plan {
+    store: String,
+    steps: u64,
+    /// The step in which a rank dies, and which one.
+    dies: Option<(u64, Option<u32>)>,
+}
+
+impl Plan {
+    fn read() -> Result<Plan> {
+        let usage = || Error::usage("use: heat STORE STEPS [DIES [VICTIM]]");
+        let mut arguments = std::env::args().skip(1);
+        let store = arguments.next().ok_or_else(usage)?;
+        let mut number = || arguments.next().map(|text| text.parse::<u64>().map_err(|_| usage()));
+        let steps = number().ok_or_else(usage)??;
+        let (dies, victim) = (number().transpose()?, number().transpose()?);
+        Ok(Plan { store, steps, dies: dies.map(|step| (step, victim.map(|rank| rank as u32))) })
+    }
+}
+
 fn main() -> Result<()> {
-    let mut arguments = std::env::args().skip(1);
-    let usage = || Error::usage("use: heat STORE STEPS [DIES]");
-    let store = arguments.next().ok_or_else(usage)?;
-    let mut number = || arguments.next().map(|text| text.parse::<u64>().map_err(|_| usage()));
-    let steps = number().ok_or_else(usage)??;
-    let dies = number().transpose()?;
+    let plan = Plan::read()?;
     let mpi = MpiRanks::init()?;
-    let comm = mpi.world()?;
+    let mut comm = mpi.world()?;
+    let all = comm.size();
+    let options = Options::directory(&plan.store, "plate").ranks(comm.clone());
+    let mut run = Run::open(options.patience(Duration::from_secs(60)))?;
+    let mut done = simulate(&plan, &mut run, &*comm, comm.size() == all);
+    while done.as_ref().is_err_and(somebody_died) && mpi.survives() {
+        comm.revoke()?;
+        comm = comm.shrink()?;
+        let went_on = run.go_on_with(comm.clone());
+        done = went_on.and_then(|()| simulate(&plan, &mut run, &*comm, false));
+    }
+    let (heat, begun) = done?;
+    run.finish()?;
+    report(&*comm, &heat, begun)
+}
+
+fn somebody_died(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
+}
+
+/// Heats the plate from the newest checkpoint to the last step; its rows here, and the step at which it began.
+fn simulate(
+    plan: &Plan,
+    run: &mut Run,
+    comm: &dyn Comm,
+    complete: bool,
+) -> Result<(Vec<f64>, u64)> {
     let (first, count) = rows(comm.rank().0, comm.size());
     let mut heat = vec![0.0f64; (count * COLUMNS) as usize];
-    let options = Options::directory(&store, "plate").ranks(comm.clone());
-    let mut run = Run::open(options.patience(Duration::from_secs(60)))?;
     let plate = [ROWS, COLUMNS];
     let state = VariableMut::new("heat", &mut heat).shaped(&[count, COLUMNS]);
     let restored = run.restore(&mut [state.part_of(&plate, &[first, 0])])?;
     let begun = restored.map_or(0, |restored| restored.step + 1);
-    for step in begun..steps {
-        advance(&*comm, &mut heat, first, count)?;
-        if dies == Some(step) && comm.rank().0 + 1 == comm.size() {
+    for step in begun..plan.steps {
+        advance(comm, &mut heat, first, count)?;
+        if let Some((dies, victim)) = plan.dies
+            && complete
+            && dies == step
+            && comm.rank().0 == victim.unwrap_or(comm.size() - 1)
+        {
             die()?;
         }
         let state = Variable::new("heat", &heat).shaped(&[count, COLUMNS]);
         run.checkpoint(step, &[state.part_of(&plate, &[first, 0])])?;
     }
-    run.finish()?;
-    report(&*comm, &heat, begun)
+    // Nobody leaves before all have come here: whoever has left could not go on with the others.
+    comm.reduce(Reduction::Max, &mut [0])?;
+    Ok((heat, begun))
 }
 
 /// Kills this very process, as a failing node would.

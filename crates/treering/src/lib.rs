@@ -40,6 +40,7 @@ mod log;
 mod memory;
 mod merkle;
 mod pack;
+mod points;
 #[allow(dead_code, unused_imports)]
 mod redundancy;
 mod report;

@@ -3,10 +3,16 @@
 
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::Duration;
 
 /// The most saves that may be under way at a time, however small they are.
 const MAX_SAVES: usize = 16;
 const HUGE: usize = 2 << 20;
+/// The time between two looks around of a program that waits.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// A look around of the program's thread while it waits for room.
+type Look = Arc<dyn Fn() + Send + Sync>;
 
 #[derive(Default)]
 struct Inner {
@@ -23,11 +29,18 @@ struct Inner {
 pub(crate) struct Staging {
     inner: Arc<(Mutex<Inner>, Condvar)>,
     limit: u64,
+    look: Option<Look>,
 }
 
 impl Staging {
     pub(crate) fn new(limit: u64) -> Self {
-        Staging { inner: Arc::default(), limit }
+        Staging { inner: Arc::default(), limit, look: None }
+    }
+
+    /// Lets the program look around while it waits: what it waits for may never come, and it has to end that.
+    pub(crate) fn looking(mut self, look: Look) -> Self {
+        self.look = Some(look);
+        self
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -43,9 +56,23 @@ impl Staging {
         waited.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// The same on the program's thread, which looks around meanwhile.
+    fn wait_and_look(&self, ready: impl Fn(&Inner) -> bool) -> MutexGuard<'_, Inner> {
+        let Some(look) = &self.look else { return self.wait_until(ready) };
+        loop {
+            let waited = self.inner.1.wait_timeout_while(self.held(), LOOK, |i| !ready(i));
+            let (inner, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+            if ready(&inner) {
+                return inner;
+            }
+            drop(inner);
+            look();
+        }
+    }
+
     /// Waits until another save may begin; the worker is held back until the turn is dropped.
     pub(crate) fn begin_save(&self) -> Turn {
-        let mut inner = self.wait_until(|inner| inner.saves < MAX_SAVES);
+        let mut inner = self.wait_and_look(|inner| inner.saves < MAX_SAVES);
         inner.saves += 1;
         inner.capturing = true;
         Turn(self.clone())
@@ -76,7 +103,7 @@ impl Staging {
             inner.capturing = false;
             drop(inner);
             self.inner.1.notify_all();
-            inner = self.wait_until(fits);
+            inner = self.wait_and_look(fits);
             inner.capturing = true;
         }
         inner.used += bytes;

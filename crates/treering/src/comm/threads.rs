@@ -1,7 +1,8 @@
 //! Ranks as threads of one process: for tests of ranks, of their deaths, and of programs that use them.
 //!
 //! A rank that is killed runs nothing more, not even destructors: whatever it does next, it stops for ever
-//! inside that call. Messages can be delayed. One lock guards everything, which is fast enough for tests.
+//! inside that call. It can be killed at a chosen call of its communicators. Messages can be delayed. One lock guards
+//! everything, which is fast enough for tests.
 
 use super::{Comm, Message, Reduction, check_rank, died, held, revoked};
 use crate::array::Rank;
@@ -52,6 +53,8 @@ struct World {
 #[derive(Default)]
 struct Shared {
     dead: Vec<bool>,
+    /// The calls that each rank has made, and the number of the call that it does not survive.
+    calls: Vec<(u64, Option<u64>)>,
     contexts: Vec<Context>,
     /// Whom to tell of deaths.
     ends: Option<Sender<Rank>>,
@@ -95,6 +98,7 @@ impl ThreadRanks {
         let members = (0..nodes.len() as u32).map(Rank).collect();
         let shared = Shared {
             dead: vec![false; nodes.len()],
+            calls: vec![(0, None); nodes.len()],
             contexts: vec![Context { members, ..Context::default() }],
             ends: None,
         };
@@ -129,6 +133,16 @@ impl ThreadRanks {
         }
         drop(shared);
         self.world.changed.notify_all();
+    }
+
+    /// Kills a rank when it makes a call of its communicators; they are counted from 0 on. Asking who is dead does not
+    /// count: how often a rank does so depends on the time.
+    #[must_use]
+    pub fn killed_at(self, rank: Rank, call: u64) -> ThreadRanks {
+        if let Some(calls) = held(&self.world.shared).calls.get_mut(rank.0 as usize) {
+            calls.1 = Some(call);
+        }
+        self
     }
 
     /// Stops the calling thread for ever if its rank was killed; for stores and other things of a rank. A thread
@@ -218,6 +232,18 @@ impl ThreadComm {
         self.members[self.rank.0 as usize]
     }
 
+    /// Counts a call, which may be the last one of this rank.
+    fn count(&self) {
+        let mut shared = held(&self.world.shared);
+        let (made, last) = &mut shared.calls[self.own().0 as usize];
+        let dies = *last == Some(*made);
+        *made += 1;
+        drop(shared);
+        if dies {
+            ThreadRanks { world: self.world.clone() }.kill(self.own());
+        }
+    }
+
     /// The world's state, for a rank that lives.
     fn shared(&self) -> MutexGuard<'_, Shared> {
         let shared = held(&self.world.shared);
@@ -256,6 +282,7 @@ impl ThreadComm {
 
     /// Gives bytes and gets those of all members; with `tolerant`, of those that live.
     fn meet(&self, tolerant: bool, bytes: Vec<u8>) -> Result<(u64, Arc<Given>)> {
+        self.count();
         let number = self.calls[usize::from(tolerant)].fetch_add(1, Ordering::SeqCst);
         let key = (tolerant, number);
         let mut shared = self.shared();
@@ -332,6 +359,7 @@ impl Comm for ThreadComm {
     }
 
     fn send(&self, to: Rank, bytes: &[u8]) -> Result<()> {
+        self.count();
         check_rank(self, to)?;
         let mut shared = self.shared();
         if shared.contexts[self.context].revoked {
@@ -343,6 +371,7 @@ impl Comm for ThreadComm {
     }
 
     fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>> {
+        self.count();
         from.map_or(Ok(()), |from| check_rank(self, from))?;
         let until = Instant::now() + patience;
         let mut shared = self.shared();
@@ -449,6 +478,7 @@ impl Comm for ThreadComm {
     }
 
     fn revoke(&self) -> Result<()> {
+        self.count();
         self.shared().contexts[self.context].revoked = true;
         self.world.changed.notify_all();
         Ok(())

@@ -149,7 +149,7 @@ impl Ingest {
         refuse_unused(&options)?;
         let within = settings.within.iter().map(Limit::new).collect::<Result<_>>()?;
         let writer = options.writer;
-        let opened = save::open(&writer.tiers, &writer.run)?;
+        let opened = save::open(&writer.tiers, &writer.run, None)?;
         let newest = Log::read(opened.store.clone(), &writer.run)?.manifests().0.pop();
         let compaction = CompactionNotes::default();
         Ok(Ingest {

@@ -20,6 +20,7 @@ use crate::format::{
 };
 use crate::log::{FullManifest, Log, settle_logs};
 use crate::merkle::Digest;
+use crate::points::reach;
 use crate::store::lock_patiently;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -111,6 +112,7 @@ impl Library {
         // Nothing goes while a bundle is in the way that cannot be read.
         bundler.held(&plan.forgotten)?;
         self.last.delete(&entries)?;
+        reach("entries-removed");
         let unpublished = take_back(&bundler, &mut plan)?;
         settle_logs(&self.last)?;
         // Somebody may have begun to share packs since the plan was made.
@@ -127,6 +129,7 @@ impl Library {
         plan.branches = branches.iter().map(|branch| names.branch(*branch)).collect();
         plan.bytes = bytes + branch_bytes;
         self.last.delete(&plan.packs)?;
+        reach("packs-removed");
         self.last.delete(&plan.branches)?;
         let needed = now.manifests.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack);
         let needed: HashSet<PackName> = needed.chain(now.shared.iter().copied()).collect();

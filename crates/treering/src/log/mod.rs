@@ -212,6 +212,19 @@ impl Log {
         newest_first.filter_map(|s| self.manifest(*s).ok().flatten()).map(|m| m.epoch).next()
     }
 
+    /// Adds entries behind the newest that was listed, up to a number that is in use: where listings come late, entries
+    /// are found by their names.
+    pub(crate) fn look_up_to(&mut self, newest: Sequence) -> Result<()> {
+        for number in (self.newest().0 + 1..=newest.0).map(Sequence) {
+            match self.store.open(&self.names.entry(number)) {
+                Ok(_) => self.sequences.push(number),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// The newest sequence number; 0 before the first.
     pub(crate) fn newest(&self) -> Sequence {
         self.sequences.last().copied().unwrap_or_default()

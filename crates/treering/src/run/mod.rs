@@ -25,12 +25,13 @@ use crate::format::{Group, Manifest, Origin, VariableEntry};
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::merkle::{Digest, digest};
+use crate::points::reach;
 use crate::restore::{
     Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
 };
 use crate::save::{
-    self, Awaited, Decision, Failures, GroupSeat, RankOf, Save, Saver, SaverRank, Team, Together,
-    Vote, WriterSettings,
+    self, Awaited, Decision, Failures, GroupSeat, Opened, RankOf, Save, Saver, SaverRank, Team,
+    Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
 use ranks::RankSide;
@@ -88,31 +89,13 @@ impl Run {
         let reference = reference?;
         let writer = &options.writer;
         let mut opened = match &mut ranks {
-            None => save::open(&writer.tiers, &writer.run)?,
-            Some(ranks) => ranks.open(&writer.tiers, &writer.run)?,
+            None => save::open(&writer.tiers, &writer.run, None)?,
+            Some(ranks) => ranks.open(&writer.tiers, &writer.run, None)?,
         };
-        let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
-        let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
-        let (seat, team) = match &mut ranks {
-            None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
-            Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
-        };
-        let share = NodeShare::of(&options, seat.on_node);
-        for (step, error) in opened.trouble.drain(..) {
-            failures.add(step, error, &Default::default());
-        }
-        let staging = Staging::new(share.staging);
         let compaction = CompactionNotes::default();
-        let saver = Saver::start(
-            WriterSettings { record: share.record, ..writer.clone() },
-            &mut opened,
-            staging.clone(),
-            failures.clone(),
-            compaction.clone(),
-            SaverRank { own, seat, team, outcomes, threads: share.threads },
-        )?;
+        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &compaction)?;
         Ok(Run {
-            capture: Capture::new(options.capture(), opened.seed, staging),
+            capture,
             options,
             store: opened.store,
             saver,
@@ -200,6 +183,7 @@ impl Run {
         if decision.skip {
             return Ok(Save::skipped(Step(step)));
         }
+        reach("decided");
         let hasher = self.capture.hasher();
         let mut capturing = self.saver.begin((decision, time), vote, declared.clone(), hasher);
         if let Some(ranks) = &mut self.ranks {
@@ -207,12 +191,13 @@ impl Run {
         }
         let hand = &mut |batch| capturing.hand(batch);
         let changed = scan(&mut self.capture, decision.whole, &declared, hand)?;
+        reach("captured");
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        let awaited = self.ranks.is_some().then(|| {
+        let awaited = self.ranks.as_ref().map(|ranks| {
             let (last, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
-            Awaited::new(last, run, decision.sequence, self.options.patience)
+            Awaited::new(last, run, decision.sequence, self.options.patience, ranks.watch())
         });
         let progress = capturing.end(changed, blocked);
         Ok(Save::new(Step(step), progress, changed, blocked).awaiting(awaited))
@@ -474,6 +459,81 @@ impl Run {
         Ok(())
     }
 
+    /// Goes on with the ranks that are left after the death of one; all of them call it, with the communicator that
+    /// [`Comm::shrink`] returned.
+    ///
+    /// When a call of any rank returns an error of kind [`ErrorKind::Dead`] or [`ErrorKind::Revoked`], that rank
+    /// revokes the communicator, so that the others hear of it, and all of them shrink it and call this. The same run
+    /// goes on: [`restore`](Run::restore) and [`checkpoint`](Run::checkpoint) work as after [`Run::open`] on the smaller
+    /// number of ranks, and the next checkpoint is whole. A checkpoint that was under way when the rank died exists if
+    /// all parts of it had been written; if not, [`Run::failures`] has it.
+    ///
+    /// The survivors take a new opening of the run. So whatever the old ranks still do completes nothing: a rank that
+    /// counts as dead and was only slow, or a second set of survivors, is refused with [`ErrorKind::Busy`].
+    ///
+    /// If another rank dies meanwhile, this returns such an error itself; revoke and shrink the smaller communicator,
+    /// and call it again. A death during [`Run::open`] leaves no run to go on with: open it again on the smaller
+    /// communicator. **Caution**: a rank that has left for [`Run::finish`] or the end of the program cannot go on with
+    /// the others, who would wait for it. Let all ranks come to the same place, with a call that communicates, before
+    /// the first one leaves. Ranks can go on only where [`Comm::survives`]; with an MPI without ULFM a death ends the
+    /// job, and a new job restores the newest checkpoint.
+    ///
+    /// ```no_run
+    /// # fn main() -> treering::Result<()> {
+    /// # let mut comm: std::sync::Arc<dyn treering::Comm> = std::sync::Arc::new(treering::Alone::new());
+    /// # let mut run = treering::Run::open(treering::Options::directory("store", "run").ranks(comm.clone()))?;
+    /// # fn simulate(_: &mut treering::Run, _: &dyn treering::Comm) -> treering::Result<()> { Ok(()) }
+    /// use treering::ErrorKind::{Dead, Revoked};
+    /// let mut result = simulate(&mut run, &*comm);
+    /// while result.as_ref().is_err_and(|error| matches!(error.kind(), Dead | Revoked)) {
+    ///     comm.revoke()?;
+    ///     comm = comm.shrink()?;
+    ///     let went_on = run.go_on_with(comm.clone());
+    ///     result = went_on.and_then(|()| simulate(&mut run, &*comm));
+    /// }
+    /// # result
+    /// # }
+    /// ```
+    pub fn go_on_with(&mut self, comm: Arc<dyn Comm>) -> Result<()> {
+        self.check_process()?;
+        self.drain();
+        let Some(old) = &mut self.ranks else {
+            return Err(Error::usage("this run has one rank, so nobody else can have died")
+                .hint("open the run with Options::ranks"));
+        };
+        let heir = old.heir(comm.clone());
+        // Another rank may be the one that takes the run now.
+        self._lock = None;
+        let mut ranks = Some(heir);
+        let gone_on = self.go_on(&mut ranks, comm);
+        if let (Err(_), Some(old), Some(heir)) = (&gone_on, &mut self.ranks, ranks) {
+            let _ = heir.or_all_stop(gone_on.as_ref().map_err(Clone::clone));
+            old.take_back(heir);
+        }
+        gone_on
+    }
+
+    /// Opens the run once more with other ranks. If this fails, the old ones stay as they are.
+    fn go_on(&mut self, ranks: &mut Option<RankSide>, comm: Arc<dyn Comm>) -> Result<()> {
+        let Some(side) = ranks else { return Ok(()) };
+        let (newest, writer) = (self.saver.newest, self.options.writer.clone());
+        let next = side.agree_to_go_on(newest, &self.failures)?;
+        let mut opened = side.open(&writer.tiers, &writer.run, Some(next))?;
+        let opening = opened.opening.writer.opening;
+        side.resolve(writer.tiers.last.as_ref(), &writer.run, opening, &self.failures);
+        if comm.size() == 1 {
+            *ranks = None;
+        }
+        let (saver, capture) =
+            start(&self.options, ranks, &mut opened, &self.failures, &self.compaction)?;
+        (self.saver, self.capture, self.store) = (saver, capture, opened.store);
+        self.options.ranks = Some(comm);
+        self.ranks = ranks.take();
+        self.notes.append(&mut opened.notes);
+        self._lock = opened.lock;
+        Ok(())
+    }
+
     /// The saves that have failed since the last call: their steps and what went wrong.
     pub fn failures(&mut self) -> Vec<(u64, Error)> {
         self.failures.take().into_iter().map(|(step, error)| (step.0, error)).collect()
@@ -486,14 +546,16 @@ impl Run {
 
     /// Waits until everything is in the last tier or has failed. Nobody waits for a rank that has died.
     fn drain(&self) {
-        self.saver.drain(|| self.ranks.iter().for_each(RankSide::break_up_if_dead));
+        self.saver.drain(|| self.ranks.iter().for_each(RankSide::look));
     }
 
     /// The log, when nothing is under way.
     fn read_log(&self) -> Result<Log> {
         self.check_process()?;
         self.drain();
-        Log::read(self.store.clone(), &self.options.writer.run)
+        let mut log = Log::read(self.store.clone(), &self.options.writer.run)?;
+        log.look_up_to(self.saver.newest)?;
+        Ok(log)
     }
 
     fn restore_one(
@@ -566,7 +628,11 @@ impl Run {
         let held = held.map(|checkpoint| HeldCheckpoint { checkpoint, serves: &serves });
         let alone = Alone::new();
         let comm = self.ranks.as_ref().map_or(&alone as &dyn Comm, RankSide::comm);
-        let missing = fill_together(comm, held, &mut others)?;
+        let missing = fill_together(comm, held, &mut others);
+        let missing = match &self.ranks {
+            None => missing?,
+            Some(ranks) => ranks.or_all_stop(missing)?,
+        };
         let missing = missing.into_iter().map(|at| others[at].name().to_string()).collect();
 
         let checkpoint = loaded?;
@@ -599,6 +665,40 @@ impl Run {
             read.map(|(group, _)| group).collect()
         })
     }
+}
+
+/// Starts what works behind a run that was opened: the ranks take their seats, and their budgets are divided.
+fn start(
+    options: &Options,
+    ranks: &mut Option<RankSide>,
+    opened: &mut Opened,
+    failures: &Failures,
+    compaction: &CompactionNotes,
+) -> Result<(Saver, Capture)> {
+    let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
+    let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
+    let (seat, team) = match ranks {
+        None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
+        Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
+    };
+    let share = NodeShare::of(options, seat.on_node);
+    for (step, error) in opened.trouble.drain(..) {
+        failures.add(step, error, &Default::default());
+    }
+    let mut staging = Staging::new(share.staging);
+    if let Some(ranks) = ranks {
+        let watch = ranks.watch();
+        staging = staging.looking(Arc::new(move || drop(watch.look())));
+    }
+    let saver = Saver::start(
+        WriterSettings { record: share.record, ..options.writer.clone() },
+        opened,
+        staging.clone(),
+        failures.clone(),
+        compaction.clone(),
+        SaverRank { own, seat, team, outcomes, threads: share.threads },
+    )?;
+    Ok((saver, Capture::new(options.capture(), opened.seed, staging)))
 }
 
 /// A rank's share of what a node has.

@@ -2,17 +2,23 @@
 //!
 //! Every collective call begins with a vote, which has a limit: a rank that never calls is named instead of being
 //! waited for. The outcomes of earlier checkpoints travel with the votes. No worker communicates.
+//!
+//! After a death the survivors go on as a new set of ranks ([`RankSide::heir`]), with an opening of their own. Its random
+//! number is agreed on first, and nobody makes the opening before all of them know the number: so they tell an opening
+//! that one of them made before it died from that of a stranger, and never take the run from anybody else.
 
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
-use crate::comm::{Comm, vote};
+use crate::comm::{Comm, Voting, vote};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest};
+use crate::format::{LogEntry, Manifest, Names};
+use crate::points::reach;
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Opened, Outcomes, RankOf, SaveProgress,
-    Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random,
-    seat,
+    Agreed, Ballot, BallotVoting, DeathWatch, Failures, GroupSeat, Opened, Outcomes, RankOf,
+    SaveProgress, Succession, Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign,
+    held, join, now, open, random, seat,
 };
+use crate::store::{Store, read_small};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -27,22 +33,126 @@ pub(super) struct RankSide {
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
     /// Saves whose outcome is not known yet.
     pending: Vec<(Sequence, Step, SaveProgress)>,
-    /// The ranks of its group, and the end of the work with them.
-    members: Vec<Rank>,
-    breaker: TeamBreaker,
+    watch: DeathWatch,
+    /// The random numbers of the openings that these ranks have made or may have made.
+    openings: Vec<u64>,
 }
 
 impl RankSide {
     pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
-        let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
-        let (pending, members) = (Vec::new(), Vec::new());
-        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, members, breaker }
+        let (members, breaker) = (Vec::new(), TeamBreaker::default());
+        let watch = DeathWatch { comm: comm.clone(), members, breaker };
+        RankSide {
+            comm,
+            limit,
+            votes: 0,
+            decisions: 0,
+            outcomes: Arc::default(),
+            pending: Vec::new(),
+            watch,
+            openings: Vec::new(),
+        }
+    }
+
+    /// Ends the work with the ranks of this side, when nothing of it is under way here, and goes on with others. Whoever
+    /// still waits for something of this rank hears that it does not come.
+    pub(super) fn heir(&mut self, comm: Arc<dyn Comm>) -> RankSide {
+        self.watch.breaker.break_up();
+        if self.watch.look().is_some() {
+            // Ranks that have not noticed the death end their calls, and come along.
+            let _ = self.comm.revoke();
+        }
+        RankSide {
+            outcomes: self.outcomes.clone(),
+            pending: std::mem::take(&mut self.pending),
+            openings: self.openings.clone(),
+            ..RankSide::new(comm, self.limit)
+        }
+    }
+
+    /// Takes back what an heir has that could not go on.
+    pub(super) fn take_back(&mut self, heir: RankSide) {
+        (self.pending, self.openings) = (heir.pending, heir.openings);
+    }
+
+    /// Agrees on the random number of the next opening; every rank knows it when one of them is asked to make it. What
+    /// some ranks know of earlier saves, all of them know afterwards.
+    pub(super) fn agree_to_go_on(&mut self, newest: Sequence, failures: &Failures) -> Result<u64> {
+        self.votes += 1;
+        let number = vote(&*self.comm, self.votes, Ok(Vec::new()), &mut NumberVoting, self.limit)?;
+        let number = number.try_into().map(u64::from_le_bytes).map_err(|_| garbled())?;
+        self.openings.push(number);
+        // Whoever votes here knows the number.
+        self.vote(Ok(self.ballot(Together::GoOn, newest)), failures)?;
+        reach("going-on");
+        Ok(number)
+    }
+
+    /// What has become of the saves before an opening: their manifests are there, or they never will be.
+    pub(super) fn resolve(
+        &mut self,
+        store: &dyn Store,
+        run: &str,
+        opening: Sequence,
+        failures: &Failures,
+    ) {
+        let names = Names::new(run);
+        for (sequence, step, progress) in self.pending.drain(..) {
+            let entry = match sequence < opening {
+                true => store.open(&names.entry(sequence)).and_then(|b| read_small(b.as_ref())),
+                false => {
+                    fail(failures, step, &progress);
+                    continue;
+                }
+            };
+            match entry.and_then(|bytes| LogEntry::parse(&bytes)) {
+                Ok(LogEntry::Manifest(_)) => progress.durable(),
+                Ok(_) => fail(failures, step, &progress),
+                // Numbers before an opening are all used: it was pruned, or put into a bundle.
+                Err(error) if error.kind() == ErrorKind::NotFound => progress.durable(),
+                Err(error) if !progress.has_failed() => {
+                    failures.add(step, error.clone(), &progress);
+                    progress.failed(error);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// A look at deaths, for whoever waits.
+    pub(super) fn watch(&self) -> DeathWatch {
+        self.watch.clone()
+    }
+
+    /// Ends the calls of all ranks if one has died: those that have not noticed would wait for those that have.
+    pub(super) fn or_all_stop<T>(&self, done: Result<T>) -> Result<T> {
+        done.inspect_err(|error| {
+            if error.kind() == ErrorKind::Dead {
+                let _ = self.comm.revoke();
+            }
+        })
     }
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
     /// with networks of their own), every rank has a group for itself.
     pub(super) fn sit_down(&mut self, per_group: u32) -> Result<(GroupSeat, Team)> {
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
+        let seated = self.or_all_stop(self.find_seat(per_group));
+        // Also a rank that has given up says so: the others ask all that live.
+        let all = self.comm.agree(matches!(&seated, Ok((_, Ok(_)))))?;
+        let (own, meeting) = match (all, seated?) {
+            (true, (own, Ok(meeting))) => (own, meeting),
+            (_, (own, _)) => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
+        };
+        let (team, breaker) = meeting.begin(&own)?;
+        (self.watch.members, self.watch.breaker) = (own.members.clone(), breaker);
+        reach("seated");
+        Ok((own, team))
+    }
+
+    /// The seat of this rank, and where its group meets; collective.
+    fn find_seat(&self, per_group: u32) -> Result<(GroupSeat, Result<TeamMeeting>)> {
+        let rank = self.comm.rank();
         let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
         let mut table: Vec<u8> = assign(&nodes, per_group)
             .iter()
@@ -57,14 +167,7 @@ impl RankSide {
             .collect();
         let own = seat(rank, &assigned).ok_or_else(garbled)?;
         let meeting = self.meet(&own)?;
-        let all = self.comm.agree(meeting.is_ok())?;
-        let (own, meeting) = match (all, meeting) {
-            (true, Ok(meeting)) => (own, meeting),
-            _ => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
-        };
-        let (team, breaker) = meeting.begin(&own)?;
-        (self.members, self.breaker) = (own.members.clone(), breaker);
-        Ok((own, team))
+        Ok((own, meeting))
     }
 
     /// The leader of a group tells its members where to meet; collective.
@@ -104,7 +207,7 @@ impl RankSide {
         let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit);
         let verdict = verdict.inspect_err(|error| {
             if matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) {
-                self.break_up_if_dead();
+                self.look();
             }
         })?;
         let verdict = Agreed::parse(&verdict)?;
@@ -162,11 +265,14 @@ impl RankSide {
     }
 
     /// One rank takes the run; the others join it. All ranks get its error.
-    pub(super) fn open(&mut self, tiers: &Tiers, run: &str) -> Result<Opened> {
+    ///
+    /// `next` is the random number of the opening of ranks that have had the run before.
+    pub(super) fn open(&mut self, tiers: &Tiers, run: &str, next: Option<u64>) -> Result<Opened> {
         let mut own = None;
         let mut bytes = Vec::new();
         if self.comm.rank() == Rank(0) {
-            let opened = open(tiers, run);
+            let succession = next.map(|next| Succession { own: self.openings.clone(), next });
+            let opened = open(tiers, run, succession.as_ref());
             bytes = match &opened {
                 Ok(opened) => {
                     letter(OPENED, &serde_json::to_vec(&opened.ticket()).unwrap_or_default())
@@ -175,15 +281,18 @@ impl RankSide {
             };
             own = Some(opened);
         }
-        self.comm.broadcast(Rank(0), &mut bytes)?;
-        match own {
-            Some(opened) => opened,
+        self.or_all_stop(self.comm.broadcast(Rank(0), &mut bytes))?;
+        let opened = match own {
+            Some(opened) => opened?,
             None => {
                 let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
                 let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
-                Ok(join(tiers, run, ticket))
+                join(tiers, run, ticket)
             }
-        }
+        };
+        self.openings.push(opened.opening.writer.nonce);
+        reach("ticket-handed-out");
+        Ok(opened)
     }
 
     /// Hands a manifest, or nothing, from the first rank to all.
@@ -193,7 +302,7 @@ impl RankSide {
             Ok(None) => letter(NOTHING, &[]),
             Err(error) => failure(error),
         };
-        self.comm.broadcast(Rank(0), &mut bytes)?;
+        self.or_all_stop(self.comm.broadcast(Rank(0), &mut bytes))?;
         if self.comm.rank() == Rank(0) {
             return own;
         }
@@ -211,13 +320,22 @@ impl RankSide {
         self.comm.rank()
     }
 
-    /// Ends the work of the group if a rank of it is known to have died, so that nobody waits for it. Other groups
-    /// finish what they have begun: a checkpoint may lack nothing but their part.
-    pub(super) fn break_up_if_dead(&self) {
-        let dead = self.comm.dead().unwrap_or_default();
-        if dead.iter().any(|rank| self.members.contains(rank)) {
-            self.breaker.break_up();
-        }
+    /// Ends the work of the group if a rank of it is known to have died, so that nobody waits for it.
+    pub(super) fn look(&self) {
+        drop(self.watch.look());
+    }
+}
+
+/// The agreement on a random number.
+struct NumberVoting;
+
+impl Voting for NumberVoting {
+    fn merge(&self, _: &mut Vec<u8>, _: &[u8]) -> Result<()> {
+        Ok(())
+    }
+
+    fn decide(&mut self, _: &[u8]) -> Result<Vec<u8>> {
+        Ok(random().to_le_bytes().to_vec())
     }
 }
 

@@ -20,6 +20,7 @@ pub(crate) enum Together {
     Restore,
     Restored,
     Finish,
+    GoOn,
 }
 
 /// A global array, of which each rank may have a box.

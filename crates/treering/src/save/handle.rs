@@ -1,5 +1,6 @@
 //! The handle of a save that a program can wait for, and the list of saves that failed.
 
+use super::watch::DeathWatch;
 use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Names};
@@ -85,7 +86,11 @@ pub(crate) struct Awaited {
     store: Arc<dyn Store>,
     key: String,
     limit: Duration,
+    watch: DeathWatch,
 }
+
+/// The time between two looks at the other ranks.
+const LOOK: Duration = Duration::from_millis(50);
 
 impl Awaited {
     pub(crate) fn new(
@@ -93,8 +98,20 @@ impl Awaited {
         run: &str,
         sequence: Sequence,
         limit: Duration,
+        watch: DeathWatch,
     ) -> Awaited {
-        Awaited { store, key: Names::new(run).entry(sequence), limit }
+        Awaited { store, key: Names::new(run).entry(sequence), limit, watch }
+    }
+
+    /// Waits for the own group's part. If a rank of the group dies, its part fails.
+    fn wait_for_part(&self, progress: &SaveProgress) -> Result<()> {
+        loop {
+            let done = progress.wait_for(LOOK, |state| state.tiers > 0 || state.durable);
+            match done {
+                Some(done) => return done,
+                None => drop(self.watch.look()),
+            }
+        }
     }
 
     /// Looks for the manifest less and less often; votes of the ranks may tell earlier.
@@ -105,12 +122,18 @@ impl Awaited {
             if let Some(done) = progress.wait_for(pause, |state| state.durable) {
                 return done;
             }
+            // Whoever has died may have completed it before; so the look at the store comes second.
+            let death = self.watch.look();
             match self.store.open(&self.key).and_then(|blob| read_small(blob.as_ref())) {
                 Ok(bytes) if matches!(LogEntry::parse(&bytes), Ok(LogEntry::Manifest(_))) => {
                     progress.durable();
                 }
                 Ok(_) => return Err(Error::new(ErrorKind::Lost, "this checkpoint was given up")),
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                Err(_) if death.is_some() => {
+                    let hint = "Run::go_on_with tells what has become of this checkpoint";
+                    return death.map_or(Ok(()), |death| Err(death.hint(hint)));
+                }
                 Err(_) if start.elapsed() > self.limit => {
                     let limit = self.limit;
                     let what = format!("not all ranks have written their part within {limit:?}");
@@ -164,12 +187,16 @@ impl Save {
 
     /// Waits until it is complete in the first tier: it survives the process.
     pub fn staged(&self) -> Result<()> {
+        if let (Some(awaited), Some(progress)) = (&self.awaited, &self.progress) {
+            return awaited.wait_for_part(progress);
+        }
         self.wait(|state| state.tiers > 0 || state.durable)
     }
 
     /// Waits until it is complete in the last tier: it survives the node. An error says why it is not
     /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
-    /// [`Run::finish`](crate::Run::finish).
+    /// [`Run::finish`](crate::Run::finish). With several ranks, a death ends the waiting: the error is of kind
+    /// [`ErrorKind::Dead`], and [`Run::go_on_with`](crate::Run::go_on_with) tells what has become of the checkpoint.
     pub fn durable(&self) -> Result<()> {
         match (&self.awaited, &self.progress) {
             (Some(awaited), Some(progress)) => awaited.wait(progress),

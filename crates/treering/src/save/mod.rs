@@ -24,17 +24,19 @@ mod sections;
 mod stage;
 mod team;
 mod tree;
+mod watch;
 
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub use handle::Save;
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
-pub(crate) use open::{Opened, Ticket, join, open, random};
+pub(crate) use open::{Opened, Succession, Ticket, join, open, random};
 pub(crate) use publish::LogWriter;
 pub(crate) use saver::{Saver, SaverRank};
 pub(crate) use seats::{GroupSeat, assign, seat};
 pub(crate) use team::{Team, TeamBreaker, TeamMeeting};
+pub(crate) use watch::DeathWatch;
 
 use crate::array::Rank;
 use crate::codec::Encoding;

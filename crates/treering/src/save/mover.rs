@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Manifest, Names, PackName};
 use crate::log::{FullManifest, Log};
 use crate::merkle::checksum;
+use crate::points::inherited;
 use crate::restore::read_footer;
 use crate::store::{Blob, BundledStore, Put, Store};
 use std::collections::{HashSet, VecDeque};
@@ -131,7 +132,7 @@ impl Mover {
     fn start(mut porter: Porter) -> Result<Self> {
         let (sender, receiver) = channel();
         let thread = std::thread::Builder::new().name("treering-mover".into());
-        let spawned = thread.spawn(move || porter.work(&receiver));
+        let spawned = thread.spawn(inherited(move || porter.work(&receiver)));
         let thread = spawned.map_err(|e| Error::io("cannot start the threads of a run", e))?;
         Ok(Mover { sender: Some(sender), thread: Some(thread) })
     }

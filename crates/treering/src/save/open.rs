@@ -14,6 +14,7 @@ use crate::format::{
     Groups, LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
 };
 use crate::log::{FullManifest, Log, Survey, named_packs, settle_logs};
+use crate::points::reach;
 use crate::store::{BundledStore, Lock, Store, lock_patiently};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -51,12 +52,49 @@ impl Opened {
     }
 }
 
-pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
+/// The right of ranks that have had a run to open it once more.
+#[derive(Clone, Debug)]
+pub(crate) struct Succession {
+    /// The random numbers of their own openings: those that they know of, and those that a rank of theirs may have
+    /// made before it died.
+    pub(crate) own: Vec<u64>,
+    /// The random number of the next opening, which all of them know.
+    pub(crate) next: u64,
+}
+
+impl Succession {
+    /// Refuses to take a run from somebody else: its newest opening must be one of the own.
+    fn check(&self, log: &Log) -> Result<()> {
+        let newest = (!log.sequences.is_empty()).then(|| log.newest());
+        for number in log.openings.last().copied().into_iter().chain(newest) {
+            match log.entry(number)? {
+                LogEntry::Opening(opening) if !self.own.contains(&opening.writer.nonce) => {
+                    return Err(Error::new(
+                        ErrorKind::Busy,
+                        "another process has taken this run over",
+                    )
+                    .hint("end this one; it must not write any more"));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes a run, or, as successors, takes it once more.
+pub(crate) fn open(tiers: &Tiers, run: &str, succession: Option<&Succession>) -> Result<Opened> {
     check_run_name(run)?;
     let mut notes = Vec::new();
-    let lock = lock_patiently(tiers.last.as_ref(), &Names::new(run).lock(), PATIENCE);
-    let lock = lock.map_err(|error| error.at(format!("run {run:?}")))?;
-    if lock.is_none() {
+    let lock = match lock_patiently(tiers.last.as_ref(), &Names::new(run).lock(), PATIENCE) {
+        // A rank that counts as dead may only be slow, and hold it: the number that is taken here fences it.
+        Err(error) if error.kind() == ErrorKind::Busy && succession.is_some() => {
+            notes.push(format!("the lock of run {run:?} is held by another process: {error}"));
+            None
+        }
+        locked => locked.map_err(|error| error.at(format!("run {run:?}")))?,
+    };
+    if lock.is_none() && notes.is_empty() {
         notes.push(format!(
             "{} has no file locks, so a second process that opens run {run:?} is not turned away: it \
              takes the run over, and the first one stops",
@@ -66,7 +104,7 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
     tiers.near.iter().try_for_each(|tier| mark_tier(tier.as_ref(), tiers.last.as_ref(), run))?;
     let view = BundledStore::new(tiers.last.clone());
     let store = tiers.together(view.clone());
-    let (opening, left, files) = take(tiers, &view, run)?;
+    let (opening, left, files) = take(tiers, &view, run, succession)?;
     let (writer, fence) = (opening.writer, Fence::default());
     // Seeded per run, so that nobody can prepare data whose prints collide.
     let mut opened = Opened {
@@ -83,6 +121,7 @@ pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
     clean(&opened.store, &tiers.last, run, writer)?;
+    reach("leftovers-removed");
     for (pair, left) in tiers.pairs().zip(waiting) {
         let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
         let mut edge = Edge::new(pair, log, run, left)?;
@@ -145,12 +184,19 @@ pub(crate) fn random() -> u64 {
 /// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
 /// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
 /// faster, everything is looked at again.
-fn take(tiers: &Tiers, view: &BundledStore, run: &str) -> Result<(Opening, Leftovers, u64)> {
+fn take(
+    tiers: &Tiers,
+    view: &BundledStore,
+    run: &str,
+    succession: Option<&Succession>,
+) -> Result<(Opening, Leftovers, u64)> {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let names = Names::new(run);
     let sections = Sections::new(tiers.last.clone(), run, Default::default());
+    let nonce = succession.map_or_else(random, |succession| succession.next);
     for _ in 0..100 {
         let log = Log::read(Arc::new(view.clone()), run)?;
+        succession.map_or(Ok(()), |succession| succession.check(&log))?;
         // A checkpoint of many ranks may lack nothing but its manifest.
         if sections.roll_forward(&log)? {
             continue;
@@ -159,13 +205,15 @@ fn take(tiers: &Tiers, view: &BundledStore, run: &str) -> Result<(Opening, Lefto
         let sequence: Sequence = log.newest().next();
         let opening = Opening {
             run: run.to_string(),
-            writer: WriterId { opening: sequence, nonce: random() },
+            writer: WriterId { opening: sequence, nonce },
             time: now(),
             who: format!("process {} on {host}", std::process::id()),
         };
         if tiers.last.commit(&names.entry(sequence), &opening.write())? {
+            reach("opening-committed");
             // From here on, what earlier writers still commit behind this number counts for nothing.
             tiers.last.commit(&names.opening(sequence), &opening.write())?;
+            reach("opening-announced");
             // A checkpoint that is not in a bundle takes two.
             let in_files = log.sequences.len().saturating_sub(view.bundled_entries(run));
             return Ok((opening, left, 2 * in_files as u64));

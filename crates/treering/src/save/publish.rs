@@ -7,6 +7,7 @@
 use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, FAN, LogEntry, Manifest, Mark, Names, Opening, WriterId};
+use crate::points::reach;
 use crate::store::{Store, read_small};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,6 +116,7 @@ impl LogWriter {
             }
         }
         self.committed = manifest.sequence;
+        reach("manifest-committed");
         Ok(())
     }
 

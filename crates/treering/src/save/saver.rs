@@ -24,6 +24,7 @@ use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Group, Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
+use crate::points::{inherited, reach};
 use crate::restore::{Checkpoint, RestoredVariable};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -149,7 +150,7 @@ impl Saver {
         };
         let (sender, receiver) = channel();
         let thread = std::thread::Builder::new().name("treering-saver".into());
-        let thread = thread.spawn(move || work.work(&receiver));
+        let thread = thread.spawn(inherited(move || work.work(&receiver)));
         let thread = thread.map_err(|e| Error::io("cannot start the threads of a run", e))?;
         let newest = opened.newest;
         let (sender, thread) = (Some(sender), Some(thread));
@@ -359,7 +360,9 @@ impl Work {
             self.log.catch_up()?;
         }
         self.log.check()?;
+        reach("pack-begun");
         let (sealed, direct) = self.pack(job)?;
+        reach("pack-durable");
         let mut manifest = self.group.draft(&self.settings.run, &sealed, self.ranks);
         manifest.time = job.time.unwrap_or(manifest.time);
         let sequence = job.decision.sequence;

@@ -21,6 +21,7 @@ use crate::array::{GroupId, Sequence};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, BranchName, FAN, Manifest, Names, WriterId};
 use crate::log::Log;
+use crate::points::reach;
 use crate::store::{Store, read_small};
 use std::cell::Cell;
 use std::ops::Range;
@@ -65,6 +66,7 @@ impl Sections {
     pub(crate) fn publish(&self, log: &mut LogWriter, part: &Manifest, own: GroupOf) -> Result<()> {
         let (of, index) = (own.groups, own.group.0);
         self.put(&Branch { of, level: 0, index, part: part.clone() })?;
+        reach("section-published");
         self.own.set(Some(own));
         self.complete_from(log, part.sequence)
     }
@@ -162,6 +164,7 @@ impl Sections {
         let part = Branch::join(children)?;
         let branch = Branch { of: tree.shape.groups, level, index, part };
         self.put(&branch)?;
+        reach("branch-published");
         if level == 1 {
             self.remove_sections(tree, tree.shape.children(level, index));
         }
@@ -176,6 +179,7 @@ impl Sections {
         let keys: Vec<String> = groups.map(|g| self.names.branch(tree.name(0, g))).collect();
         // What cannot be removed now is removed when the run is opened again.
         let _ = self.store.delete(&keys);
+        reach("sections-removed");
     }
 
     /// All of these; nothing if one is missing, or is of another number of groups.

@@ -12,6 +12,7 @@ use super::stage::MemberStage;
 use crate::array::{Rank, Sequence};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Post, PostOffice};
+use crate::points::reach;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
@@ -134,6 +135,7 @@ impl Member {
         TeamLetter::Staged { sequence: sequence.0, head }
             .send(&self.post, Some(stage))
             .map_err(|_| leader_is_gone())?;
+        reach("stage-handed-over");
         loop {
             let letter = self.post.receive()?.ok_or_else(leader_is_gone)?;
             match TeamLetter::parse(&letter.bytes)? {
@@ -232,6 +234,7 @@ impl Leader {
                 _ => {}
             }
         }
+        reach("stages-collected");
         Ok(self.members.iter().filter_map(|rank| stages.remove(rank)).collect())
     }
 

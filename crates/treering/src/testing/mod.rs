@@ -27,5 +27,6 @@ pub use crate::format::{
 pub use crate::format::{TREE_FRONT, TREE_PREFIX, VariableEntry};
 pub use crate::merkle::bounded::{Builder, Grid, Image, Leaf, MAX_PLANES, Recipe, Sketch, Verdict};
 pub use crate::merkle::{Digest, digest};
+pub use crate::points::{POINTS, PointHook, set_point_hook};
 pub use crate::source::{Anatomy, Field, name_of, open as open_file, take_apart};
 pub use crate::store::{Disk, DiskFile, Fault, FaultStore, PowerCut, SimDisk, SimFault};

@@ -4,8 +4,10 @@
 use std::path::{Path, PathBuf};
 
 /// A room, and whether it is pure.
-const ROOMS: [(&str, bool); 24] = [
+const ROOMS: [(&str, bool); 25] = [
     ("error", true),
+    // With the feature `testing` it asks the environment.
+    ("points", false),
     // It advises the kernel about huge pages.
     ("memory", false),
     ("array", true),

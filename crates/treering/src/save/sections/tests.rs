@@ -16,7 +16,7 @@ fn memory() -> Arc<dyn Store> {
 }
 
 fn opened(store: &Arc<dyn Store>) -> Opened {
-    open(&Tiers { near: Vec::new(), last: store.clone() }, "r").unwrap()
+    open(&Tiers { near: Vec::new(), last: store.clone() }, "r", None).unwrap()
 }
 
 /// The leader of a group, through a store of its own.
