@@ -66,7 +66,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use lineage::{ChunkSize, Method};
 pub use restore::redistribute;
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};
-pub use save::Save;
+pub use save::{Level, Save};
 
 // Files of other programs.
 pub use format::Manifest;

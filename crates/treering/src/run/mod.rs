@@ -29,8 +29,8 @@ use crate::restore::{
     Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
 };
 use crate::save::{
-    self, Awaited, Decision, Failures, GroupSeat, RankOf, Save, Saver, SaverRank, Team, Together,
-    Vote, WriterSettings,
+    self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, RankOf, Save, Saver, SaverRank,
+    Team, Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
 use ranks::RankSide;
@@ -50,6 +50,8 @@ pub struct Run {
     reference: Option<ReferenceWatch>,
     /// The other ranks, if there are some.
     ranks: Option<RankSide>,
+    /// When checkpoints go to the shared store.
+    cadence: Cadence,
     blocked: Duration,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
@@ -75,9 +77,13 @@ impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
-        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience));
+        let near = !options.writer.tiers.near.is_empty();
+        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience, near));
         let failures = Failures::default();
-        let checked = options.check();
+        let checked = options.check().and_then(|()| match &ranks {
+            Some(_) => save::probe(&options.writer.tiers, &options.writer.run),
+            None => Ok(()),
+        });
         let reference =
             checked.and_then(|()| options.reference.as_ref().map(ReferenceWatch::open).transpose());
         // A rank that does not find the reference says so in its vote: the others would wait for it.
@@ -93,6 +99,7 @@ impl Run {
         };
         let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
+        let staged = ranks.as_ref().map(|ranks| ranks.staged.clone()).unwrap_or_default();
         let (seat, team) = match &mut ranks {
             None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
             Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
@@ -109,10 +116,11 @@ impl Run {
             staging.clone(),
             failures.clone(),
             compaction.clone(),
-            SaverRank { own, seat, team, outcomes, threads: share.threads },
+            SaverRank { own, seat, team, outcomes, staged, threads: share.threads },
         )?;
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
+            cadence: Cadence::new(options.shared_every),
             options,
             store: opened.store,
             saver,
@@ -133,6 +141,17 @@ impl Run {
     /// An error here means that nothing was captured: the arguments make no sense. Whether the save
     /// succeeds is asked of the [`Save`], or of [`Run::failures`].
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
+        self.checkpoint_at(step, variables, self.cadence.is_due())
+    }
+
+    /// The same, and the checkpoint goes to the shared store, whatever
+    /// [`Options::shared_every`] says. With several ranks, one that calls this suffices; the others may call
+    /// [`Run::checkpoint`].
+    pub fn checkpoint_shared(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
+        self.checkpoint_at(step, variables, true)
+    }
+
+    fn checkpoint_at(&mut self, step: u64, variables: &[Variable], to: bool) -> Result<Save> {
         self.check_process()?;
         let start = Instant::now();
         let checked = capture::check(variables);
@@ -143,9 +162,10 @@ impl Run {
         self.note_unused_bounds(variables);
         let variables = &own[..];
         let before = self.ranks.as_ref().map_or(0, RankSide::decisions);
-        let save = self.save(step, start, declared, &shared, |capture, whole, declared, hand| {
+        let scan = |capture: &mut Capture, whole, declared: &[Declared], hand: &mut dyn FnMut(_)| {
             capture.capture(whole, variables, declared, hand)
-        });
+        };
+        let save = self.save(step, start, to, declared, &shared, scan);
         // A rank whose capture failed after all have agreed takes part: the others wait for its vote.
         let agreed = self.ranks.as_ref().is_some_and(|ranks| ranks.decisions() > before);
         match &save {
@@ -160,7 +180,7 @@ impl Run {
     /// Saves trees that were made elsewhere, and nothing else.
     pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
         let declared = Declared::of(trees)?;
-        self.save(step, Instant::now(), declared, &[], |capture, whole, declared, hand| {
+        self.save(step, Instant::now(), true, declared, &[], |capture, whole, declared, hand| {
             Ok(capture.capture_as_is(whole, trees, declared, hand))
         })
     }
@@ -170,6 +190,7 @@ impl Run {
         &mut self,
         step: u64,
         start: Instant,
+        to_shared: bool,
         declared: Vec<Declared>,
         shared: &[(Description, Digest)],
         scan: impl FnOnce(
@@ -185,6 +206,8 @@ impl Run {
             changed: self.capture.expected(state),
             whole: self.options.writer.method == Method::Full,
             overloaded: false,
+            shared: to_shared,
+            aside: self.saver.aside(),
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
@@ -200,22 +223,24 @@ impl Run {
         if decision.skip {
             return Ok(Save::skipped(Step(step)));
         }
+        self.cadence.decided(decision);
         let hasher = self.capture.hasher();
         let mut capturing = self.saver.begin((decision, time), vote, declared.clone(), hasher);
         if let Some(ranks) = &mut self.ranks {
-            ranks.began(decision.sequence, decision.step, capturing.progress.clone());
+            ranks.began(decision, capturing.progress.clone());
         }
         let hand = &mut |batch| capturing.hand(batch);
         let changed = scan(&mut self.capture, decision.whole, &declared, hand)?;
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        let awaited = self.ranks.is_some().then(|| {
+        let awaited = (self.ranks.is_some() && decision.shared).then(|| {
             let (last, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
             Awaited::new(last, run, decision.sequence, self.options.patience)
         });
         let progress = capturing.end(changed, blocked);
-        Ok(Save::new(Step(step), progress, changed, blocked).awaiting(awaited))
+        let level = if decision.shared { Level::Shared } else { Level::Node };
+        Ok(Save::new(Step(step), progress, changed, blocked).at(level).awaiting(awaited))
     }
 
     /// The variables that are the same on all ranks, with digests by which the ranks find out whether they are.
@@ -248,6 +273,10 @@ impl Run {
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
         let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
+        if ranks.take_lost() {
+            self.cadence.lost();
+        }
+        ranks.kept_from().into_iter().for_each(|first| self.saver.forget_before(first));
         Ok((verdict.decision(), Some(verdict.time)))
     }
 
@@ -361,6 +390,8 @@ impl Run {
             Some(ranks) => {
                 let ballot = ranks.ballot(Together::Restore, self.saver.newest);
                 ranks.vote(log.as_ref().map(|_| ballot).map_err(Clone::clone), &self.failures)?;
+                self.promote(Together::Restore)?;
+                let Some(ranks) = &self.ranks else { return Ok(None) };
                 // Every rank has published its sections now, so everything that can appear has.
                 let first = ranks.rank() == Rank(0);
                 Ok(first.then(|| self.read_log().map(Candidates::new)))
@@ -464,6 +495,8 @@ impl Run {
         let Some(ranks) = &mut self.ranks else { return Ok(()) };
         let newest = self.saver.newest;
         ranks.vote(Ok(ranks.ballot(Together::Finish, newest)), &self.failures)?;
+        self.promote(Together::Finish)?;
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
         if !ranks.is_settled() {
             // Everybody has published its sections; where listings are late, they may not have been seen.
             self.drain();
@@ -472,6 +505,17 @@ impl Run {
             ranks.give_up(&self.failures);
         }
         Ok(())
+    }
+
+    /// Brings the newest checkpoint to the shared store if it is on the nodes only; all ranks know that from their vote.
+    fn promote(&mut self, call: Together) -> Result<()> {
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        let Some(carried) = ranks.promote() else { return Ok(()) };
+        self.saver.promote(carried);
+        self.drain();
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        // When all have voted, all have published their sections.
+        ranks.vote(Ok(ranks.ballot(call, self.saver.newest)), &self.failures).map(drop)
     }
 
     /// The saves that have failed since the last call: their steps and what went wrong.
@@ -728,7 +772,7 @@ mod tests {
             let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
                 Err(Error::new(ErrorKind::Limit, "out of memory"))
             };
-            assert!(run.save(1, Instant::now(), declared, &[], scan).is_err());
+            assert!(run.save(1, Instant::now(), true, declared, &[], scan).is_err());
         }
         data[8] += 1;
         run.drain();

@@ -9,10 +9,11 @@ use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest};
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Opened, Outcomes, RankOf, SaveProgress,
+    Agreed, Ballot, BallotVoting, Carried, Decision, Failures, GroupSeat, Opened, Outcomes, RankOf, SaveProgress,
     Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random,
     seat,
 };
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,18 +26,46 @@ pub(super) struct RankSide {
     /// The number of those that were not refused.
     decisions: u64,
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
-    /// Saves whose outcome is not known yet.
-    pending: Vec<(Sequence, Step, SaveProgress)>,
+    /// Saves whose outcome is not known yet, or that may still be brought to the shared store.
+    pending: Vec<PendingSave>,
+    /// Whether the nodes have stores.
+    near: bool,
+    /// The checkpoints of which this rank's node holds its part.
+    pub(super) staged: Arc<Mutex<BTreeSet<u64>>>,
+    /// The newest checkpoint that is complete on all nodes, and the first one that must stay there.
+    on_nodes: Option<(Sequence, Sequence)>,
+    /// A checkpoint that was to go to the shared store does not exist.
+    lost: bool,
     /// The ranks of its group, and the end of the work with them.
     members: Vec<Rank>,
     breaker: TeamBreaker,
 }
 
+/// A save that has begun.
+struct PendingSave {
+    sequence: Sequence,
+    step: Step,
+    progress: SaveProgress,
+    /// Whether it goes to the shared store.
+    shared: bool,
+}
+
 impl RankSide {
-    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
-        let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
-        let (pending, members) = (Vec::new(), Vec::new());
-        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, members, breaker }
+    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration, near: bool) -> RankSide {
+        RankSide {
+            comm,
+            limit,
+            votes: 0,
+            decisions: 0,
+            outcomes: Arc::default(),
+            pending: Vec::new(),
+            near,
+            staged: Arc::default(),
+            on_nodes: None,
+            lost: false,
+            members: Vec::new(),
+            breaker: TeamBreaker::default(),
+        }
     }
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
@@ -93,7 +122,11 @@ impl RankSide {
 
     /// A ballot of this rank, with what it knows.
     pub(super) fn ballot(&self, call: Together, newest: Sequence) -> Ballot {
-        Ballot::new(call, self.comm.rank(), held(&self.outcomes).clone(), newest)
+        let ballot = Ballot::new(call, self.comm.rank(), held(&self.outcomes).clone(), newest);
+        match self.near {
+            true => ballot.on_node(held(&self.staged).clone()),
+            false => ballot,
+        }
     }
 
     /// Votes, and takes note of what has become of earlier saves.
@@ -111,6 +144,7 @@ impl RankSide {
         self.decisions += 1;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
+        self.settle_on_nodes(&verdict.on_nodes, failures);
         Ok(verdict)
     }
 
@@ -127,37 +161,86 @@ impl RankSide {
     }
 
     /// A save has begun whose outcome later votes will tell.
-    pub(super) fn began(&mut self, sequence: Sequence, step: Step, progress: SaveProgress) {
-        self.pending.push((sequence, step, progress));
+    pub(super) fn began(&mut self, decision: Decision, progress: SaveProgress) {
+        let Decision { sequence, step, shared, .. } = decision;
+        if !shared {
+            held(&self.outcomes).aside.insert(sequence.0);
+        }
+        self.pending.push(PendingSave { sequence, step, progress, shared });
     }
 
     /// What all ranks know is told to the program, and forgotten.
     fn settle(&mut self, known: &Outcomes, failures: &Failures) {
-        self.pending.retain(|(sequence, step, progress)| match known.of(*sequence) {
-            None => true,
-            Some(true) => {
-                progress.durable();
-                false
-            }
-            Some(false) => {
-                fail(failures, *step, progress);
-                false
+        let replaced = known.committed.last().copied().unwrap_or(0);
+        let lost = &mut self.lost;
+        self.pending.retain(|PendingSave { sequence, step, progress, shared }| {
+            match known.of(*sequence).filter(|_| *shared) {
+                // What stays on nodes needs nothing more once a later one is in the shared store.
+                None => *shared || sequence.0 > replaced,
+                Some(true) => {
+                    progress.durable();
+                    false
+                }
+                Some(false) => {
+                    *lost = true;
+                    fail(failures, *step, progress);
+                    false
+                }
             }
         });
-        let open = self.pending.first().map(|(sequence, ..)| *sequence);
+        let open = self.pending.iter().find(|pending| pending.shared).map(|p| p.sequence);
         let newest = known.committed.iter().chain(&known.given_up).max().copied().unwrap_or(0);
         held(&self.outcomes).forget_before(open.unwrap_or(Sequence(newest + 1)));
     }
 
-    /// Whether the outcome of every save is known.
+    /// Takes note of checkpoints that are complete on all nodes together. Ranks stage in the order of numbers, so one
+    /// that is not complete although a later one is has failed somewhere.
+    fn settle_on_nodes(&mut self, complete: &BTreeSet<u64>, failures: &Failures) {
+        let Some(newest) = complete.last().copied() else { return };
+        let first = complete.iter().rev().nth(1).copied().unwrap_or(newest);
+        self.on_nodes = Some((Sequence(newest), Sequence(first)));
+        let mut staged = held(&self.staged);
+        *staged = staged.split_off(&first);
+        drop(staged);
+        self.pending.retain(|PendingSave { sequence, step, progress, shared }| {
+            let is_complete = complete.contains(&sequence.0);
+            if !shared && !is_complete && sequence.0 < newest && sequence.0 >= first {
+                fail(failures, *step, progress);
+            }
+            *shared || sequence.0 >= newest
+        });
+    }
+
+    /// The first checkpoint that must stay on the nodes, if that is known.
+    pub(super) fn kept_from(&self) -> Option<Sequence> {
+        self.on_nodes.map(|(_, first)| first)
+    }
+
+    /// Whether a checkpoint that was to go to the shared store was lost since this was asked.
+    pub(super) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// The newest checkpoint, if it is complete on nodes and nowhere else. From now on it counts as one that goes to the
+    /// shared store. The same on all ranks after a vote.
+    pub(super) fn promote(&mut self) -> Option<Carried> {
+        let (newest, _) = self.on_nodes?;
+        let pending = self.pending.iter_mut().find(|p| p.sequence == newest && !p.shared)?;
+        pending.shared = true;
+        held(&self.outcomes).aside.remove(&newest.0);
+        let PendingSave { sequence, step, progress, .. } = pending;
+        Some(Carried { sequence: *sequence, step: *step, progress: progress.clone() })
+    }
+
+    /// Whether the outcome of every save that goes to the shared store is known.
     pub(super) fn is_settled(&self) -> bool {
-        self.pending.is_empty()
+        !self.pending.iter().any(|pending| pending.shared)
     }
 
     /// At the end: what has not appeared by now never will.
     pub(super) fn give_up(&mut self, failures: &Failures) {
-        for (_, step, progress) in self.pending.drain(..) {
-            fail(failures, step, &progress);
+        for pending in self.pending.drain(..).filter(|pending| pending.shared) {
+            fail(failures, pending.step, &pending.progress);
         }
     }
 
@@ -166,7 +249,9 @@ impl RankSide {
         let mut own = None;
         let mut bytes = Vec::new();
         if self.comm.rank() == Rank(0) {
-            let opened = open(tiers, run);
+            // What nodes hold of several ranks has no manifest there, so there is nothing to move from tier to tier.
+            let last = Tiers { near: Vec::new(), last: tiers.last.clone() };
+            let opened = open(&last, run).map(|opened| opened.in_front(tiers));
             bytes = match &opened {
                 Ok(opened) => {
                     letter(OPENED, &serde_json::to_vec(&opened.ticket()).unwrap_or_default())

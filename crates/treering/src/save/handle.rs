@@ -123,9 +123,19 @@ impl Awaited {
     }
 }
 
+/// The place that a checkpoint is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The stores of the nodes: it survives the program, and is lost with any of the nodes.
+    Node,
+    /// The shared store: it survives everything that the shared store does.
+    Shared,
+}
+
 /// A checkpoint on its way to the store.
 pub struct Save {
     step: Step,
+    level: Level,
     progress: Option<SaveProgress>,
     /// With several ranks, its manifest.
     awaited: Option<Awaited>,
@@ -135,11 +145,13 @@ pub struct Save {
 
 impl Save {
     pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
-        Save { step, progress: Some(progress), awaited: None, changed, blocked }
+        let level = Level::Shared;
+        Save { step, level, progress: Some(progress), awaited: None, changed, blocked }
     }
 
     pub(crate) fn skipped(step: Step) -> Self {
-        Save { step, progress: None, awaited: None, changed: 0, blocked: Duration::ZERO }
+        let (level, blocked) = (Level::Shared, Duration::ZERO);
+        Save { step, level, progress: None, awaited: None, changed: 0, blocked }
     }
 
     /// The step that was handed over.
@@ -162,7 +174,13 @@ impl Save {
         self.blocked
     }
 
-    /// Waits until it is complete in the first tier: it survives the process.
+    /// The place that it is meant for; see [`Options::shared_every`](crate::Options::shared_every).
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Waits until it is complete in the first tier: it survives the process. With several ranks, this rank's group has
+    /// done its part.
     pub fn staged(&self) -> Result<()> {
         self.wait(|state| state.tiers > 0 || state.durable)
     }
@@ -170,11 +188,25 @@ impl Save {
     /// Waits until it is complete in the last tier: it survives the node. An error says why it is not
     /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
     /// [`Run::finish`](crate::Run::finish).
+    ///
+    /// A checkpoint that is meant for the nodes only ([`Save::level`]) is never there: this is an error of kind
+    /// [`ErrorKind::Usage`] then, at once.
     pub fn durable(&self) -> Result<()> {
+        if self.level == Level::Node {
+            let what = format!("the checkpoint of step {} stays on the nodes", self.step);
+            return Err(Error::usage(what).hint(
+                "ask Save::level, save with Run::checkpoint_shared, or wait with Save::staged",
+            ));
+        }
         match (&self.awaited, &self.progress) {
             (Some(awaited), Some(progress)) => awaited.wait(progress),
             _ => self.wait(|state| state.durable),
         }
+    }
+
+    pub(crate) fn at(mut self, level: Level) -> Self {
+        self.level = level;
+        self
     }
 
     pub(crate) fn awaiting(mut self, awaited: Option<Awaited>) -> Self {

@@ -9,6 +9,7 @@
 //! the next checkpoint begins a new epoch, which needs nothing of what was lost.
 
 mod ballot;
+mod carrier;
 mod epoch;
 mod group;
 mod handle;
@@ -26,11 +27,12 @@ mod team;
 mod tree;
 
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
-pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
+pub(crate) use carrier::Carried;
+pub(crate) use epoch::{Cadence, Decision, Epoch, Growth, Vote, decide, restore_cost};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
-pub use handle::Save;
+pub use handle::{Level, Save};
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
-pub(crate) use open::{Opened, Ticket, join, open, random};
+pub(crate) use open::{Opened, Ticket, join, open, probe, random};
 pub(crate) use publish::LogWriter;
 pub(crate) use saver::{Saver, SaverRank};
 pub(crate) use seats::{GroupSeat, assign, seat};

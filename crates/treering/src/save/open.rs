@@ -45,6 +45,12 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// The same, read through the stores in front.
+    pub(crate) fn in_front(self, tiers: &Tiers) -> Opened {
+        let store = tiers.together(BundledStore::new(tiers.last.clone()));
+        Opened { store, ..self }
+    }
+
     /// The log of a tier.
     pub(crate) fn log(&self, store: &Arc<dyn Store>, last: bool) -> LogWriter {
         LogWriter::new(store.clone(), self.opening.clone(), last, self.fence.clone())
@@ -284,6 +290,24 @@ impl Leftovers {
         }
         Ok(waiting)
     }
+}
+
+/// Makes sure that the stores in front can be written to.
+pub(crate) fn probe(tiers: &Tiers, run: &str) -> Result<()> {
+    tiers.near.iter().try_for_each(|tier| {
+        let written = mark_tier(tier.as_ref(), tiers.last.as_ref(), run);
+        // The mark may be there already. What is dropped before it is finished leaves nothing.
+        let written = written.and_then(|()| tier.put(&Names::new(run).probe(random())).map(drop));
+        match written {
+            // A node that is full makes room later, or is passed by.
+            Err(error) if error.kind() == ErrorKind::Full => Ok(()),
+            Err(error) => {
+                let what = format!("the store of a node cannot be written to: {error}");
+                Err(Error::new(error.kind(), what).at(tier.name()))
+            }
+            Ok(()) => Ok(()),
+        }
+    })
 }
 
 /// Says in a tier in front of others that it is one, so that tools do not take it for the whole store.

@@ -9,7 +9,7 @@
 //! found, also where listings are late. The law:
 //! - a branch appears only when everything below it has, and a section only when its pack is durable;
 //! - a delta's manifest appears only behind that of the checkpoint before; a whole checkpoint marks the numbers before it
-//!   that are still missing, which gives them up;
+//!   that are still missing, which gives them up. Checkpoints that stay on nodes are no reason to wait; they get marks;
 //! - sections go when their branch is there, or their manifest; an opener makes the branches and the manifest of a set
 //!   that is complete, and removes all others.
 
@@ -90,7 +90,9 @@ impl Sections {
     fn complete(&self, log: &mut LogWriter, sequence: Sequence) -> Result<bool> {
         log.catch_up()?;
         if sequence <= log.committed() {
-            self.note(sequence, log.is_mark(sequence)?);
+            if !self.is_aside(sequence) {
+                self.note(sequence, log.is_mark(sequence)?);
+            }
             return Ok(true);
         }
         let Some(own) = self.own.get() else { return Ok(false) };
@@ -103,6 +105,8 @@ impl Sections {
             return Ok(false);
         }
         let given_up: Vec<Sequence> = log.missing_before(sequence);
+        let given_up: Vec<Sequence> =
+            given_up.into_iter().filter(|number| !self.is_aside(*number)).collect();
         log.commit(&manifest)?;
         given_up.into_iter().for_each(|number| self.note(number, true));
         self.note(sequence, false);
@@ -118,7 +122,7 @@ impl Sections {
         let mut all = true;
         let mut before = log.committed().next();
         while before < sequence {
-            let mut there = self.complete(log, before)?;
+            let mut there = self.is_aside(before) || self.complete(log, before)?;
             if !there {
                 // Others have committed it, and somebody has removed it since: the log has a gap.
                 log.catch_up_over_gaps()?;
@@ -208,6 +212,11 @@ impl Sections {
             true => Ok(Some(branch)),
             false => Err(Error::damaged("a section or branch belongs elsewhere").at(key)),
         }
+    }
+
+    /// Whether a checkpoint stays on nodes.
+    fn is_aside(&self, sequence: Sequence) -> bool {
+        held(&self.outcomes).aside.contains(&sequence.0)
     }
 
     fn note(&self, sequence: Sequence, given_up: bool) {
