@@ -77,7 +77,8 @@ pub use source::{LeftOut, RawLayout, files as files_in};
 // Tools: what a store holds.
 pub use library::export;
 pub use library::{
-    CheckpointInfo, HeldSet, Holdings, Library, NotTakenApart, RunInfo, VariableInfo,
+    CheckpointInfo, DrainPlan, DrainedPart, HeldSet, Holdings, Library, NotTakenApart, RunInfo,
+    VariableInfo,
 };
 pub use library::{Exported, Finding, Keep, Place, PlannedStep, PrunePlan, TreeInfo, VerifyReport};
 pub use restore::{Backwards, Checkpoint, State};

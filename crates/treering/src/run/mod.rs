@@ -4,6 +4,7 @@
 //! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This
 //! is wiring only.
 
+mod nearby;
 mod options;
 mod ranks;
 mod reference;
@@ -21,7 +22,7 @@ use crate::comm::{Alone, Comm};
 use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Group, Manifest, Origin, VariableEntry};
+use crate::format::{Group, Manifest, Names, Origin, VariableEntry};
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::merkle::{Digest, digest};
@@ -29,8 +30,8 @@ use crate::restore::{
     Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
 };
 use crate::save::{
-    self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, RankOf, Save, Saver, SaverRank,
-    Team, Together, Vote, WriterSettings,
+    self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, Opened, RankOf, Recovered, Save,
+    SaveProgress, Saver, SaverRank, Team, Tiers, Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
 use ranks::RankSide;
@@ -52,6 +53,8 @@ pub struct Run {
     ranks: Option<RankSide>,
     /// When checkpoints go to the shared store.
     cadence: Cadence,
+    /// A checkpoint after which the program was asked to stop.
+    halting: Option<SaveProgress>,
     blocked: Duration,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
@@ -94,7 +97,7 @@ impl Run {
         let reference = reference?;
         let writer = &options.writer;
         let mut opened = match &mut ranks {
-            None => save::open(&writer.tiers, &writer.run)?,
+            None => open_alone(&writer.tiers, &writer.run)?,
             Some(ranks) => ranks.open(&writer.tiers, &writer.run)?,
         };
         let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
@@ -121,6 +124,7 @@ impl Run {
         Ok(Run {
             capture: Capture::new(options.capture(), opened.seed, staging),
             cadence: Cadence::new(options.shared_every),
+            halting: None,
             options,
             store: opened.store,
             saver,
@@ -162,9 +166,10 @@ impl Run {
         self.note_unused_bounds(variables);
         let variables = &own[..];
         let before = self.ranks.as_ref().map_or(0, RankSide::decisions);
-        let scan = |capture: &mut Capture, whole, declared: &[Declared], hand: &mut dyn FnMut(_)| {
-            capture.capture(whole, variables, declared, hand)
-        };
+        let scan =
+            |capture: &mut Capture, whole, declared: &[Declared], hand: &mut dyn FnMut(_)| {
+                capture.capture(whole, variables, declared, hand)
+            };
         let save = self.save(step, start, to, declared, &shared, scan);
         // A rank whose capture failed after all have agreed takes part: the others wait for its vote.
         let agreed = self.ranks.as_ref().is_some_and(|ranks| ranks.decisions() > before);
@@ -208,6 +213,7 @@ impl Run {
             overloaded: false,
             shared: to_shared,
             aside: self.saver.aside(),
+            halt: self.is_to_halt(),
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
@@ -240,7 +246,31 @@ impl Run {
         });
         let progress = capturing.end(changed, blocked);
         let level = if decision.shared { Level::Shared } else { Level::Node };
-        Ok(Save::new(Step(step), progress, changed, blocked).at(level).awaiting(awaited))
+        self.halting = decision.halt.then(|| progress.clone());
+        let save = Save::new(Step(step), progress, changed, blocked).at(level, decision.halt);
+        Ok(save.awaiting(awaited))
+    }
+
+    /// Whether somebody has asked the program to stop; the first rank looks.
+    fn is_to_halt(&mut self) -> bool {
+        self.end_halt();
+        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
+        let key = Names::new(&self.options.writer.run).halt();
+        // A store that cannot be asked now is asked at the next checkpoint.
+        first && self.options.writer.tiers.last.open(&key).is_ok()
+    }
+
+    /// Removes the request to stop once the checkpoint that honours it is durable. If the program dies before, the next
+    /// one finds the request and stops, too: a request is never lost.
+    fn end_halt(&mut self) {
+        if !self.halting.as_ref().is_some_and(SaveProgress::is_durable) {
+            return;
+        }
+        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
+        let key = Names::new(&self.options.writer.run).halt();
+        if !first || self.options.writer.tiers.last.delete(&[key]).is_ok() {
+            self.halting = None;
+        }
     }
 
     /// The variables that are the same on all ranks, with digests by which the ranks find out whether they are.
@@ -484,6 +514,7 @@ impl Run {
         self.check_process()?;
         self.drain();
         self.finish_together()?;
+        self.end_halt();
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
             None => Ok(()),
@@ -591,7 +622,16 @@ impl Run {
         let seat = &self.saver.seat;
         let in_place =
             manifest.ranks == own.ranks && manifest.groups.count() == u64::from(seat.groups);
-        let loaded = check_targets(variables).and_then(|()| self.load(manifest, own, in_place));
+        let near = match self.ranks.as_ref().filter(|ranks| ranks.has_nodes()) {
+            Some(ranks) => {
+                let tiers = &self.options.writer.tiers;
+                nearby::readers_near(ranks, tiers, &manifest, seat.group, in_place)?
+            }
+            None => None,
+        };
+        let in_place = in_place && near.is_none();
+        let loaded =
+            check_targets(variables).and_then(|()| self.load(manifest, own, in_place, near));
         let is_own = |checkpoint: &Checkpoint, variable: &VariableMut| {
             let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
             in_place && entry.is_some_and(|entry| variable.is_as(&entry.description))
@@ -629,7 +669,13 @@ impl Run {
     }
 
     /// Loads what this rank reads of a checkpoint: its own group, or some groups of a checkpoint of other ranks.
-    fn load(&self, manifest: Manifest, own: RankOf, in_place: bool) -> Result<Checkpoint> {
+    fn load(
+        &self,
+        manifest: Manifest,
+        own: RankOf,
+        in_place: bool,
+        near: Option<Vec<Rank>>,
+    ) -> Result<Checkpoint> {
         let (store, group) = (self.store.clone(), self.saver.seat.group);
         if in_place {
             return Checkpoint::load_group_of(store, manifest, group);
@@ -638,11 +684,29 @@ impl Run {
             // The size of the newest pack is known, which says little of an epoch of several.
             let whole = groups.iter().all(|group| group.count() == 1);
             let size = |group: &Group| if whole { group.seal.size } else { 1 };
-            let readers = readers(&groups.iter().map(size).collect::<Vec<_>>(), own.ranks);
+            let evenly = || readers(&groups.iter().map(size).collect::<Vec<_>>(), own.ranks);
+            let readers = near.unwrap_or_else(evenly);
             let read = (0..).map(GroupId).zip(readers).filter(|(_, reader)| *reader == own.rank);
             read.map(|(group, _)| group).collect()
         })
     }
+}
+
+/// Opens a run for one rank. Ranks may have left checkpoints on its node.
+fn open_alone(tiers: &Tiers, run: &str) -> Result<Opened> {
+    if tiers.near.is_empty() {
+        return save::open(tiers, run);
+    }
+    let Recovered { lock, notes } = save::recover(&Alone::new(), tiers, run, true)?;
+    let mut opened = match lock {
+        Some(lock) => save::open_locked(tiers, run, lock)?,
+        None => save::open(tiers, run)?,
+    };
+    opened.notes.extend(notes);
+    let cleaned = save::clean_sections(tiers, run, opened.opening.writer);
+    let what = |error| format!("what earlier programs left on this node stays: {error}");
+    opened.notes.extend(cleaned.err().map(what));
+    Ok(opened)
 }
 
 /// A rank's share of what a node has.

@@ -266,7 +266,9 @@ impl Options {
         }
         if self.shared_every == 0 || self.shared_every > 1 && near == 0 {
             let what = format!("invalid shared_every({})", self.shared_every);
-            return Err(Error::usage(what).hint("give 1 or more, and Options::node for more than 1"));
+            return Err(
+                Error::usage(what).hint("give 1 or more, and Options::node for more than 1")
+            );
         }
         if let Some(reference) = &self.reference {
             check_run_name(&reference.run)?;

@@ -9,10 +9,11 @@ use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest};
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Carried, Decision, Failures, GroupSeat, Opened, Outcomes, RankOf, SaveProgress,
-    Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random,
-    seat,
+    Agreed, Ballot, BallotVoting, Carried, Decision, Failures, GroupSeat, Opened, Outcomes, RankOf,
+    SaveProgress, Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign, held, join, now,
+    open, random, seat,
 };
+use crate::save::{Recovered, RunLock, clean_packs, clean_sections, open_locked, recover};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,6 +37,8 @@ pub(super) struct RankSide {
     on_nodes: Option<(Sequence, Sequence)>,
     /// A checkpoint that was to go to the shared store does not exist.
     lost: bool,
+    /// Whether this rank looks at the store of its node for all that run there.
+    lists: bool,
     /// The ranks of its group, and the end of the work with them.
     members: Vec<Rank>,
     breaker: TeamBreaker,
@@ -63,6 +66,7 @@ impl RankSide {
             staged: Arc::default(),
             on_nodes: None,
             lost: false,
+            lists: false,
             members: Vec::new(),
             breaker: TeamBreaker::default(),
         }
@@ -246,29 +250,67 @@ impl RankSide {
 
     /// One rank takes the run; the others join it. All ranks get its error.
     pub(super) fn open(&mut self, tiers: &Tiers, run: &str) -> Result<Opened> {
+        if !self.near {
+            return self.open_shared(tiers, run, None).map(|(opened, _)| opened);
+        }
+        let lists = self.is_first_on_node()?;
+        self.lists = lists;
+        let Recovered { lock, notes } = recover(&*self.comm, tiers, run, lists)?;
+        let (mut opened, epoch) = self.open_shared(tiers, run, lock)?;
+        opened.notes.extend(notes);
+        if lists {
+            let writer = opened.opening.writer;
+            let cleaned = clean_sections(tiers, run, writer)
+                .and_then(|()| clean_packs(tiers, run, writer, epoch));
+            let what = |error| format!("what earlier programs left on this node stays: {error}");
+            opened.notes.extend(cleaned.err().map(what));
+        }
+        Ok(opened)
+    }
+
+    /// Whether no rank before this one runs on its node; collective.
+    fn is_first_on_node(&self) -> Result<bool> {
+        let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
+        let mut seen = BTreeSet::new();
+        let mut first: Vec<u8> = nodes.iter().map(|node| u8::from(seen.insert(node))).collect();
+        self.comm.broadcast(Rank(0), &mut first)?;
+        first.get(self.comm.rank().0 as usize).map(|first| *first == 1).ok_or_else(garbled)
+    }
+
+    /// One rank takes the run in the shared store; the others join it. Also the number at which the open epoch began.
+    fn open_shared(
+        &mut self,
+        tiers: &Tiers,
+        run: &str,
+        lock: Option<RunLock>,
+    ) -> Result<(Opened, Option<u64>)> {
         let mut own = None;
         let mut bytes = Vec::new();
         if self.comm.rank() == Rank(0) {
             // What nodes hold of several ranks has no manifest there, so there is nothing to move from tier to tier.
             let last = Tiers { near: Vec::new(), last: tiers.last.clone() };
-            let opened = open(&last, run).map(|opened| opened.in_front(tiers));
+            let opened = match lock {
+                None => open(&last, run),
+                Some(lock) => open_locked(&last, run, lock),
+            };
+            let opened = opened.map(|opened| opened.in_front(tiers));
             bytes = match &opened {
                 Ok(opened) => {
-                    letter(OPENED, &serde_json::to_vec(&opened.ticket()).unwrap_or_default())
+                    let epoch = self.near.then(|| opened.open_epoch()).flatten();
+                    let mut ticket = opened.ticket();
+                    ticket.epoch = epoch;
+                    letter(OPENED, &serde_json::to_vec(&ticket).unwrap_or_default())
                 }
                 Err(error) => failure(error),
             };
             own = Some(opened);
         }
         self.comm.broadcast(Rank(0), &mut bytes)?;
-        match own {
-            Some(opened) => opened,
-            None => {
-                let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
-                let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
-                Ok(join(tiers, run, ticket))
-            }
-        }
+        let opened = own.transpose()?;
+        let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
+        let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
+        let epoch = ticket.epoch;
+        Ok((opened.unwrap_or_else(|| join(tiers, run, ticket)), epoch))
     }
 
     /// Hands a manifest, or nothing, from the first rank to all.
@@ -286,6 +328,16 @@ impl RankSide {
             None => Ok(None),
             Some(manifest) => Ok(LogEntry::parse(manifest)?.into_manifest()),
         }
+    }
+
+    /// Whether the nodes have stores.
+    pub(super) fn has_nodes(&self) -> bool {
+        self.near
+    }
+
+    /// Whether this rank looks at the store of its node for all that run there.
+    pub(super) fn lists_node(&self) -> bool {
+        self.lists
     }
 
     pub(super) fn comm(&self) -> &dyn Comm {

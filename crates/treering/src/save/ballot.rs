@@ -53,6 +53,7 @@ pub(crate) struct Ballot {
     whole: bool,
     overloaded: bool,
     shared: bool,
+    halt: bool,
     aside: u64,
     /// The checkpoints that every rank's node holds the rank's part of.
     staged: BTreeSet<u64>,
@@ -116,6 +117,7 @@ pub(crate) struct Agreed {
     whole: bool,
     skip: bool,
     shared: bool,
+    halt: bool,
     /// The checkpoints that are complete on all nodes together.
     pub(crate) on_nodes: BTreeSet<u64>,
     /// The time of the checkpoint: the same in every section, so that everybody makes the same manifest of them.
@@ -132,6 +134,7 @@ impl Agreed {
             whole: self.whole,
             skip: self.skip,
             shared: self.shared,
+            halt: self.halt,
         }
     }
 
@@ -155,6 +158,7 @@ impl Ballot {
             whole: false,
             overloaded: false,
             shared: false,
+            halt: false,
             aside: 0,
             staged: BTreeSet::new(),
             near: (false, rank.0),
@@ -172,7 +176,7 @@ impl Ballot {
     pub(crate) fn on(mut self, step: Step, vote: Vote) -> Ballot {
         (self.step.0, self.state, self.changed) = (step.0, vote.state, vote.changed);
         (self.whole, self.overloaded) = (vote.whole, vote.overloaded);
-        (self.shared, self.aside) = (vote.shared, vote.aside);
+        (self.shared, self.aside, self.halt) = (vote.shared, vote.aside, vote.halt);
         self
     }
 
@@ -259,6 +263,7 @@ impl Ballot {
         self.near.1 = self.near.1.min(other.near.1);
         self.staged.retain(|number| other.staged.contains(number));
         self.shared |= other.shared;
+        self.halt |= other.halt;
         self.aside = self.aside.saturating_add(other.aside);
         self.step.1 = self.step.1.min(other.step.1);
         self.state = self.state.saturating_add(other.state);
@@ -385,15 +390,16 @@ impl Voting for BallotVoting {
         let ballot = Ballot::parse(votes)?;
         ballot.check_arrays()?;
         ballot.check_shared()?;
-        let too_much =
-            ballot.shared && moves_too_much(ballot.state, ballot.changed, ballot.aside);
+        let shared = ballot.shared || ballot.halt;
+        let too_much = shared && moves_too_much(ballot.state, ballot.changed, ballot.aside);
         let verdict = Agreed {
             sequence: ballot.newest.1 + 1,
             step: ballot.step.0,
             // A rank that did not hear of the checkpoint before has nothing that another delta could build on.
             whole: ballot.whole || too_much || ballot.newest.0 != ballot.newest.1,
             skip: ballot.overloaded,
-            shared: ballot.shared,
+            shared,
+            halt: ballot.halt,
             on_nodes: ballot.staged,
             time: self.time,
             outcomes: ballot.outcomes,
@@ -472,11 +478,14 @@ mod tests {
         assert!(decision.shared && !decision.whole);
         assert_eq!(verdict.on_nodes, [3, 6].into());
         // Together the packs and changes come to more than the state, or just not.
-        let whole = |a, b| {
-            decided(&[on(0, true, a, &[]), on(1, false, b, &[])]).unwrap().decision().whole
-        };
+        let whole =
+            |a, b| decided(&[on(0, true, a, &[]), on(1, false, b, &[])]).unwrap().decision().whole;
         assert!(whole(181, 0) && whole(100, 81) && !whole(100, 80));
         assert!(!decided(&[on(0, false, 500, &[])]).unwrap().decision().whole);
+        // A request to stop is one for the shared store, too.
+        let halt = Ballot { halt: true, ..on(1, false, 0, &[]) };
+        let decision = decided(&[on(0, false, 0, &[]), halt]).unwrap().decision();
+        assert!(decision.halt && decision.shared);
         let error = decided(&[ballot(0, 1), on(1, false, 0, &[]), ballot(3, 1)]).unwrap_err();
         assert!(error.to_string().contains("rank 1 has a store of its node and rank 0"), "{error}");
     }

@@ -33,8 +33,8 @@ pub(crate) struct Carried {
 }
 
 enum CarrierMessage {
-    /// A section is on the node.
-    Staged(Box<Branch>),
+    /// A section is on the node, or else in the shared store.
+    Staged(Box<Branch>, bool),
     Carry(Carried),
     ForgetBefore(Sequence),
     MakeRoom(Sender<()>),
@@ -60,6 +60,8 @@ pub(crate) struct CarrierWork {
     pub(crate) names: Names,
     /// The sections of this writer that the node holds.
     pub(crate) staged: BTreeMap<Sequence, Branch>,
+    /// Those that are in the shared store instead.
+    pub(crate) past: BTreeSet<Sequence>,
     pub(crate) waiting: VecDeque<Carried>,
     /// The sections that were published and whose outcome is not known.
     pub(crate) published: Vec<Sequence>,
@@ -94,11 +96,12 @@ impl Carrier {
             self.make_room();
             done = put(self.from.as_ref());
         }
-        if is_full(&done) {
+        let past = is_full(&done);
+        if past {
             done = put(self.to.as_ref());
         }
         done?;
-        self.tell(CarrierMessage::Staged(Box::new(section)));
+        self.tell(CarrierMessage::Staged(Box::new(section), past));
         Ok(())
     }
 
@@ -140,7 +143,10 @@ impl CarrierWork {
     fn work(&mut self, messages: &Receiver<CarrierMessage>) {
         while let Ok(message) = messages.recv() {
             match message {
-                CarrierMessage::Staged(section) => {
+                CarrierMessage::Staged(section, past) => {
+                    if past {
+                        self.past.insert(section.part.sequence);
+                    }
                     self.staged.insert(section.part.sequence, *section);
                 }
                 CarrierMessage::Carry(carried) => {
@@ -176,6 +182,7 @@ impl CarrierWork {
             if hopeless {
                 // Nothing that builds on it could be carried either.
                 held(&self.epoch).failed(carried.sequence);
+                self.sections.give_up(carried.sequence);
             }
             self.waiting.push_front(carried);
             self.report(&error);
@@ -219,7 +226,10 @@ impl CarrierWork {
         let needed: BTreeSet<(String, PackName)> = kept.flat_map(|(_, s)| packs(s)).collect();
         let gone = old.iter().filter_map(|sequence| self.staged.get(sequence)).flat_map(packs);
         self.remove_packs(gone.filter(|pack| !needed.contains(pack)).collect())?;
-        old.iter().for_each(|sequence| drop(self.staged.remove(sequence)));
+        for sequence in &old {
+            self.staged.remove(sequence);
+            self.past.remove(sequence);
+        }
         Ok(())
     }
 
@@ -233,8 +243,15 @@ impl CarrierWork {
 
     fn remove_sections(&self, of: &[Sequence]) -> Result<()> {
         let sections = of.iter().filter_map(|sequence| self.staged.get(sequence));
-        let keys: Vec<String> = sections.map(|s| self.names.branch(s.name())).collect();
-        if keys.is_empty() { Ok(()) } else { self.path.from.delete(&keys) }
+        let (past, here): (Vec<_>, Vec<_>) =
+            sections.map(Branch::name).partition(|name| self.past.contains(&name.sequence));
+        for (store, names) in [(&self.path.from, here), (&self.path.to, past)] {
+            let keys: Vec<String> = names.into_iter().map(|name| self.names.branch(name)).collect();
+            if !keys.is_empty() {
+                store.delete(&keys)?;
+            }
+        }
+        Ok(())
     }
 
     fn remove_packs(&self, packs: BTreeSet<(String, PackName)>) -> Result<()> {

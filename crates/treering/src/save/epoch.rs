@@ -67,6 +67,8 @@ pub(crate) struct Vote {
     pub(crate) shared: bool,
     /// The bytes of the open epoch's packs that are only on its node.
     pub(crate) aside: u64,
+    /// Whether somebody has asked the program to stop.
+    pub(crate) halt: bool,
 }
 
 /// What all ranks do next.
@@ -81,6 +83,8 @@ pub(crate) struct Decision {
     pub(crate) skip: bool,
     /// Whether it goes to the shared store. Otherwise it stays on the nodes.
     pub(crate) shared: bool,
+    /// Whether the program is asked to stop after it.
+    pub(crate) halt: bool,
 }
 
 /// When checkpoints go to the shared store: every so many.
@@ -239,11 +243,12 @@ impl Epoch {
 pub(crate) fn decide(epoch: &Epoch, votes: &[Vote], sequence: Sequence, step: Step) -> Decision {
     let changed = votes.iter().map(|vote| vote.changed).fold(0, u64::saturating_add);
     let whole = !epoch.is_open() || votes.iter().any(|vote| vote.whole) || epoch.is_over(changed);
-    let shared = votes.iter().any(|vote| vote.shared);
+    let halt = votes.iter().any(|vote| vote.halt);
+    let shared = halt || votes.iter().any(|vote| vote.shared);
     let total = |of: fn(&Vote) -> u64| votes.iter().map(of).fold(0, u64::saturating_add);
     let whole = whole || shared && moves_too_much(total(|v| v.state), changed, total(|v| v.aside));
     let skip = votes.iter().any(|vote| vote.overloaded);
-    Decision { sequence, step, whole, skip, shared }
+    Decision { sequence, step, whole, skip, shared, halt }
 }
 
 /// Whether a delta that goes to the shared store, with the packs that are only on nodes, comes to more than the state.

@@ -36,6 +36,11 @@ impl SaveProgress {
         self.set(|state| (state.durable, state.error) = (true, None));
     }
 
+    /// Whether it is known to be in the last tier.
+    pub(crate) fn is_durable(&self) -> bool {
+        held(&self.state.0).durable
+    }
+
     /// Whether its failure has been reported.
     pub(crate) fn has_failed(&self) -> bool {
         held(&self.state.0).error.is_some()
@@ -136,6 +141,7 @@ pub enum Level {
 pub struct Save {
     step: Step,
     level: Level,
+    halts: bool,
     progress: Option<SaveProgress>,
     /// With several ranks, its manifest.
     awaited: Option<Awaited>,
@@ -146,12 +152,13 @@ pub struct Save {
 impl Save {
     pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
         let level = Level::Shared;
-        Save { step, level, progress: Some(progress), awaited: None, changed, blocked }
+        let progress = Some(progress);
+        Save { step, level, halts: false, progress, awaited: None, changed, blocked }
     }
 
     pub(crate) fn skipped(step: Step) -> Self {
         let (level, blocked) = (Level::Shared, Duration::ZERO);
-        Save { step, level, progress: None, awaited: None, changed: 0, blocked }
+        Save { step, level, halts: false, progress: None, awaited: None, changed: 0, blocked }
     }
 
     /// The step that was handed over.
@@ -204,8 +211,14 @@ impl Save {
         }
     }
 
-    pub(crate) fn at(mut self, level: Level) -> Self {
-        self.level = level;
+    /// Whether somebody has asked the program to stop after this checkpoint (`treering halt`), which goes to the shared
+    /// store; the same on all ranks. The program does so by calling [`Run::finish`](crate::Run::finish) and ending.
+    pub fn halts(&self) -> bool {
+        self.halts
+    }
+
+    pub(crate) fn at(mut self, level: Level, halts: bool) -> Self {
+        (self.level, self.halts) = (level, halts);
         self
     }
 

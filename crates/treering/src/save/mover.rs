@@ -332,9 +332,7 @@ impl PackPath {
                 Ok(0)
             }
             (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
-            (Err(_), Ok(here)) => {
-                copy(here.as_ref(), self.to.put(&key)?).map(|()| here.size())
-            },
+            (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?).map(|()| here.size()),
             (Err(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
                 Err(Error::damaged("a pack is in neither tier").at(key))
             }
@@ -418,8 +416,8 @@ impl Edge {
             let Some(name) = Names::parse_pack(&item.name) else { continue };
             let pack = (run.clone(), name);
             // Without `newest`, packs of checkpoints that wait here go, too, if the next tier has them.
-            let moved = self.path.durable.contains(&pack)
-                && (newest.is_none() || !needed.contains(&pack));
+            let moved =
+                self.path.durable.contains(&pack) && (newest.is_none() || !needed.contains(&pack));
             // A checkpoint that stayed here, and that a later one in the next tier has replaced.
             let replaced = name.writer == self.log.writer()
                 && name.attempt <= self.log.committed().0

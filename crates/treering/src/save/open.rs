@@ -51,17 +51,36 @@ impl Opened {
         Opened { store, ..self }
     }
 
+    /// The number at which the epoch of the newest checkpoint began; 0 if that was in another run.
+    pub(crate) fn open_epoch(&self) -> Option<u64> {
+        let log = Log::read(self.store.clone(), &self.opening.run).ok()?;
+        let epoch = log.newest_epoch()?;
+        Some(if epoch.run.is_none() { epoch.sequence.0 } else { 0 })
+    }
+
     /// The log of a tier.
     pub(crate) fn log(&self, store: &Arc<dyn Store>, last: bool) -> LogWriter {
         LogWriter::new(store.clone(), self.opening.clone(), last, self.fence.clone())
     }
 }
 
-pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
+/// The lock of a run; none where the store has no locks.
+pub(crate) struct RunLock(Option<Lock>);
+
+/// Turns a second process away, where there are locks.
+pub(crate) fn lock_run(tiers: &Tiers, run: &str) -> Result<RunLock> {
     check_run_name(run)?;
-    let mut notes = Vec::new();
     let lock = lock_patiently(tiers.last.as_ref(), &Names::new(run).lock(), PATIENCE);
-    let lock = lock.map_err(|error| error.at(format!("run {run:?}")))?;
+    lock.map(RunLock).map_err(|error| error.at(format!("run {run:?}")))
+}
+
+pub(crate) fn open(tiers: &Tiers, run: &str) -> Result<Opened> {
+    open_locked(tiers, run, lock_run(tiers, run)?)
+}
+
+/// Takes a run whose lock this process has.
+pub(crate) fn open_locked(tiers: &Tiers, run: &str, RunLock(lock): RunLock) -> Result<Opened> {
+    let mut notes = Vec::new();
     if lock.is_none() {
         notes.push(format!(
             "{} has no file locks, so a second process that opens run {run:?} is not turned away: it \
@@ -108,6 +127,8 @@ pub(crate) struct Ticket {
     newest: u64,
     seed: u64,
     notes: Vec<String>,
+    /// The number at which the open epoch begins, if nodes have to know.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Opened {
@@ -121,6 +142,7 @@ impl Opened {
             newest: self.newest.0,
             seed: self.seed,
             notes: self.notes.clone(),
+            epoch: None,
         }
     }
 }

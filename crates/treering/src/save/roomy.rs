@@ -13,7 +13,7 @@ pub(crate) struct RoomyPut<'a> {
     put: Option<Box<dyn Put>>,
     len: u64,
     /// Frees what can go from the first tier. `None`: the first tier is the last one.
-    make_room: Option<&'a dyn Fn()>,
+    make_room: Option<&'a (dyn Fn() + Sync)>,
     last: &'a dyn Store,
     /// Whether it is in the last tier.
     direct: bool,
@@ -24,7 +24,7 @@ impl<'a> RoomyPut<'a> {
         first: &dyn Store,
         last: &'a dyn Store,
         key: String,
-        make_room: Option<&'a dyn Fn()>,
+        make_room: Option<&'a (dyn Fn() + Sync)>,
     ) -> Result<Self> {
         let put = match (first.put(&key), make_room) {
             (Err(error), Some(make_room)) if error.kind() == ErrorKind::Full => {

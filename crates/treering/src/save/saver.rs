@@ -146,6 +146,7 @@ impl Saver {
                 own: GroupOf { group: seat.group, groups: seat.groups },
                 names: Names::new(&settings.run),
                 staged: BTreeMap::new(),
+                past: BTreeSet::new(),
                 waiting: VecDeque::new(),
                 published: Vec::new(),
                 failures: failures.clone(),
@@ -156,7 +157,8 @@ impl Saver {
         let source = PackSource::new(opened.store.clone(), &settings.run, own.ranks);
         let mut work = Work {
             carrier,
-            staged,
+            staged: on_node.then_some(staged),
+            outcomes: outcomes.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
             sections: (own.ranks > 1 && !on_node)
                 .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
@@ -288,7 +290,9 @@ struct Work {
     log: LogWriter,
     /// With several ranks and a node's store, on the leader of a group: the way to the shared store.
     carrier: Option<Carrier>,
-    staged: Arc<Mutex<BTreeSet<u64>>>,
+    /// With several ranks and a node's store: the checkpoints of which it holds this rank's part.
+    staged: Option<Arc<Mutex<BTreeSet<u64>>>>,
+    outcomes: Arc<Mutex<Outcomes>>,
     /// With several ranks and no node's store: where their sections meet.
     sections: Option<Sections>,
     /// The sections that were published and whose outcome is not known.
@@ -366,11 +370,11 @@ impl Work {
         match outcome {
             // The leader of the group has published it.
             Ok(None) => {
-                held(&self.staged).insert(sequence.0);
+                self.is_on_node(sequence);
                 job.progress.reached_tier();
             }
             Ok(Some((manifest, direct))) => {
-                held(&self.staged).insert(sequence.0);
+                self.is_on_node(sequence);
                 job.progress.reached_tier();
                 self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                 match direct {
@@ -391,9 +395,20 @@ impl Work {
                 let error = error.at(format!("{}@{}", self.settings.run, job.decision.step));
                 self.begin_epoch();
                 held(&self.epoch).failed(sequence);
+                if self.staged.is_some() && job.decision.shared {
+                    // What is not on the node is never carried to the shared store.
+                    held(&self.outcomes).given_up.insert(sequence.0);
+                }
                 self.failures.add(job.decision.step, error.clone(), &job.progress);
                 job.progress.failed(error);
             }
+        }
+    }
+
+    /// The node holds this rank's part of a checkpoint.
+    fn is_on_node(&self, sequence: Sequence) {
+        if let Some(staged) = &self.staged {
+            held(staged).insert(sequence.0);
         }
     }
 
@@ -515,7 +530,7 @@ impl Work {
             None => movers.make_room(),
         };
         let in_front = carrier.is_some() || !movers.is_empty();
-        let make_room = in_front.then_some(&make_room as &dyn Fn());
+        let make_room = in_front.then_some(&make_room as &(dyn Fn() + Sync));
         let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, make_room)?;
         let group_job = GroupJob {
             settings: &self.settings,
