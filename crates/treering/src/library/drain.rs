@@ -12,7 +12,7 @@ use crate::error::{ErrorKind, Result};
 use crate::format::{BranchName, LogEntry, Manifest, Names, Opening, WriterId};
 use crate::log::{FullManifest, Log};
 use crate::save::{
-    Fence, HeldPart, LogWriter, NodeParts, OnNodes, PackPath, Tiers, bring_section, completed,
+    Fence, LogWriter, NodeParts, OnNodes, PackPath, StagedPart, Tiers, bring_section, completed,
     lock_run, on_nodes, section_packs,
 };
 use crate::store::Store;
@@ -155,7 +155,7 @@ impl Library {
         }
         let held = parts.clone();
         let shared = NodeParts::in_shared(self.last.as_ref(), run, log.newest())?;
-        let known: BTreeSet<HeldPart> = shared.parts.iter().cloned().collect();
+        let known: BTreeSet<StagedPart> = shared.parts.iter().cloned().collect();
         parts.extend(shared.parts.into_iter().map(|part| (None, part)));
         let found = on_nodes(&parts, log.newest(), &log.openings, &BTreeSet::new());
         for OnNodes { sequence, step, missing, .. } in
@@ -243,7 +243,7 @@ impl Library {
     }
 }
 
-fn name_of(part: &HeldPart) -> BranchName {
+fn name_of(part: &StagedPart) -> BranchName {
     let writer: WriterId = part.writer();
     BranchName { sequence: Sequence(part.sequence), writer, level: part.level, index: part.index }
 }

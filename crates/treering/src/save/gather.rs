@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A section, or a branch, that somebody holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct HeldPart {
+pub(crate) struct StagedPart {
     pub(crate) sequence: u64,
     pub(crate) opening: u64,
     pub(crate) nonce: u64,
@@ -25,7 +25,7 @@ pub(crate) struct HeldPart {
     pub(crate) of: u32,
 }
 
-impl HeldPart {
+impl StagedPart {
     pub(crate) fn writer(&self) -> WriterId {
         WriterId { opening: Sequence(self.opening), nonce: self.nonce }
     }
@@ -41,6 +41,9 @@ impl HeldPart {
 /// The holder of a part: a rank, through the store of its node, or the shared store.
 pub(crate) type PartHolder = Option<Rank>;
 
+/// A part, and who holds it.
+pub(crate) type PlacedPart = (PartHolder, StagedPart);
+
 /// A checkpoint that nodes and the shared store hold together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OnNodes {
@@ -54,19 +57,18 @@ pub(crate) struct OnNodes {
 }
 
 /// Whether somebody has opened the run since, without this.
-pub(crate) fn is_overtaken(part: &HeldPart, openings: &[Sequence]) -> bool {
+pub(crate) fn is_overtaken(part: &StagedPart, openings: &[Sequence]) -> bool {
     openings.iter().any(|other| part.opening < other.0 && other.0 <= part.sequence)
 }
 
 /// What is behind the newest number of the log, the newest first. `bad` are sections that turned out to be useless.
 pub(crate) fn on_nodes(
-    parts: &[(PartHolder, HeldPart)],
+    parts: &[PlacedPart],
     newest: Sequence,
     openings: &[Sequence],
-    bad: &BTreeSet<(Rank, HeldPart)>,
+    bad: &BTreeSet<(Rank, StagedPart)>,
 ) -> Vec<OnNodes> {
-    let mut checkpoints: BTreeMap<(u64, WriterId, u32), Vec<&(PartHolder, HeldPart)>> =
-        BTreeMap::new();
+    let mut checkpoints: BTreeMap<(u64, WriterId, u32), Vec<&PlacedPart>> = BTreeMap::new();
     for held in parts {
         let part = &held.1;
         let useless = held.0.is_some_and(|rank| bad.contains(&(rank, part.clone())));
@@ -81,12 +83,7 @@ pub(crate) fn on_nodes(
         .collect()
 }
 
-fn put_together(
-    sequence: u64,
-    writer: WriterId,
-    of: u32,
-    held: &[&(PartHolder, HeldPart)],
-) -> OnNodes {
+fn put_together(sequence: u64, writer: WriterId, of: u32, held: &[&PlacedPart]) -> OnNodes {
     let top = GroupTree { groups: of, fan: FAN }.top();
     let mut near: BTreeMap<u64, Rank> = BTreeMap::new();
     let mut there: Vec<std::ops::Range<u64>> = Vec::new();
@@ -127,8 +124,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn part(sequence: u64, opening: u64, level: u8, index: u32, of: u32) -> HeldPart {
-        HeldPart { sequence, opening, nonce: 9, step: sequence * 10, level, index, of }
+    fn part(sequence: u64, opening: u64, level: u8, index: u32, of: u32) -> StagedPart {
+        StagedPart { sequence, opening, nonce: 9, step: sequence * 10, level, index, of }
     }
 
     proptest! {
@@ -145,7 +142,7 @@ mod tests {
             let held: Vec<(u32, u32)> = held.into_iter().chain(all).collect();
             let held = held.into_iter().filter(|(group, _)| *group < of && !lost.contains(group));
             let held: Vec<(u32, u32)> = held.collect();
-            let mut parts: Vec<(PartHolder, HeldPart)> = held.iter()
+            let mut parts: Vec<(PartHolder, StagedPart)> = held.iter()
                 .map(|(group, rank)| (Some(Rank(*rank)), part(7, 2, 0, *group, of)))
                 .collect();
             parts.extend(branches.iter().map(|index| (None, part(7, 2, 1, *index, of))));
@@ -171,7 +168,7 @@ mod tests {
 
     #[test]
     fn what_is_old_overtaken_or_bad_does_not_count() {
-        let parts: Vec<(PartHolder, HeldPart)> = [
+        let parts: Vec<(PartHolder, StagedPart)> = [
             part(5, 2, 0, 0, 1),
             part(7, 2, 0, 0, 1),
             part(8, 2, 0, 0, 1),

@@ -31,7 +31,7 @@ mod tree;
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
 pub(crate) use carrier::Carried;
 pub(crate) use epoch::{Cadence, Decision, Epoch, Growth, Vote, decide, restore_cost};
-pub(crate) use gather::{HeldPart, OnNodes, on_nodes};
+pub(crate) use gather::{OnNodes, StagedPart, on_nodes};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
 pub use handle::{Level, Save};

@@ -9,7 +9,7 @@
 
 use super::Tiers;
 use super::carrier::packs;
-use super::gather::{HeldPart, OnNodes, PartHolder, is_overtaken, on_nodes};
+use super::gather::{OnNodes, PartHolder, StagedPart, is_overtaken, on_nodes};
 use super::mover::{PackPath, is_hopeless};
 use super::open::{RunLock, lock_run};
 use super::publish::commit_once;
@@ -30,7 +30,7 @@ const ROUNDS: usize = 1000;
 /// The sections that stores hold, and what is wrong with others.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct NodeParts {
-    pub(crate) parts: Vec<HeldPart>,
+    pub(crate) parts: Vec<StagedPart>,
     pub(crate) notes: Vec<String>,
     /// The checkpoints of programs of one rank, which have manifests there: number, opening, step.
     pub(crate) alone: Vec<(u64, u64, u64)>,
@@ -65,7 +65,7 @@ impl NodeParts {
         for item in store.list_after(folder, &format!("{:012}", newest.0))? {
             let Some(name) = Names::parse_branch(&item.name) else { continue };
             match read_part(store, names, name) {
-                Ok(part) => self.parts.push(HeldPart {
+                Ok(part) => self.parts.push(StagedPart {
                     sequence: name.sequence.0,
                     opening: name.writer.opening.0,
                     nonce: name.writer.nonce,
@@ -262,8 +262,8 @@ struct Chief<'a> {
     tiers: &'a Tiers,
     run: &'a str,
     lock: Result<RunLock>,
-    parts: Vec<(PartHolder, HeldPart)>,
-    bad: BTreeSet<(Rank, HeldPart)>,
+    parts: Vec<(PartHolder, StagedPart)>,
+    bad: BTreeSet<(Rank, StagedPart)>,
     notes: Vec<String>,
     /// Checkpoints of programs of one rank, and who has them on its node, if there are several ranks now.
     alone: Vec<(Rank, (u64, u64, u64))>,
@@ -329,7 +329,7 @@ impl<'a> Chief<'a> {
 
     /// A section turned out to be useless.
     fn give_up(&mut self, of: &OnNodes, group: u32, rank: Rank, why: &str) {
-        let same = |part: &HeldPart| {
+        let same = |part: &StagedPart| {
             let place = (Sequence(part.sequence), part.writer(), part.index);
             part.level == 0 && place == (of.sequence, of.writer, group)
         };
