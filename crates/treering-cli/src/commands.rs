@@ -2,10 +2,11 @@
 
 use crate::output;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use treering::{
-    CheckpointInfo, CompactPlan, Compaction, Error, ErrorKind, Keep, Library, Part, Place,
-    PlannedStep, PrunePlan, Result, RunInfo,
+    CheckpointInfo, CompactPlan, Compaction, DirectoryStore, DrainPlan, Error, ErrorKind, Keep,
+    Library, Part, Place, PlannedStep, PrunePlan, Result, RunInfo, Store,
 };
 
 /// The store of a place, and the place.
@@ -354,6 +355,73 @@ fn print_compaction(plan: &CompactPlan, dry_run: bool) {
         )),
     }
     plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
+}
+
+pub fn drain(place: &str, nodes: &[PathBuf], dry_run: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    no_step(&place)?;
+    let run = run_of(&place)?;
+    let mut stores: Vec<Arc<dyn Store>> = Vec::new();
+    for node in nodes {
+        if !node.is_dir() {
+            let what = format!("{} is no folder", node.display());
+            return Err(Error::new(ErrorKind::NotFound, what)
+                .hint("give the folders that the program gave to Options::node"));
+        }
+        stores.push(Arc::new(DirectoryStore::new(node)));
+    }
+    let bar = output::progress("bringing checkpoints to the shared store");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let plan = match dry_run {
+        true => library.plan_drain(run, &stores)?,
+        false => library.drain(run, &stores, &told)?,
+    };
+    bar.finish_and_clear();
+    match json {
+        true => output::json(&json!({ "dry_run": dry_run, "plan": plan })),
+        false => {
+            print_drain(&plan, dry_run);
+            Ok(())
+        }
+    }
+}
+
+fn print_drain(plan: &DrainPlan, dry_run: bool) {
+    let steps = |planned: &[PlannedStep]| {
+        output::ranges(&planned.iter().map(|planned| planned.step).collect::<Vec<_>>())
+    };
+    let parts = output::count(plan.parts.len() as u64, "part");
+    let verb = if dry_run { "would bring" } else { "brought" };
+    output::line(format!("{verb} {parts} of checkpoints, {}", output::bytes(plan.bytes)));
+    for (what, planned) in [("complete", &plan.completed), ("incomplete", &plan.incomplete)] {
+        if !planned.is_empty() {
+            output::line(format!("{what} steps: {}", steps(planned)));
+        }
+    }
+    plan.notes.iter().for_each(|note| output::line(format!("note: {note}")));
+}
+
+pub fn halt(place: &str, cancel: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    no_step(&place)?;
+    let run = run_of(&place)?;
+    let (changed, requested) = match cancel {
+        true => (library.cancel_halt(run)?, false),
+        false => (library.halt(run)?, true),
+    };
+    if json {
+        return output::json(&json!({ "run": run, "requested": requested, "changed": changed }));
+    }
+    output::line(match (requested, changed) {
+        (true, true) => format!("{run} is asked to stop after its next checkpoint"),
+        (true, false) => format!("{run} was asked to stop already"),
+        (false, true) => format!("{run} is not asked to stop any more"),
+        (false, false) => format!("nobody has asked {run} to stop"),
+    });
+    Ok(())
 }
 
 pub fn branch(place: &str, new: &str, json: bool) -> Result<()> {

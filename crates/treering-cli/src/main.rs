@@ -82,6 +82,25 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// After a job died: brings what only its nodes' stores hold to the shared store.
+    Drain {
+        /// STORE#RUN: the shared store, and the run.
+        place: String,
+        /// The stores of nodes: all of them, or one at a time.
+        #[arg(required = true, value_name = "NODE_STORE")]
+        nodes: Vec<PathBuf>,
+        /// Only say what would be brought.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Asks a running program to stop after its next checkpoint, which goes to the shared store.
+    Halt {
+        /// STORE#RUN.
+        place: String,
+        /// Take the request back.
+        #[arg(long)]
+        cancel: bool,
+    },
     /// Begins a new run with a checkpoint of another one; no data is copied.
     Branch {
         /// STORE#RUN (the newest) or STORE#RUN@STEP.
@@ -144,6 +163,8 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
             commands::prune(&place, keep, dry_run, json)
         }
         Command::Compact { place, dry_run } => commands::compact(&place, dry_run, json),
+        Command::Drain { place, nodes, dry_run } => commands::drain(&place, &nodes, dry_run, json),
+        Command::Halt { place, cancel } => commands::halt(&place, cancel, json),
         Command::Branch { place, new } => commands::branch(&place, &new, json),
         Command::Bench { name, options } => bench::run(name, &options, json),
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),

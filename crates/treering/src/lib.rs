@@ -67,7 +67,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use lineage::{ChunkSize, Method};
 pub use restore::redistribute;
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};
-pub use save::Save;
+pub use save::{Level, Save};
 
 // Files of other programs.
 pub use format::Manifest;
@@ -78,7 +78,8 @@ pub use source::{LeftOut, RawLayout, files as files_in};
 // Tools: what a store holds.
 pub use library::export;
 pub use library::{
-    CheckpointInfo, HeldSet, Holdings, Library, NotTakenApart, RunInfo, VariableInfo,
+    CheckpointInfo, DrainPlan, DrainedPart, HeldSet, Holdings, Library, NotTakenApart, RunInfo,
+    VariableInfo,
 };
 pub use library::{Exported, Finding, Keep, Place, PlannedStep, PrunePlan, TreeInfo, VerifyReport};
 pub use restore::{Backwards, Checkpoint, State};

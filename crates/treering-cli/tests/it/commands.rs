@@ -177,3 +177,62 @@ fn a_store_in_a_folder_with_a_hash_in_its_name_is_found() {
     let run = format!("{store}#waves");
     assert_eq!(json(&["ls", &run, "--json"])["checkpoints"][0]["step"], 0);
 }
+
+/// A job of three ranks on two nodes has died; its nodes' folders are drained, one after the other.
+#[test]
+fn nodes_are_drained_and_programs_are_asked_to_stop() {
+    use std::sync::Arc;
+    use treering::{DirectoryStore, ThreadRanks};
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let (shared, nodes) = (path("shared"), [path("node 0"), path("node 1")]);
+    let names = ["node 0", "node 0", "node 1"].map(String::from);
+    let (store, local) = (shared.clone(), nodes.clone());
+    let ends = ThreadRanks::on_nodes(&names).run(move |comm| {
+        let node = usize::from(comm.node() == "node 1");
+        let options = Options::directory(&store, "heat").ranks(comm.clone()).shared_every(9);
+        let options = options.node(Arc::new(DirectoryStore::new(&local[node])));
+        let mut run = Run::open(options).unwrap();
+        let data = vec![f64::from(comm.rank().0); 1000];
+        run.checkpoint_shared(0, &[Variable::new("t", &data)]).unwrap().durable().unwrap();
+        for step in 1..4 {
+            run.checkpoint(step, &[Variable::new("t", &data)]).unwrap().staged().unwrap();
+        }
+        drop(run);
+    });
+    assert!(ends.into_iter().all(|end| end.done().is_some()));
+    let run = format!("{}#heat", shared.display());
+    let [first, second] = nodes.map(|node| node.display().to_string());
+    let newest = || json(&["ls", &run, "--json"])["checkpoints"].as_array().unwrap().len();
+    assert_eq!(newest(), 1);
+    let plan = json(&["drain", &run, &first, &second, "--dry-run", "--json"]);
+    assert_eq!((&plan["dry_run"], newest()), (&Value::Bool(true), 1));
+    assert!(plan["plan"]["bytes"].as_u64().unwrap() > 0);
+    let half = json(&["drain", &run, &first, "--json"]);
+    assert!(half["plan"]["completed"].as_array().unwrap().is_empty());
+    assert_eq!(newest(), 1);
+    let done = json(&["drain", &run, &second, "--json"]);
+    let completed = done["plan"]["completed"].as_array().unwrap();
+    assert_eq!(completed.last().unwrap()["step"], 3);
+    assert_eq!(newest(), 1 + completed.len());
+    let again = treering(&["drain", &run, &first, &second]);
+    assert!(again.status.success());
+    assert!(String::from_utf8_lossy(&again.stdout).contains("brought 0 parts"));
+    for wrong in [vec!["drain", &run], vec!["drain", &run, "/no/such/node"]] {
+        assert_eq!(treering(&wrong).status.code(), Some(2), "{wrong:?}");
+    }
+    // Nobody drains a run that a program has open.
+    let open = Run::open(Options::directory(&shared, "heat")).unwrap();
+    let refused = treering(&["drain", &run, &first]);
+    assert_eq!(refused.status.code(), Some(2));
+    drop(open);
+
+    assert_eq!(json(&["halt", &run, "--json"])["changed"], true);
+    assert_eq!(json(&["halt", &run, "--json"])["changed"], false);
+    assert_eq!(json(&["halt", &run, "--cancel", "--json"])["changed"], true);
+    assert_eq!(json(&["halt", &run, "--cancel", "--json"])["changed"], false);
+    assert_eq!(
+        treering(&["halt", &format!("{}#nothing", shared.display())]).status.code(),
+        Some(2)
+    );
+}

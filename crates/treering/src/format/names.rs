@@ -133,6 +133,16 @@ impl Names {
         parts.next().is_none().then_some(name)
     }
 
+    /// The request that a program stop at its next checkpoint.
+    pub fn halt(&self) -> String {
+        format!("runs/{}/halt", self.run)
+    }
+
+    /// An object that is begun and never finished, to find out whether a store can be written to.
+    pub(crate) fn probe(&self, random: u64) -> String {
+        format!("runs/{}/probe-{random:016x}", self.run)
+    }
+
     /// The folder of bundles.
     pub fn bundles(&self) -> String {
         format!("runs/{}/bundles", self.run)

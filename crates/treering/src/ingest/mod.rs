@@ -252,7 +252,7 @@ impl Ingest {
             self.go_on(ranks);
         }
         let (changed, whole) = (self.changed.min(state), ranks != self.ranks);
-        let vote = Vote { state, changed, whole, overloaded: false };
+        let vote = Vote { state, changed, whole, shared: true, ..Vote::default() };
         let decision = decide(&self.epoch, &[vote], self.sequence.next(), step);
         if decision.whole {
             self.begin_epoch(ranks);

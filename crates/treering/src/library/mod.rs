@@ -4,6 +4,7 @@
 //! leaves alone whatever a living writer may still refer to, whatever locks say.
 
 mod compact;
+mod drain;
 mod export;
 mod holdings;
 mod info;
@@ -13,6 +14,7 @@ mod sides;
 mod trees;
 mod verify;
 
+pub use drain::{DrainPlan, DrainedPart};
 pub use export::{Exported, NotTakenApart, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};

@@ -42,7 +42,7 @@ pub struct Keep {
 }
 
 /// A checkpoint in a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PlannedStep {
     /// Its step.
     pub step: u64,

@@ -4,6 +4,7 @@
 //! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This
 //! is wiring only.
 
+mod nearby;
 mod options;
 mod ranks;
 mod reference;
@@ -21,7 +22,7 @@ use crate::comm::{Alone, Comm};
 use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Group, Manifest, Origin, VariableEntry};
+use crate::format::{Group, Manifest, Names, Origin, VariableEntry};
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::merkle::{Digest, digest};
@@ -30,8 +31,8 @@ use crate::restore::{
     Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
 };
 use crate::save::{
-    self, Awaited, Decision, Failures, GroupSeat, Opened, RankOf, Save, Saver, SaverRank, Team,
-    Together, Vote, WriterSettings,
+    self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, Opened, RankOf, Recovered, Save,
+    SaveProgress, Saver, SaverRank, Team, Tiers, Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
 use ranks::RankSide;
@@ -51,6 +52,10 @@ pub struct Run {
     reference: Option<ReferenceWatch>,
     /// The other ranks, if there are some.
     ranks: Option<RankSide>,
+    /// When checkpoints go to the shared store.
+    cadence: Cadence,
+    /// A checkpoint after which the program was asked to stop.
+    halting: Option<SaveProgress>,
     blocked: Duration,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
@@ -76,9 +81,13 @@ impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
-        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience));
+        let near = !options.writer.tiers.near.is_empty();
+        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience, near));
         let failures = Failures::default();
-        let checked = options.check();
+        let checked = options.check().and_then(|()| match &ranks {
+            Some(_) => save::probe(&options.writer.tiers, &options.writer.run),
+            None => Ok(()),
+        });
         let reference =
             checked.and_then(|()| options.reference.as_ref().map(ReferenceWatch::open).transpose());
         // A rank that does not find the reference says so in its vote: the others would wait for it.
@@ -89,13 +98,15 @@ impl Run {
         let reference = reference?;
         let writer = &options.writer;
         let mut opened = match &mut ranks {
-            None => save::open(&writer.tiers, &writer.run, None)?,
+            None => open_alone(&writer.tiers, &writer.run)?,
             Some(ranks) => ranks.open(&writer.tiers, &writer.run, None)?,
         };
         let compaction = CompactionNotes::default();
         let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &compaction)?;
         Ok(Run {
             capture,
+            cadence: Cadence::new(options.shared_every),
+            halting: None,
             options,
             store: opened.store,
             saver,
@@ -116,6 +127,17 @@ impl Run {
     /// An error here means that nothing was captured: the arguments make no sense. Whether the save
     /// succeeds is asked of the [`Save`], or of [`Run::failures`].
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
+        self.checkpoint_at(step, variables, self.cadence.is_due())
+    }
+
+    /// The same, and the checkpoint goes to the shared store, whatever
+    /// [`Options::shared_every`] says. With several ranks, one that calls this suffices; the others may call
+    /// [`Run::checkpoint`].
+    pub fn checkpoint_shared(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
+        self.checkpoint_at(step, variables, true)
+    }
+
+    fn checkpoint_at(&mut self, step: u64, variables: &[Variable], to: bool) -> Result<Save> {
         self.check_process()?;
         let start = Instant::now();
         let checked = capture::check(variables);
@@ -126,9 +148,11 @@ impl Run {
         self.note_unused_bounds(variables);
         let variables = &own[..];
         let before = self.ranks.as_ref().map_or(0, RankSide::decisions);
-        let save = self.save(step, start, declared, &shared, |capture, whole, declared, hand| {
-            capture.capture(whole, variables, declared, hand)
-        });
+        let scan =
+            |capture: &mut Capture, whole, declared: &[Declared], hand: &mut dyn FnMut(_)| {
+                capture.capture(whole, variables, declared, hand)
+            };
+        let save = self.save(step, start, to, declared, &shared, scan);
         // A rank whose capture failed after all have agreed takes part: the others wait for its vote.
         let agreed = self.ranks.as_ref().is_some_and(|ranks| ranks.decisions() > before);
         match &save {
@@ -143,7 +167,7 @@ impl Run {
     /// Saves trees that were made elsewhere, and nothing else.
     pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
         let declared = Declared::of(trees)?;
-        self.save(step, Instant::now(), declared, &[], |capture, whole, declared, hand| {
+        self.save(step, Instant::now(), true, declared, &[], |capture, whole, declared, hand| {
             Ok(capture.capture_as_is(whole, trees, declared, hand))
         })
     }
@@ -153,6 +177,7 @@ impl Run {
         &mut self,
         step: u64,
         start: Instant,
+        to_shared: bool,
         declared: Vec<Declared>,
         shared: &[(Description, Digest)],
         scan: impl FnOnce(
@@ -168,6 +193,9 @@ impl Run {
             changed: self.capture.expected(state),
             whole: self.options.writer.method == Method::Full,
             overloaded: false,
+            shared: to_shared,
+            aside: self.saver.aside(),
+            halt: self.is_to_halt(),
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
@@ -184,10 +212,11 @@ impl Run {
             return Ok(Save::skipped(Step(step)));
         }
         reach("decided");
+        self.cadence.decided(decision);
         let hasher = self.capture.hasher();
         let mut capturing = self.saver.begin((decision, time), vote, declared.clone(), hasher);
         if let Some(ranks) = &mut self.ranks {
-            ranks.began(decision.sequence, decision.step, capturing.progress.clone());
+            ranks.began(decision, capturing.progress.clone());
         }
         let hand = &mut |batch| capturing.hand(batch);
         let changed = scan(&mut self.capture, decision.whole, &declared, hand)?;
@@ -195,12 +224,37 @@ impl Run {
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        let awaited = self.ranks.as_ref().map(|ranks| {
+        let awaited = self.ranks.as_ref().filter(|_| decision.shared).map(|ranks| {
             let (last, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
             Awaited::new(last, run, decision.sequence, self.options.patience, ranks.watch())
         });
         let progress = capturing.end(changed, blocked);
-        Ok(Save::new(Step(step), progress, changed, blocked).awaiting(awaited))
+        let level = if decision.shared { Level::Shared } else { Level::Node };
+        self.halting = decision.halt.then(|| progress.clone());
+        let save = Save::new(Step(step), progress, changed, blocked).at(level, decision.halt);
+        Ok(save.awaiting(awaited))
+    }
+
+    /// Whether somebody has asked the program to stop; the first rank looks.
+    fn is_to_halt(&mut self) -> bool {
+        self.end_halt();
+        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
+        let key = Names::new(&self.options.writer.run).halt();
+        // A store that cannot be asked now is asked at the next checkpoint.
+        first && self.options.writer.tiers.last.open(&key).is_ok()
+    }
+
+    /// Removes the request to stop once the checkpoint that honours it is durable. If the program dies before, the next
+    /// one finds the request and stops, too: a request is never lost.
+    fn end_halt(&mut self) {
+        if !self.halting.as_ref().is_some_and(SaveProgress::is_durable) {
+            return;
+        }
+        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
+        let key = Names::new(&self.options.writer.run).halt();
+        if !first || self.options.writer.tiers.last.delete(&[key]).is_ok() {
+            self.halting = None;
+        }
     }
 
     /// The variables that are the same on all ranks, with digests by which the ranks find out whether they are.
@@ -233,6 +287,10 @@ impl Run {
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
         let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
+        if ranks.take_lost() {
+            self.cadence.lost();
+        }
+        ranks.kept_from().into_iter().for_each(|first| self.saver.forget_before(first));
         Ok((verdict.decision(), Some(verdict.time)))
     }
 
@@ -346,6 +404,8 @@ impl Run {
             Some(ranks) => {
                 let ballot = ranks.ballot(Together::Restore, self.saver.newest);
                 ranks.vote(log.as_ref().map(|_| ballot).map_err(Clone::clone), &self.failures)?;
+                self.promote(Together::Restore)?;
+                let Some(ranks) = &self.ranks else { return Ok(None) };
                 // Every rank has published its sections now, so everything that can appear has.
                 let first = ranks.rank() == Rank(0);
                 Ok(first.then(|| self.read_log().map(Candidates::new)))
@@ -438,6 +498,7 @@ impl Run {
         self.check_process()?;
         self.drain();
         self.finish_together()?;
+        self.end_halt();
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
             None => Ok(()),
@@ -449,6 +510,8 @@ impl Run {
         let Some(ranks) = &mut self.ranks else { return Ok(()) };
         let newest = self.saver.newest;
         ranks.vote(Ok(ranks.ballot(Together::Finish, newest)), &self.failures)?;
+        self.promote(Together::Finish)?;
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
         if !ranks.is_settled() {
             // Everybody has published its sections; where listings are late, they may not have been seen.
             self.drain();
@@ -534,6 +597,17 @@ impl Run {
         Ok(())
     }
 
+    /// Brings the newest checkpoint to the shared store if it is on the nodes only; all ranks know that from their vote.
+    fn promote(&mut self, call: Together) -> Result<()> {
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        let Some(carried) = ranks.promote() else { return Ok(()) };
+        self.saver.promote(carried);
+        self.drain();
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        // When all have voted, all have published their sections.
+        ranks.vote(Ok(ranks.ballot(call, self.saver.newest)), &self.failures).map(drop)
+    }
+
     /// The saves that have failed since the last call: their steps and what went wrong.
     pub fn failures(&mut self) -> Vec<(u64, Error)> {
         self.failures.take().into_iter().map(|(step, error)| (step.0, error)).collect()
@@ -609,7 +683,16 @@ impl Run {
         let seat = &self.saver.seat;
         let in_place =
             manifest.ranks == own.ranks && manifest.groups.count() == u64::from(seat.groups);
-        let loaded = check_targets(variables).and_then(|()| self.load(manifest, own, in_place));
+        let near = match self.ranks.as_ref().filter(|ranks| ranks.has_nodes()) {
+            Some(ranks) => {
+                let tiers = &self.options.writer.tiers;
+                nearby::readers_near(ranks, tiers, &manifest, seat.group, in_place)?
+            }
+            None => None,
+        };
+        let in_place = in_place && near.is_none();
+        let loaded =
+            check_targets(variables).and_then(|()| self.load(manifest, own, in_place, near));
         let is_own = |checkpoint: &Checkpoint, variable: &VariableMut| {
             let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
             in_place && entry.is_some_and(|entry| variable.is_as(&entry.description))
@@ -651,7 +734,13 @@ impl Run {
     }
 
     /// Loads what this rank reads of a checkpoint: its own group, or some groups of a checkpoint of other ranks.
-    fn load(&self, manifest: Manifest, own: RankOf, in_place: bool) -> Result<Checkpoint> {
+    fn load(
+        &self,
+        manifest: Manifest,
+        own: RankOf,
+        in_place: bool,
+        near: Option<Vec<Rank>>,
+    ) -> Result<Checkpoint> {
         let (store, group) = (self.store.clone(), self.saver.seat.group);
         if in_place {
             return Checkpoint::load_group_of(store, manifest, group);
@@ -660,7 +749,8 @@ impl Run {
             // The size of the newest pack is known, which says little of an epoch of several.
             let whole = groups.iter().all(|group| group.count() == 1);
             let size = |group: &Group| if whole { group.seal.size } else { 1 };
-            let readers = readers(&groups.iter().map(size).collect::<Vec<_>>(), own.ranks);
+            let evenly = || readers(&groups.iter().map(size).collect::<Vec<_>>(), own.ranks);
+            let readers = near.unwrap_or_else(evenly);
             let read = (0..).map(GroupId).zip(readers).filter(|(_, reader)| *reader == own.rank);
             read.map(|(group, _)| group).collect()
         })
@@ -677,6 +767,7 @@ fn start(
 ) -> Result<(Saver, Capture)> {
     let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
     let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
+    let staged = ranks.as_ref().map(|ranks| ranks.staged.clone()).unwrap_or_default();
     let (seat, team) = match ranks {
         None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
         Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
@@ -696,9 +787,26 @@ fn start(
         staging.clone(),
         failures.clone(),
         compaction.clone(),
-        SaverRank { own, seat, team, outcomes, threads: share.threads },
+        SaverRank { own, seat, team, outcomes, staged, threads: share.threads },
     )?;
     Ok((saver, Capture::new(options.capture(), opened.seed, staging)))
+}
+
+/// Opens a run for one rank. Ranks may have left checkpoints on its node.
+fn open_alone(tiers: &Tiers, run: &str) -> Result<Opened> {
+    if tiers.near.is_empty() {
+        return save::open(tiers, run, None);
+    }
+    let Recovered { lock, notes } = save::recover(&Alone::new(), tiers, run, true, None)?;
+    let mut opened = match lock {
+        Some(lock) => save::open_locked(tiers, run, lock, None)?,
+        None => save::open(tiers, run, None)?,
+    };
+    opened.notes.extend(notes);
+    let cleaned = save::clean_sections(tiers, run, opened.opening.writer);
+    let what = |error| format!("what earlier programs left on this node stays: {error}");
+    opened.notes.extend(cleaned.err().map(what));
+    Ok(opened)
 }
 
 /// A rank's share of what a node has.
@@ -828,7 +936,7 @@ mod tests {
             let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
                 Err(Error::new(ErrorKind::Limit, "out of memory"))
             };
-            assert!(run.save(1, Instant::now(), declared, &[], scan).is_err());
+            assert!(run.save(1, Instant::now(), true, declared, &[], scan).is_err());
         }
         data[8] += 1;
         run.drain();

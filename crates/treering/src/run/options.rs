@@ -43,6 +43,7 @@ pub struct Options {
     pub(crate) ranks: Option<Arc<dyn Comm>>,
     pub(crate) patience: Duration,
     pub(crate) ranks_per_pack: u32,
+    pub(crate) shared_every: u32,
 }
 
 impl Options {
@@ -73,6 +74,7 @@ impl Options {
             ranks: None,
             patience: Duration::from_secs(600),
             ranks_per_pack: 32,
+            shared_every: 1,
         }
     }
 
@@ -107,9 +109,24 @@ impl Options {
 
     /// Puts a node's own store in front: checkpoints are staged there before they move on. Called again, it
     /// puts another store in front of that one.
+    ///
+    /// With several ranks, every rank gives the store of its own node, once; ranks of one node
+    /// ([`Comm::node`](crate::Comm::node)) give the same folder.
     #[must_use]
     pub fn node(mut self, store: Arc<dyn Store>) -> Self {
         self.writer.tiers.near.insert(0, store);
+        self
+    }
+
+    /// Brings every so many-th checkpoint to the shared store; the others stay in the stores of the nodes
+    /// ([`Options::node`]), where the two newest complete ones are kept.
+    /// [`Run::checkpoint_shared`](crate::Run::checkpoint_shared) brings one there on request, and
+    /// [`Run::finish`](crate::Run::finish) the last one. Default: 1, every checkpoint. Where ranks differ, the least counts.
+    ///
+    /// **Caution**: a checkpoint that is only on nodes is lost if one of them is.
+    #[must_use]
+    pub fn shared_every(mut self, checkpoints: u32) -> Self {
+        self.shared_every = checkpoints;
         self
     }
 
@@ -242,8 +259,16 @@ impl Options {
                 .hint("give Options::bound"));
         }
         let several = self.ranks.as_ref().is_some_and(|comm| comm.size() > 1);
-        if several && !self.writer.tiers.near.is_empty() {
-            return Err(Error::usage("Options::node cannot be combined with several ranks"));
+        let near = self.writer.tiers.near.len();
+        if several && near > 1 {
+            return Err(Error::usage("with several ranks, Options::node can be given once")
+                .hint("put one store of the node in front of the shared one"));
+        }
+        if self.shared_every == 0 || self.shared_every > 1 && near == 0 {
+            let what = format!("invalid shared_every({})", self.shared_every);
+            return Err(
+                Error::usage(what).hint("give 1 or more, and Options::node for more than 1")
+            );
         }
         if let Some(reference) = &self.reference {
             check_run_name(&reference.run)?;

@@ -14,11 +14,13 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names};
 use crate::points::reach;
 use crate::save::{
-    Agreed, Ballot, BallotVoting, DeathWatch, Failures, GroupSeat, Opened, Outcomes, RankOf,
-    SaveProgress, Succession, Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign,
-    held, join, now, open, random, seat,
+    Agreed, Ballot, BallotVoting, Carried, DeathWatch, Decision, Failures, GroupSeat, Opened,
+    Outcomes, RankOf, SaveProgress, Succession, Team, TeamBreaker, TeamMeeting, Ticket, Tiers,
+    Together, assign, held, join, now, open, random, seat,
 };
+use crate::save::{Recovered, RunLock, clean_packs, clean_sections, open_locked, recover};
 use crate::store::{Store, read_small};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,15 +33,34 @@ pub(super) struct RankSide {
     /// The number of those that were not refused.
     decisions: u64,
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
-    /// Saves whose outcome is not known yet.
-    pending: Vec<(Sequence, Step, SaveProgress)>,
+    /// Saves whose outcome is not known yet, or that may still be brought to the shared store.
+    pending: Vec<PendingSave>,
+    /// Whether the nodes have stores.
+    near: bool,
+    /// The checkpoints of which this rank's node holds its part.
+    pub(super) staged: Arc<Mutex<BTreeSet<u64>>>,
+    /// The newest checkpoint that is complete on all nodes, and the first one that must stay there.
+    on_nodes: Option<(Sequence, Sequence)>,
+    /// A checkpoint that was to go to the shared store does not exist.
+    lost: bool,
+    /// Whether this rank looks at the store of its node for all that run there.
+    lists: bool,
     watch: DeathWatch,
     /// The random numbers of the openings that these ranks have made or may have made.
     openings: Vec<u64>,
 }
 
+/// A save that has begun.
+struct PendingSave {
+    sequence: Sequence,
+    step: Step,
+    progress: SaveProgress,
+    /// Whether it goes to the shared store.
+    shared: bool,
+}
+
 impl RankSide {
-    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
+    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration, near: bool) -> RankSide {
         let (members, breaker) = (Vec::new(), TeamBreaker::default());
         let watch = DeathWatch { comm: comm.clone(), members, breaker };
         RankSide {
@@ -49,6 +70,11 @@ impl RankSide {
             decisions: 0,
             outcomes: Arc::default(),
             pending: Vec::new(),
+            near,
+            staged: Arc::default(),
+            on_nodes: None,
+            lost: false,
+            lists: false,
             watch,
             openings: Vec::new(),
         }
@@ -66,7 +92,7 @@ impl RankSide {
             outcomes: self.outcomes.clone(),
             pending: std::mem::take(&mut self.pending),
             openings: self.openings.clone(),
-            ..RankSide::new(comm, self.limit)
+            ..RankSide::new(comm, self.limit, self.near)
         }
     }
 
@@ -97,7 +123,9 @@ impl RankSide {
         failures: &Failures,
     ) {
         let names = Names::new(run);
-        for (sequence, step, progress) in self.pending.drain(..) {
+        // A checkpoint that was meant for nodes only needs nothing more once a later one is in the shared store.
+        let mut replaced = false;
+        for PendingSave { sequence, step, progress, shared } in self.pending.drain(..).rev() {
             let entry = match sequence < opening {
                 true => store.open(&names.entry(sequence)).and_then(|b| read_small(b.as_ref())),
                 false => {
@@ -106,7 +134,11 @@ impl RankSide {
                 }
             };
             match entry.and_then(|bytes| LogEntry::parse(&bytes)) {
-                Ok(LogEntry::Manifest(_)) => progress.durable(),
+                Ok(LogEntry::Manifest(_)) => {
+                    progress.durable();
+                    replaced = true;
+                }
+                Ok(_) if !shared && replaced => {}
                 Ok(_) => fail(failures, step, &progress),
                 // Numbers before an opening are all used: it was pruned, or put into a bundle.
                 Err(error) if error.kind() == ErrorKind::NotFound => progress.durable(),
@@ -196,7 +228,11 @@ impl RankSide {
 
     /// A ballot of this rank, with what it knows.
     pub(super) fn ballot(&self, call: Together, newest: Sequence) -> Ballot {
-        Ballot::new(call, self.comm.rank(), held(&self.outcomes).clone(), newest)
+        let ballot = Ballot::new(call, self.comm.rank(), held(&self.outcomes).clone(), newest);
+        match self.near {
+            true => ballot.on_node(held(&self.staged).clone()),
+            false => ballot,
+        }
     }
 
     /// Votes, and takes note of what has become of earlier saves.
@@ -214,6 +250,7 @@ impl RankSide {
         self.decisions += 1;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
+        self.settle_on_nodes(&verdict.on_nodes, failures);
         Ok(verdict)
     }
 
@@ -230,37 +267,86 @@ impl RankSide {
     }
 
     /// A save has begun whose outcome later votes will tell.
-    pub(super) fn began(&mut self, sequence: Sequence, step: Step, progress: SaveProgress) {
-        self.pending.push((sequence, step, progress));
+    pub(super) fn began(&mut self, decision: Decision, progress: SaveProgress) {
+        let Decision { sequence, step, shared, .. } = decision;
+        if !shared {
+            held(&self.outcomes).aside.insert(sequence.0);
+        }
+        self.pending.push(PendingSave { sequence, step, progress, shared });
     }
 
     /// What all ranks know is told to the program, and forgotten.
     fn settle(&mut self, known: &Outcomes, failures: &Failures) {
-        self.pending.retain(|(sequence, step, progress)| match known.of(*sequence) {
-            None => true,
-            Some(true) => {
-                progress.durable();
-                false
-            }
-            Some(false) => {
-                fail(failures, *step, progress);
-                false
+        let replaced = known.committed.last().copied().unwrap_or(0);
+        let lost = &mut self.lost;
+        self.pending.retain(|PendingSave { sequence, step, progress, shared }| {
+            match known.of(*sequence).filter(|_| *shared) {
+                // What stays on nodes needs nothing more once a later one is in the shared store.
+                None => *shared || sequence.0 > replaced,
+                Some(true) => {
+                    progress.durable();
+                    false
+                }
+                Some(false) => {
+                    *lost = true;
+                    fail(failures, *step, progress);
+                    false
+                }
             }
         });
-        let open = self.pending.first().map(|(sequence, ..)| *sequence);
+        let open = self.pending.iter().find(|pending| pending.shared).map(|p| p.sequence);
         let newest = known.committed.iter().chain(&known.given_up).max().copied().unwrap_or(0);
         held(&self.outcomes).forget_before(open.unwrap_or(Sequence(newest + 1)));
     }
 
-    /// Whether the outcome of every save is known.
+    /// Takes note of checkpoints that are complete on all nodes together. Ranks stage in the order of numbers, so one
+    /// that is not complete although a later one is has failed somewhere.
+    fn settle_on_nodes(&mut self, complete: &BTreeSet<u64>, failures: &Failures) {
+        let Some(newest) = complete.last().copied() else { return };
+        let first = complete.iter().rev().nth(1).copied().unwrap_or(newest);
+        self.on_nodes = Some((Sequence(newest), Sequence(first)));
+        let mut staged = held(&self.staged);
+        *staged = staged.split_off(&first);
+        drop(staged);
+        self.pending.retain(|PendingSave { sequence, step, progress, shared }| {
+            let is_complete = complete.contains(&sequence.0);
+            if !shared && !is_complete && sequence.0 < newest && sequence.0 >= first {
+                fail(failures, *step, progress);
+            }
+            *shared || sequence.0 >= newest
+        });
+    }
+
+    /// The first checkpoint that must stay on the nodes, if that is known.
+    pub(super) fn kept_from(&self) -> Option<Sequence> {
+        self.on_nodes.map(|(_, first)| first)
+    }
+
+    /// Whether a checkpoint that was to go to the shared store was lost since this was asked.
+    pub(super) fn take_lost(&mut self) -> bool {
+        std::mem::take(&mut self.lost)
+    }
+
+    /// The newest checkpoint, if it is complete on nodes and nowhere else. From now on it counts as one that goes to the
+    /// shared store. The same on all ranks after a vote.
+    pub(super) fn promote(&mut self) -> Option<Carried> {
+        let (newest, _) = self.on_nodes?;
+        let pending = self.pending.iter_mut().find(|p| p.sequence == newest && !p.shared)?;
+        pending.shared = true;
+        held(&self.outcomes).aside.remove(&newest.0);
+        let PendingSave { sequence, step, progress, .. } = pending;
+        Some(Carried { sequence: *sequence, step: *step, progress: progress.clone() })
+    }
+
+    /// Whether the outcome of every save that goes to the shared store is known.
     pub(super) fn is_settled(&self) -> bool {
-        self.pending.is_empty()
+        !self.pending.iter().any(|pending| pending.shared)
     }
 
     /// At the end: what has not appeared by now never will.
     pub(super) fn give_up(&mut self, failures: &Failures) {
-        for (_, step, progress) in self.pending.drain(..) {
-            fail(failures, step, &progress);
+        for pending in self.pending.drain(..).filter(|pending| pending.shared) {
+            fail(failures, pending.step, &pending.progress);
         }
     }
 
@@ -268,31 +354,78 @@ impl RankSide {
     ///
     /// `next` is the random number of the opening of ranks that have had the run before.
     pub(super) fn open(&mut self, tiers: &Tiers, run: &str, next: Option<u64>) -> Result<Opened> {
+        let opened = self.open_with_nodes(tiers, run, next);
+        let opened = self.or_all_stop(opened)?;
+        self.openings.push(opened.opening.writer.nonce);
+        reach("ticket-handed-out");
+        Ok(opened)
+    }
+
+    fn open_with_nodes(&mut self, tiers: &Tiers, run: &str, next: Option<u64>) -> Result<Opened> {
+        let succession = next.map(|next| Succession { own: self.openings.clone(), next });
+        let succession = succession.as_ref();
+        if !self.near {
+            return self.open_shared(tiers, run, None, succession).map(|(opened, _)| opened);
+        }
+        let lists = self.is_first_on_node()?;
+        self.lists = lists;
+        let Recovered { lock, notes } = recover(&*self.comm, tiers, run, lists, succession)?;
+        let (mut opened, epoch) = self.open_shared(tiers, run, lock, succession)?;
+        opened.notes.extend(notes);
+        if lists {
+            let writer = opened.opening.writer;
+            let cleaned = clean_sections(tiers, run, writer)
+                .and_then(|()| clean_packs(tiers, run, writer, epoch));
+            let what = |error| format!("what earlier programs left on this node stays: {error}");
+            opened.notes.extend(cleaned.err().map(what));
+        }
+        Ok(opened)
+    }
+
+    /// Whether no rank before this one runs on its node; collective.
+    fn is_first_on_node(&self) -> Result<bool> {
+        let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
+        let mut seen = BTreeSet::new();
+        let mut first: Vec<u8> = nodes.iter().map(|node| u8::from(seen.insert(node))).collect();
+        self.comm.broadcast(Rank(0), &mut first)?;
+        first.get(self.comm.rank().0 as usize).map(|first| *first == 1).ok_or_else(garbled)
+    }
+
+    /// One rank takes the run in the shared store; the others join it. Also the number at which the open epoch began.
+    fn open_shared(
+        &mut self,
+        tiers: &Tiers,
+        run: &str,
+        lock: Option<RunLock>,
+        succession: Option<&Succession>,
+    ) -> Result<(Opened, Option<u64>)> {
         let mut own = None;
         let mut bytes = Vec::new();
         if self.comm.rank() == Rank(0) {
-            let succession = next.map(|next| Succession { own: self.openings.clone(), next });
-            let opened = open(tiers, run, succession.as_ref());
+            // What nodes hold of several ranks has no manifest there, so there is nothing to move from tier to tier.
+            let last = Tiers { near: Vec::new(), last: tiers.last.clone() };
+            let opened = match lock {
+                None => open(&last, run, succession),
+                Some(lock) => open_locked(&last, run, lock, succession),
+            };
+            let opened = opened.map(|opened| opened.in_front(tiers));
             bytes = match &opened {
                 Ok(opened) => {
-                    letter(OPENED, &serde_json::to_vec(&opened.ticket()).unwrap_or_default())
+                    let epoch = self.near.then(|| opened.open_epoch()).flatten();
+                    let mut ticket = opened.ticket();
+                    ticket.epoch = epoch;
+                    letter(OPENED, &serde_json::to_vec(&ticket).unwrap_or_default())
                 }
                 Err(error) => failure(error),
             };
             own = Some(opened);
         }
-        self.or_all_stop(self.comm.broadcast(Rank(0), &mut bytes))?;
-        let opened = match own {
-            Some(opened) => opened?,
-            None => {
-                let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
-                let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
-                join(tiers, run, ticket)
-            }
-        };
-        self.openings.push(opened.opening.writer.nonce);
-        reach("ticket-handed-out");
-        Ok(opened)
+        self.comm.broadcast(Rank(0), &mut bytes)?;
+        let opened = own.transpose()?;
+        let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
+        let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
+        let epoch = ticket.epoch;
+        Ok((opened.unwrap_or_else(|| join(tiers, run, ticket)), epoch))
     }
 
     /// Hands a manifest, or nothing, from the first rank to all.
@@ -310,6 +443,16 @@ impl RankSide {
             None => Ok(None),
             Some(manifest) => Ok(LogEntry::parse(manifest)?.into_manifest()),
         }
+    }
+
+    /// Whether the nodes have stores.
+    pub(super) fn has_nodes(&self) -> bool {
+        self.near
+    }
+
+    /// Whether this rank looks at the store of its node for all that run there.
+    pub(super) fn lists_node(&self) -> bool {
+        self.lists
     }
 
     pub(super) fn comm(&self) -> &dyn Comm {

@@ -4,7 +4,7 @@
 //! associative and commutative; what cannot be merged (ranks that call different functions, or name different steps
 //! or shapes) is an error that all ranks return.
 
-use super::epoch::{Decision, Vote};
+use super::epoch::{Decision, Vote, moves_too_much};
 use crate::array::{Description, Part, Rank, Sequence, Step};
 use crate::comm::Voting;
 use crate::error::{Error, ErrorKind, Result};
@@ -53,6 +53,13 @@ pub(crate) struct Ballot {
     changed: u64,
     whole: bool,
     overloaded: bool,
+    shared: bool,
+    halt: bool,
+    aside: u64,
+    /// The checkpoints that every rank's node holds the rank's part of.
+    staged: BTreeSet<u64>,
+    /// Whether ranks have stores of their nodes, and one of them.
+    near: (bool, u32),
     /// The newest number that a rank has heard of: the least, and the greatest.
     newest: (u64, u64),
     pub(crate) outcomes: Outcomes,
@@ -73,12 +80,15 @@ pub(crate) struct Outcomes {
     pub(crate) committed: BTreeSet<u64>,
     /// Those that were given up.
     pub(crate) given_up: BTreeSet<u64>,
+    /// Those that stay on nodes: nobody waits for them in the shared store.
+    pub(crate) aside: BTreeSet<u64>,
 }
 
 impl Outcomes {
     pub(crate) fn add(&mut self, other: &Outcomes) {
         self.committed.extend(&other.committed);
         self.given_up.extend(&other.given_up);
+        self.aside.extend(&other.aside);
     }
 
     /// Whether a checkpoint has its manifest; nothing if that is not known.
@@ -92,6 +102,9 @@ impl Outcomes {
 
     /// Forgets checkpoints before a number: everybody knows what has become of them.
     pub(crate) fn forget_before(&mut self, sequence: Sequence) {
+        // Of numbers before the newest manifest, the log tells.
+        let newest = self.committed.last().copied().unwrap_or(0);
+        self.aside.retain(|number| *number > newest);
         self.committed = self.committed.split_off(&sequence.0);
         self.given_up = self.given_up.split_off(&sequence.0);
     }
@@ -104,6 +117,10 @@ pub(crate) struct Agreed {
     step: u64,
     whole: bool,
     skip: bool,
+    shared: bool,
+    halt: bool,
+    /// The checkpoints that are complete on all nodes together.
+    pub(crate) on_nodes: BTreeSet<u64>,
     /// The time of the checkpoint: the same in every section, so that everybody makes the same manifest of them.
     pub(crate) time: u64,
     pub(crate) outcomes: Outcomes,
@@ -117,6 +134,8 @@ impl Agreed {
             step: Step(self.step),
             whole: self.whole,
             skip: self.skip,
+            shared: self.shared,
+            halt: self.halt,
         }
     }
 
@@ -139,6 +158,11 @@ impl Ballot {
             changed: 0,
             whole: false,
             overloaded: false,
+            shared: false,
+            halt: false,
+            aside: 0,
+            staged: BTreeSet::new(),
+            near: (false, rank.0),
             newest: (newest.0, newest.0),
             outcomes,
             arrays: BTreeMap::new(),
@@ -153,6 +177,13 @@ impl Ballot {
     pub(crate) fn on(mut self, step: Step, vote: Vote) -> Ballot {
         (self.step.0, self.state, self.changed) = (step.0, vote.state, vote.changed);
         (self.whole, self.overloaded) = (vote.whole, vote.overloaded);
+        (self.shared, self.aside, self.halt) = (vote.shared, vote.aside, vote.halt);
+        self
+    }
+
+    /// Adds the checkpoints that the node of this rank holds its part of.
+    pub(crate) fn on_node(mut self, staged: BTreeSet<u64>) -> Ballot {
+        (self.near.0, self.staged) = (true, staged);
         self
     }
 
@@ -220,6 +251,21 @@ impl Ballot {
                 self.step.1, self.step.0, other.step.1, other.step.0
             )));
         }
+        if self.near.0 != other.near.0 {
+            let (with, without) = match self.near.0 {
+                true => (self.near.1, other.near.1),
+                false => (other.near.1, self.near.1),
+            };
+            return Err(Error::usage(format!(
+                "rank {with} has a store of its node and rank {without} has none"
+            ))
+            .hint("all ranks give Options::node, or none of them"));
+        }
+        self.near.1 = self.near.1.min(other.near.1);
+        self.staged.retain(|number| other.staged.contains(number));
+        self.shared |= other.shared;
+        self.halt |= other.halt;
+        self.aside = self.aside.saturating_add(other.aside);
         self.step.1 = self.step.1.min(other.step.1);
         self.state = self.state.saturating_add(other.state);
         self.changed = self.changed.saturating_add(other.changed);
@@ -345,12 +391,17 @@ impl Voting for BallotVoting {
         let ballot = Ballot::parse(votes)?;
         ballot.check_arrays()?;
         ballot.check_shared()?;
+        let shared = ballot.shared || ballot.halt;
+        let too_much = shared && moves_too_much(ballot.state, ballot.changed, ballot.aside);
         let verdict = Agreed {
             sequence: ballot.newest.1 + 1,
             step: ballot.step.0,
             // A rank that did not hear of the checkpoint before has nothing that another delta could build on.
-            whole: ballot.whole || ballot.newest.0 != ballot.newest.1,
+            whole: ballot.whole || too_much || ballot.newest.0 != ballot.newest.1,
             skip: ballot.overloaded,
+            shared,
+            halt: ballot.halt,
+            on_nodes: ballot.staged,
             time: self.time,
             outcomes: ballot.outcomes,
             doubts: ballot.doubts,
@@ -365,8 +416,12 @@ mod tests {
     use crate::array::Variable;
 
     fn ballot(rank: u32, step: u64) -> Ballot {
-        let vote = Vote { state: 10, changed: rank.into(), whole: rank == 2, overloaded: false };
-        let outcomes = Outcomes { committed: [rank.into()].into(), given_up: [9].into() };
+        let vote = Vote { state: 10, changed: rank.into(), whole: rank == 2, ..Vote::default() };
+        let outcomes = Outcomes {
+            committed: [rank.into()].into(),
+            given_up: [9].into(),
+            ..Outcomes::default()
+        };
         let ballot = Ballot::new(Together::Checkpoint, Rank(rank), outcomes, Sequence(5));
         ballot.on(Step(step), vote)
     }
@@ -389,7 +444,11 @@ mod tests {
         assert!(decision.whole && !decision.skip && verdict.time == 9);
         assert_eq!(
             verdict.outcomes,
-            Outcomes { committed: [0, 1, 2, 3].into(), given_up: [9].into() }
+            Outcomes {
+                committed: [0, 1, 2, 3].into(),
+                given_up: [9].into(),
+                ..Outcomes::default()
+            }
         );
         assert_eq!(
             [2, 9, 4].map(|n| verdict.outcomes.of(Sequence(n))),
@@ -406,6 +465,30 @@ mod tests {
         late.newest = (4, 4);
         let decision = decided(&[late, ballot(1, 7)]).unwrap().decision();
         assert!(decision.whole && decision.sequence == Sequence(6));
+    }
+
+    #[test]
+    fn one_rank_suffices_to_ask_for_the_shared_store_and_all_are_needed_on_nodes() {
+        let on = |rank: u32, shared, aside, staged: &[u64]| {
+            let vote = Vote { state: 100, changed: 10, shared, aside, ..Vote::default() };
+            let ballot = Ballot { outcomes: Outcomes::default(), ..ballot(rank, 1) };
+            ballot.on(Step(1), vote).on_node(staged.iter().copied().collect())
+        };
+        let verdict = decided(&[on(0, false, 0, &[3, 4, 6]), on(1, true, 0, &[3, 5, 6])]).unwrap();
+        let decision = verdict.decision();
+        assert!(decision.shared && !decision.whole);
+        assert_eq!(verdict.on_nodes, [3, 6].into());
+        // Together the packs and changes come to more than the state, or just not.
+        let whole =
+            |a, b| decided(&[on(0, true, a, &[]), on(1, false, b, &[])]).unwrap().decision().whole;
+        assert!(whole(181, 0) && whole(100, 81) && !whole(100, 80));
+        assert!(!decided(&[on(0, false, 500, &[])]).unwrap().decision().whole);
+        // A request to stop is one for the shared store, too.
+        let halt = Ballot { halt: true, ..on(1, false, 0, &[]) };
+        let decision = decided(&[on(0, false, 0, &[]), halt]).unwrap().decision();
+        assert!(decision.halt && decision.shared);
+        let error = decided(&[ballot(0, 1), on(1, false, 0, &[]), ballot(3, 1)]).unwrap_err();
+        assert!(error.to_string().contains("rank 1 has a store of its node and rank 0"), "{error}");
     }
 
     #[test]

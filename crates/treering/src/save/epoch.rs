@@ -10,6 +10,11 @@
 //! - a restore costs at most twice that of a whole checkpoint, or, for small states, 64 MiB (some 50 ms) more;
 //! - whole checkpoints add at most the size of the changes, and 64 KiB for each checkpoint, to what is
 //!   written: an epoch ends only when its deltas have cost as much as the whole.
+//!
+//! Levels. With node stores in front, every m-th checkpoint goes to the shared store, or one that a rank asks for
+//! ([`Cadence`]). Packs of its epoch that are only on nodes so far move along. If these and the changes come to more than
+//! the state itself, the checkpoint is whole instead and needs none of them: so a checkpoint never writes more to the
+//! shared store than the state and what encoding may add.
 
 use crate::array::{Sequence, Step};
 use crate::format::{Footer, MAX_DEPTH, VariableDelta};
@@ -58,6 +63,12 @@ pub(crate) struct Vote {
     pub(crate) whole: bool,
     /// Whether it wants to leave the checkpoint out, because its staging memory is full.
     pub(crate) overloaded: bool,
+    /// Whether it wants the checkpoint in the shared store.
+    pub(crate) shared: bool,
+    /// The bytes of the open epoch's packs that are only on its node.
+    pub(crate) aside: u64,
+    /// Whether somebody has asked the program to stop.
+    pub(crate) halt: bool,
 }
 
 /// What all ranks do next.
@@ -70,6 +81,39 @@ pub(crate) struct Decision {
     pub(crate) whole: bool,
     /// Whether it is left out; its number is not used then.
     pub(crate) skip: bool,
+    /// Whether it goes to the shared store. Otherwise it stays on the nodes.
+    pub(crate) shared: bool,
+    /// Whether the program is asked to stop after it.
+    pub(crate) halt: bool,
+}
+
+/// When checkpoints go to the shared store: every so many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cadence {
+    every: u32,
+    /// The checkpoints since the last one that went there.
+    since: u32,
+}
+
+impl Cadence {
+    pub(crate) fn new(every: u32) -> Cadence {
+        Cadence { every, since: 0 }
+    }
+
+    /// Whether the next one goes there.
+    pub(crate) fn is_due(self) -> bool {
+        self.since.saturating_add(1) >= self.every
+    }
+
+    /// A checkpoint was decided on.
+    pub(crate) fn decided(&mut self, decision: Decision) {
+        self.since = if decision.shared { 0 } else { self.since.saturating_add(1) };
+    }
+
+    /// A checkpoint that was to go there does not exist: the next one takes its place.
+    pub(crate) fn lost(&mut self) {
+        self.since = self.every;
+    }
 }
 
 /// The open epoch.
@@ -87,6 +131,8 @@ pub(crate) struct Epoch {
     pending: VecDeque<(Sequence, u64)>,
     /// The cost of the newest delta by its changed bytes; less than 1 where frames are differences.
     share: Option<f64>,
+    /// The checkpoints of this epoch that are only on the node, and their bytes.
+    aside: Vec<(Sequence, u64)>,
 }
 
 impl Epoch {
@@ -99,8 +145,22 @@ impl Epoch {
         self.first.is_some()
     }
 
+    /// The bytes of its packs that are only on the node; those under way count as what has changed.
+    pub(crate) fn aside(&self) -> u64 {
+        self.aside.iter().map(|(_, bytes)| *bytes).fold(0, u64::saturating_add)
+    }
+
     /// Begins the checkpoint that was decided on.
     pub(crate) fn begin(&mut self, decision: Decision, state: u64) {
+        self.begin_delta_or_whole(decision, state);
+        match decision.shared {
+            // Everything before it moves along.
+            true => self.aside.clear(),
+            false => self.aside.push((decision.sequence, if decision.whole { state } else { 0 })),
+        }
+    }
+
+    fn begin_delta_or_whole(&mut self, decision: Decision, state: u64) {
         match decision.whole {
             true => {
                 *self = Epoch {
@@ -123,6 +183,13 @@ impl Epoch {
     pub(crate) fn captured(&mut self, sequence: Sequence, changed: u64) {
         let under_way = self.pending.iter_mut().find(|(number, _)| *number == sequence);
         under_way.into_iter().for_each(|pending| pending.1 = changed);
+        self.is_aside(sequence, changed);
+    }
+
+    /// The pack of a checkpoint that stays on the node has so many bytes; none if another rank counts them.
+    pub(crate) fn is_aside(&mut self, sequence: Sequence, bytes: u64) {
+        let aside = self.aside.iter_mut().find(|(number, _)| *number == sequence);
+        aside.into_iter().for_each(|aside| aside.1 = bytes);
     }
 
     /// A checkpoint is complete in the first tier.
@@ -151,7 +218,7 @@ impl Epoch {
 
     /// The next checkpoint is whole.
     pub(crate) fn end(&mut self) {
-        (self.first, self.pending) = (None, VecDeque::new());
+        (self.first, self.pending, self.aside) = (None, VecDeque::new(), Vec::new());
     }
 
     /// Goes on with an epoch that an earlier process wrote: the cost of each of its packs.
@@ -176,7 +243,17 @@ impl Epoch {
 pub(crate) fn decide(epoch: &Epoch, votes: &[Vote], sequence: Sequence, step: Step) -> Decision {
     let changed = votes.iter().map(|vote| vote.changed).fold(0, u64::saturating_add);
     let whole = !epoch.is_open() || votes.iter().any(|vote| vote.whole) || epoch.is_over(changed);
-    Decision { sequence, step, whole, skip: votes.iter().any(|vote| vote.overloaded) }
+    let halt = votes.iter().any(|vote| vote.halt);
+    let shared = halt || votes.iter().any(|vote| vote.shared);
+    let total = |of: fn(&Vote) -> u64| votes.iter().map(of).fold(0, u64::saturating_add);
+    let whole = whole || shared && moves_too_much(total(|v| v.state), changed, total(|v| v.aside));
+    let skip = votes.iter().any(|vote| vote.overloaded);
+    Decision { sequence, step, whole, skip, shared, halt }
+}
+
+/// Whether a delta that goes to the shared store, with the packs that are only on nodes, comes to more than the state.
+pub(crate) fn moves_too_much(state: u64, changed: u64, aside: u64) -> bool {
+    aside > 0 && aside.saturating_add(changed) > state
 }
 
 /// The cost of a pack in which so many bytes are new.
@@ -260,6 +337,37 @@ mod tests {
         assert!(!decide(&epoch, &vote, Sequence(5), Step(3)).whole);
         epoch.committed(Sequence(3), 1 << 40);
         assert!(!decide(&epoch, &vote, Sequence(5), Step(3)).whole);
+    }
+
+    /// Every fourth goes to the shared store. What is written there is never more than the state, and with small
+    /// changes the packs of the nodes move along instead of a whole checkpoint.
+    #[test]
+    fn packs_of_nodes_move_along_unless_they_are_more_than_the_state() {
+        for (changed, wholes) in [(10, 2), (400, 6)] {
+            let (state, mut cadence) = (1000, Cadence::new(4));
+            let (mut epoch, mut whole, mut there) = (Epoch::new(Growth::default()), 0, Vec::new());
+            for step in 0..20 {
+                let (shared, aside) = (cadence.is_due(), epoch.aside());
+                let vote = Vote { state, changed, shared, aside, ..Vote::default() };
+                let decision = decide(&epoch, &[vote], Sequence(step + 2), Step(step));
+                cadence.decided(decision);
+                epoch.begin(decision, state);
+                let bytes = if decision.whole { state } else { changed };
+                epoch.captured(decision.sequence, bytes);
+                whole += u64::from(decision.whole);
+                if decision.shared {
+                    let moved = if decision.whole { state } else { aside + changed };
+                    there.push((step, moved <= state, epoch.aside()));
+                }
+            }
+            // The first shared one is always whole: it would bring a whole checkpoint and three deltas.
+            assert_eq!(whole, wholes, "{changed}");
+            assert_eq!(there, [3, 7, 11, 15, 19].map(|step| (step, true, 0)));
+        }
+        let mut cadence = Cadence::new(3);
+        assert!(!cadence.is_due());
+        cadence.lost();
+        assert!(cadence.is_due() && Cadence::new(1).is_due());
     }
 
     proptest! {

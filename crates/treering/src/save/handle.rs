@@ -37,6 +37,11 @@ impl SaveProgress {
         self.set(|state| (state.durable, state.error) = (true, None));
     }
 
+    /// Whether it is known to be in the last tier.
+    pub(crate) fn is_durable(&self) -> bool {
+        held(&self.state.0).durable
+    }
+
     /// Whether its failure has been reported.
     pub(crate) fn has_failed(&self) -> bool {
         held(&self.state.0).error.is_some()
@@ -146,9 +151,20 @@ impl Awaited {
     }
 }
 
+/// The place that a checkpoint is meant for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// The stores of the nodes: it survives the program, and is lost with any of the nodes.
+    Node,
+    /// The shared store: it survives everything that the shared store does.
+    Shared,
+}
+
 /// A checkpoint on its way to the store.
 pub struct Save {
     step: Step,
+    level: Level,
+    halts: bool,
     progress: Option<SaveProgress>,
     /// With several ranks, its manifest.
     awaited: Option<Awaited>,
@@ -158,11 +174,14 @@ pub struct Save {
 
 impl Save {
     pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
-        Save { step, progress: Some(progress), awaited: None, changed, blocked }
+        let level = Level::Shared;
+        let progress = Some(progress);
+        Save { step, level, halts: false, progress, awaited: None, changed, blocked }
     }
 
     pub(crate) fn skipped(step: Step) -> Self {
-        Save { step, progress: None, awaited: None, changed: 0, blocked: Duration::ZERO }
+        let (level, blocked) = (Level::Shared, Duration::ZERO);
+        Save { step, level, halts: false, progress: None, awaited: None, changed: 0, blocked }
     }
 
     /// The step that was handed over.
@@ -185,7 +204,13 @@ impl Save {
         self.blocked
     }
 
-    /// Waits until it is complete in the first tier: it survives the process.
+    /// The place that it is meant for; see [`Options::shared_every`](crate::Options::shared_every).
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Waits until it is complete in the first tier: it survives the process. With several ranks, this rank's group has
+    /// done its part.
     pub fn staged(&self) -> Result<()> {
         if let (Some(awaited), Some(progress)) = (&self.awaited, &self.progress) {
             return awaited.wait_for_part(progress);
@@ -197,11 +222,31 @@ impl Save {
     /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
     /// [`Run::finish`](crate::Run::finish). With several ranks, a death ends the waiting: the error is of kind
     /// [`ErrorKind::Dead`], and [`Run::go_on_with`](crate::Run::go_on_with) tells what has become of the checkpoint.
+    ///
+    /// A checkpoint that is meant for the nodes only ([`Save::level`]) is never there: this is an error of kind
+    /// [`ErrorKind::Usage`] then, at once.
     pub fn durable(&self) -> Result<()> {
+        if self.level == Level::Node {
+            let what = format!("the checkpoint of step {} stays on the nodes", self.step);
+            return Err(Error::usage(what).hint(
+                "ask Save::level, save with Run::checkpoint_shared, or wait with Save::staged",
+            ));
+        }
         match (&self.awaited, &self.progress) {
             (Some(awaited), Some(progress)) => awaited.wait(progress),
             _ => self.wait(|state| state.durable),
         }
+    }
+
+    /// Whether somebody has asked the program to stop after this checkpoint (`treering halt`), which goes to the shared
+    /// store; the same on all ranks. The program does so by calling [`Run::finish`](crate::Run::finish) and ending.
+    pub fn halts(&self) -> bool {
+        self.halts
+    }
+
+    pub(crate) fn at(mut self, level: Level, halts: bool) -> Self {
+        (self.level, self.halts) = (level, halts);
+        self
     }
 
     pub(crate) fn awaiting(mut self, awaited: Option<Awaited>) -> Self {

@@ -9,7 +9,9 @@
 //! the next checkpoint begins a new epoch, which needs nothing of what was lost.
 
 mod ballot;
+mod carrier;
 mod epoch;
+mod gather;
 mod group;
 mod handle;
 mod joint;
@@ -17,6 +19,7 @@ mod maker;
 mod mover;
 mod open;
 mod publish;
+mod recover;
 mod roomy;
 mod saver;
 mod seats;
@@ -27,12 +30,21 @@ mod tree;
 mod watch;
 
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
-pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
+pub(crate) use carrier::Carried;
+pub(crate) use epoch::{Cadence, Decision, Epoch, Growth, Vote, decide, restore_cost};
+pub(crate) use gather::{OnNodes, StagedPart, on_nodes};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
-pub use handle::Save;
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
-pub(crate) use open::{Opened, Succession, Ticket, join, open, random};
-pub(crate) use publish::LogWriter;
+pub use handle::{Level, Save};
+pub(crate) use mover::PackPath;
+pub(crate) use open::{
+    Opened, RunLock, Succession, Ticket, join, lock_run, open, open_locked, probe, random,
+};
+pub(crate) use publish::{Fence, LogWriter};
+pub(crate) use recover::{
+    NodeParts, Recovered, bring_section, clean_packs, clean_sections, completed, recover,
+    section_packs,
+};
 pub(crate) use saver::{Saver, SaverRank};
 pub(crate) use seats::{GroupSeat, assign, seat};
 pub(crate) use team::{Team, TeamBreaker, TeamMeeting};

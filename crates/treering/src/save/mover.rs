@@ -30,6 +30,8 @@ struct Moving {
     progress: SaveProgress,
     /// Whether the program was told that it could not be moved.
     told: bool,
+    /// Whether it goes to the last tier.
+    shared: bool,
 }
 
 enum MoverMessage {
@@ -65,6 +67,7 @@ impl Movers {
                 manifest,
                 progress: SaveProgress::default(),
                 told: true,
+                shared: true,
             });
             movers.push(Mover::start(Porter {
                 edge,
@@ -84,9 +87,10 @@ impl Movers {
     }
 
     /// Hands a checkpoint over that is complete in the first tier.
-    pub(crate) fn send(&self, manifest: Manifest, progress: SaveProgress) {
+    pub(crate) fn send(&self, manifest: Manifest, progress: SaveProgress, shared: bool) {
         if let Some(first) = self.0.first() {
-            first.tell(MoverMessage::Move(Box::new(Moving { manifest, progress, told: false })));
+            let moving = Moving { manifest, progress, told: false, shared };
+            first.tell(MoverMessage::Move(Box::new(moving)));
         }
     }
 
@@ -172,6 +176,8 @@ impl Porter {
     fn work(&mut self, messages: &Receiver<MoverMessage>) {
         while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
+                // It stays in front of the last tier.
+                MoverMessage::Move(moving) if self.next.is_none() && !moving.shared => {}
                 MoverMessage::Move(moving) => {
                     self.waiting.push_back(*moving);
                     self.move_all();
@@ -262,28 +268,85 @@ pub(super) fn next<T>(
 }
 
 /// A panic is a failure like any other: nobody may wait for this thread in vain.
-fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
         Err(Error::new(ErrorKind::Io, "a move ended in an internal error; please report it"))
     })
 }
 
 /// Whether trying again cannot help: the bytes themselves are bad.
-fn is_hopeless(error: &Error) -> bool {
+pub(super) fn is_hopeless(error: &Error) -> bool {
     error.kind() == ErrorKind::Damaged
+}
+
+/// The way of packs from one tier to the next.
+pub(crate) struct PackPath {
+    pub(crate) from: Arc<dyn Store>,
+    pub(crate) to: Arc<dyn Store>,
+    /// The next tier, for reading.
+    seen: Arc<dyn Store>,
+    /// The packs that are durable in the next tier: a manifest there names them, or this process has seen to
+    /// it.
+    durable: HashSet<(String, PackName)>,
+}
+
+impl PackPath {
+    pub(crate) fn new(from: Arc<dyn Store>, to: Arc<dyn Store>) -> PackPath {
+        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(to.clone()));
+        PackPath { from, to, seen, durable: HashSet::new() }
+    }
+
+    pub(crate) fn is_durable(&self, pack: &(String, PackName)) -> bool {
+        self.durable.contains(pack)
+    }
+
+    /// Brings packs over that the next tier lacks; the bytes that were copied.
+    pub(crate) fn bring_all(
+        &mut self,
+        packs: impl IntoIterator<Item = (String, PackName)>,
+    ) -> Result<u64> {
+        let mut bytes = 0;
+        for pack in packs {
+            if !self.durable.contains(&pack) {
+                bytes += self.bring(&pack)?;
+                self.durable.insert(pack);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Brings a pack over. An object is whole under its name, so one that is there needs no second copy;
+    /// whoever put it may have died before its name was durable.
+    fn bring(&self, (run, name): &(String, PackName)) -> Result<u64> {
+        let names = Names::new(run);
+        let key = names.pack(*name);
+        match (self.seen.open(&key), self.from.open(&key)) {
+            (Ok(there), here) => {
+                let (seal, _) = read_footer(there.as_ref(), false)?;
+                if here
+                    .is_ok_and(|here| read_footer(here.as_ref(), false).is_ok_and(|h| h.0 != seal))
+                {
+                    return Err(Error::damaged("another pack is in the place of this one").at(key));
+                }
+                self.to.settle(&names.packs())?;
+                self.to.settle(&names.bundles())?;
+                Ok(0)
+            }
+            (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
+            (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?).map(|()| here.size()),
+            (Err(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
+                Err(Error::damaged("a pack is in neither tier").at(key))
+            }
+            (Err(_), Err(error)) => Err(error),
+        }
+    }
 }
 
 /// Two neighbouring tiers of a run that this process has taken.
 pub(crate) struct Edge {
-    from: Arc<dyn Store>,
-    to: Arc<dyn Store>,
-    /// The next tier, for reading.
-    seen: Arc<dyn Store>,
+    path: PackPath,
     log: LogWriter,
     run: String,
-    /// The packs that are durable in the next tier: a manifest there names them, or this process has seen to
-    /// it.
-    durable: HashSet<(String, PackName)>,
     /// Checkpoints that an earlier process left, still to be moved.
     left: VecDeque<Manifest>,
 }
@@ -295,10 +358,10 @@ impl Edge {
         run: &str,
         left: VecDeque<Manifest>,
     ) -> Result<Self> {
-        let seen: Arc<dyn Store> = Arc::new(BundledStore::new(to.clone()));
-        let there = Log::read(seen.clone(), run)?.survey().take_full(seen.as_ref());
-        let durable = there.iter().flat_map(FullManifest::packs).collect();
-        Ok(Edge { from, to, seen, log, run: run.to_string(), durable, left })
+        let mut path = PackPath::new(from, to);
+        let there = Log::read(path.seen.clone(), run)?.survey().take_full(path.seen.as_ref());
+        path.durable = there.iter().flat_map(FullManifest::packs).collect();
+        Ok(Edge { path, log, run: run.to_string(), left })
     }
 
     /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
@@ -322,43 +385,14 @@ impl Edge {
     /// Brings a checkpoint over: its packs, then its manifest.
     fn publish(&mut self, manifest: &Manifest) -> Result<()> {
         self.log.check()?;
-        for pack in FullManifest::read(self.from.as_ref(), manifest.clone())?.packs() {
-            if !self.durable.contains(&pack) {
-                self.bring(&pack)?;
-                self.durable.insert(pack);
-            }
-        }
+        let full = FullManifest::read(self.path.from.as_ref(), manifest.clone())?;
+        self.path.bring_all(full.packs())?;
         self.log.commit(manifest)
-    }
-
-    /// Brings a pack over. An object is whole under its name, so one that is there needs no second copy;
-    /// whoever put it may have died before its name was durable.
-    fn bring(&self, (run, name): &(String, PackName)) -> Result<()> {
-        let names = Names::new(run);
-        let key = names.pack(*name);
-        match (self.seen.open(&key), self.from.open(&key)) {
-            (Ok(there), here) => {
-                let (seal, _) = read_footer(there.as_ref(), false)?;
-                if here
-                    .is_ok_and(|here| read_footer(here.as_ref(), false).is_ok_and(|h| h.0 != seal))
-                {
-                    return Err(Error::damaged("another pack is in the place of this one").at(key));
-                }
-                self.to.settle(&names.packs())?;
-                self.to.settle(&names.bundles())
-            }
-            (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
-            (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?),
-            (Err(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
-                Err(Error::damaged("a pack is in neither tier").at(key))
-            }
-            (Err(_), Err(error)) => Err(error),
-        }
     }
 
     /// Removes from the nearer tier what the next one has: of closed epochs, or without `newest` all of it.
     fn evict(&self, newest: Option<&Manifest>, waiting: &VecDeque<Moving>) -> Result<()> {
-        let (from, run) = (&self.from, &self.run);
+        let (from, run) = (&self.path.from, &self.run);
         let names = Names::new(run);
         let log = Log::read(from.clone(), run)?;
         let mut entries = Vec::new();
@@ -383,7 +417,13 @@ impl Edge {
             let Some(name) = Names::parse_pack(&item.name) else { continue };
             let pack = (run.clone(), name);
             // Without `newest`, packs of checkpoints that wait here go, too, if the next tier has them.
-            if self.durable.contains(&pack) && (newest.is_none() || !needed.contains(&pack)) {
+            let moved =
+                self.path.durable.contains(&pack) && (newest.is_none() || !needed.contains(&pack));
+            // A checkpoint that stayed here, and that a later one in the next tier has replaced.
+            let replaced = name.writer == self.log.writer()
+                && name.attempt <= self.log.committed().0
+                && !needed.contains(&pack);
+            if moved || replaced {
                 packs.push(names.pack(name));
             }
         }

@@ -46,6 +46,19 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// The same, read through the stores in front.
+    pub(crate) fn in_front(self, tiers: &Tiers) -> Opened {
+        let store = tiers.together(BundledStore::new(tiers.last.clone()));
+        Opened { store, ..self }
+    }
+
+    /// The number at which the epoch of the newest checkpoint began; 0 if that was in another run.
+    pub(crate) fn open_epoch(&self) -> Option<u64> {
+        let log = Log::read(self.store.clone(), &self.opening.run).ok()?;
+        let epoch = log.newest_epoch()?;
+        Some(if epoch.run.is_none() { epoch.sequence.0 } else { 0 })
+    }
+
     /// The log of a tier.
     pub(crate) fn log(&self, store: &Arc<dyn Store>, last: bool) -> LogWriter {
         LogWriter::new(store.clone(), self.opening.clone(), last, self.fence.clone())
@@ -82,18 +95,44 @@ impl Succession {
     }
 }
 
+/// The lock of a run; none where the store has no locks.
+pub(crate) struct RunLock {
+    lock: Option<Lock>,
+    /// Why there is none although the store has locks.
+    note: Option<String>,
+}
+
+/// Turns a second process away, where there are locks.
+pub(crate) fn lock_run(
+    tiers: &Tiers,
+    run: &str,
+    succession: Option<&Succession>,
+) -> Result<RunLock> {
+    check_run_name(run)?;
+    match lock_patiently(tiers.last.as_ref(), &Names::new(run).lock(), PATIENCE) {
+        // A rank that counts as dead may only be slow, and hold it: the number that is taken next fences it.
+        Err(error) if error.kind() == ErrorKind::Busy && succession.is_some() => {
+            let note = format!("the lock of run {run:?} is held by another process: {error}");
+            Ok(RunLock { lock: None, note: Some(note) })
+        }
+        Ok(lock) => Ok(RunLock { lock, note: None }),
+        Err(error) => Err(error.at(format!("run {run:?}"))),
+    }
+}
+
 /// Takes a run, or, as successors, takes it once more.
 pub(crate) fn open(tiers: &Tiers, run: &str, succession: Option<&Succession>) -> Result<Opened> {
-    check_run_name(run)?;
-    let mut notes = Vec::new();
-    let lock = match lock_patiently(tiers.last.as_ref(), &Names::new(run).lock(), PATIENCE) {
-        // A rank that counts as dead may only be slow, and hold it: the number that is taken here fences it.
-        Err(error) if error.kind() == ErrorKind::Busy && succession.is_some() => {
-            notes.push(format!("the lock of run {run:?} is held by another process: {error}"));
-            None
-        }
-        locked => locked.map_err(|error| error.at(format!("run {run:?}")))?,
-    };
+    open_locked(tiers, run, lock_run(tiers, run, succession)?, succession)
+}
+
+/// Takes a run whose lock this process has.
+pub(crate) fn open_locked(
+    tiers: &Tiers,
+    run: &str,
+    RunLock { lock, note }: RunLock,
+    succession: Option<&Succession>,
+) -> Result<Opened> {
+    let mut notes: Vec<String> = note.into_iter().collect();
     if lock.is_none() && notes.is_empty() {
         notes.push(format!(
             "{} has no file locks, so a second process that opens run {run:?} is not turned away: it \
@@ -141,6 +180,8 @@ pub(crate) struct Ticket {
     newest: u64,
     seed: u64,
     notes: Vec<String>,
+    /// The number at which the open epoch begins, if nodes have to know.
+    pub(crate) epoch: Option<u64>,
 }
 
 impl Opened {
@@ -154,6 +195,7 @@ impl Opened {
             newest: self.newest.0,
             seed: self.seed,
             notes: self.notes.clone(),
+            epoch: None,
         }
     }
 }
@@ -332,6 +374,24 @@ impl Leftovers {
         }
         Ok(waiting)
     }
+}
+
+/// Makes sure that the stores in front can be written to.
+pub(crate) fn probe(tiers: &Tiers, run: &str) -> Result<()> {
+    tiers.near.iter().try_for_each(|tier| {
+        let written = mark_tier(tier.as_ref(), tiers.last.as_ref(), run);
+        // The mark may be there already. What is dropped before it is finished leaves nothing.
+        let written = written.and_then(|()| tier.put(&Names::new(run).probe(random())).map(drop));
+        match written {
+            // A node that is full makes room later, or is passed by.
+            Err(error) if error.kind() == ErrorKind::Full => Ok(()),
+            Err(error) => {
+                let what = format!("the store of a node cannot be written to: {error}");
+                Err(Error::new(error.kind(), what).at(tier.name()))
+            }
+            Ok(()) => Ok(()),
+        }
+    })
 }
 
 /// Says in a tier in front of others that it is one, so that tools do not take it for the whole store.

@@ -1,7 +1,6 @@
 //! A pack that finds room: when the node's store is full, packs that are durable elsewhere leave it; when
 //! that does not help, the pack goes to the last tier instead.
 
-use super::mover::Movers;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Put, Store};
 
@@ -13,7 +12,8 @@ pub(crate) struct RoomyPut<'a> {
     key: String,
     put: Option<Box<dyn Put>>,
     len: u64,
-    movers: &'a Movers,
+    /// Frees what can go from the first tier. `None`: the first tier is the last one.
+    make_room: Option<&'a (dyn Fn() + Sync)>,
     last: &'a dyn Store,
     /// Whether it is in the last tier.
     direct: bool,
@@ -24,14 +24,14 @@ impl<'a> RoomyPut<'a> {
         first: &dyn Store,
         last: &'a dyn Store,
         key: String,
-        movers: &'a Movers,
+        make_room: Option<&'a (dyn Fn() + Sync)>,
     ) -> Result<Self> {
-        let put = match first.put(&key) {
-            Err(error) if error.kind() == ErrorKind::Full && !movers.is_empty() => {
-                movers.make_room();
+        let put = match (first.put(&key), make_room) {
+            (Err(error), Some(make_room)) if error.kind() == ErrorKind::Full => {
+                make_room();
                 first.put(&key).map(Some).or_else(full_is_none)?
             }
-            put => Some(put?),
+            (put, _) => Some(put?),
         };
         let direct = put.is_none();
         let put = match put {
@@ -42,9 +42,9 @@ impl<'a> RoomyPut<'a> {
             key,
             put: Some(put),
             len: 0,
-            movers,
+            make_room,
             last,
-            direct: direct || movers.is_empty(),
+            direct: direct || make_room.is_none(),
         })
     }
 
@@ -86,8 +86,8 @@ impl Put for RoomyPut<'_> {
         let Some(mut put) = self.put.take() else { return Err(given_up()) };
         let mut appended = put.append(bytes);
         let is_full = |done: &Result<()>| done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full);
-        if is_full(&appended) && !self.direct {
-            self.movers.make_room();
+        if let Some(make_room) = self.make_room.filter(|_| is_full(&appended) && !self.direct) {
+            make_room();
             appended = put.append(bytes);
             if is_full(&appended) {
                 put = self.go_on_in_last(put)?;

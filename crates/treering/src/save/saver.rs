@@ -4,12 +4,13 @@
 //! capture that failed, and the save fails with it; nothing of one save can be taken for part of another.
 
 use super::ballot::Outcomes;
+use super::carrier::{Carried, Carrier, CarrierWork};
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
 use super::group::SealedPack;
 use super::handle::{Failures, SaveProgress, held};
 use super::joint::{GroupJob, GroupWork, TakeBatch};
 use super::maker::{EpochBase, PackSource};
-use super::mover::{Movers, next};
+use super::mover::{Movers, PackPath, next};
 use super::open::Opened;
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
@@ -22,10 +23,11 @@ use crate::array::{Sequence, Step};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Group, Manifest, Names, Origin, WriterId};
+use crate::format::{Branch, Group, Manifest, Names, Origin, WriterId};
 use crate::merkle::{Hasher, Tree};
 use crate::points::{inherited, reach};
 use crate::restore::{Checkpoint, RestoredVariable};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -55,6 +57,9 @@ struct SaveJob {
 enum SaverMessage {
     Save(Box<SaveJob>),
     Resume(Box<Resume>),
+    /// Brings a checkpoint that stayed on the node to the shared store.
+    Promote(Carried),
+    ForgetBefore(Sequence),
     Drain(Sender<()>),
 }
 
@@ -96,6 +101,8 @@ pub(crate) struct SaverRank {
     pub(crate) seat: GroupSeat,
     pub(crate) team: Team,
     pub(crate) outcomes: Arc<Mutex<Outcomes>>,
+    /// The checkpoints of which the node holds this rank's part.
+    pub(crate) staged: Arc<Mutex<BTreeSet<u64>>>,
     /// The threads that encode; all cores by default.
     pub(crate) threads: usize,
 }
@@ -119,7 +126,7 @@ impl Saver {
         notes: CompactionNotes,
         rank: SaverRank,
     ) -> Result<Self> {
-        let SaverRank { own, seat, team, outcomes, threads } = rank;
+        let SaverRank { own, seat, team, outcomes, staged, threads } = rank;
         let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
         let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
         // The thread that commits to the last tier compacts it.
@@ -127,10 +134,34 @@ impl Saver {
             .then(|| AutoCompact::new(last, &settings.run, rule, opened.files, notes));
         let moved = if opened.edges.is_empty() { None } else { compact.take() };
         let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
+        let on_node = own.ranks > 1 && !settings.tiers.near.is_empty();
+        let carrier = match on_node && !matches!(team, Team::Member(_)) {
+            true => Some(Carrier::start(CarrierWork {
+                path: PackPath::new(settings.tiers.first().clone(), settings.tiers.last.clone()),
+                log: opened.log(&settings.tiers.last, true),
+                sections: Sections::new(
+                    settings.tiers.last.clone(),
+                    &settings.run,
+                    outcomes.clone(),
+                ),
+                own: GroupOf { group: seat.group, groups: seat.groups },
+                names: Names::new(&settings.run),
+                staged: BTreeMap::new(),
+                past: BTreeSet::new(),
+                waiting: VecDeque::new(),
+                published: Vec::new(),
+                failures: failures.clone(),
+                epoch: epoch.clone(),
+            })?),
+            false => None,
+        };
         let source = PackSource::new(opened.store.clone(), &settings.run, own.ranks);
         let mut work = Work {
+            carrier,
+            staged: on_node.then_some(staged),
+            outcomes: outcomes.clone(),
             log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
-            sections: (own.ranks > 1)
+            sections: (own.ranks > 1 && !on_node)
                 .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
             published: Vec::new(),
             ranks: own.ranks,
@@ -195,6 +226,21 @@ impl Saver {
         }
     }
 
+    /// Brings a checkpoint that stayed on the nodes to the shared store; all ranks do.
+    pub(crate) fn promote(&self, carried: Carried) {
+        self.send(SaverMessage::Promote(carried));
+    }
+
+    /// Checkpoints before a number may leave the node.
+    pub(crate) fn forget_before(&self, sequence: Sequence) {
+        self.send(SaverMessage::ForgetBefore(sequence));
+    }
+
+    /// The bytes of the open epoch that are only on the node.
+    pub(crate) fn aside(&self) -> u64 {
+        held(&self.epoch).aside()
+    }
+
     /// Goes on from a restored checkpoint; nothing is under way. With `restored`, its epoch goes on, too.
     pub(crate) fn resume(&self, checkpoint: &Checkpoint, restored: Option<&[RestoredVariable]>) {
         let manifest = checkpoint.manifest();
@@ -243,7 +289,12 @@ struct Work {
     settings: WriterSettings,
     /// The log of the first tier.
     log: LogWriter,
-    /// With several ranks: where their sections meet.
+    /// With several ranks and a node's store, on the leader of a group: the way to the shared store.
+    carrier: Option<Carrier>,
+    /// With several ranks and a node's store: the checkpoints of which it holds this rank's part.
+    staged: Option<Arc<Mutex<BTreeSet<u64>>>>,
+    outcomes: Arc<Mutex<Outcomes>>,
+    /// With several ranks and no node's store: where their sections meet.
     sections: Option<Sections>,
     /// The sections that were published and whose outcome is not known.
     published: Vec<Sequence>,
@@ -271,8 +322,15 @@ impl Work {
             match message {
                 SaverMessage::Save(job) => self.save(*job),
                 SaverMessage::Resume(resume) => self.resume(*resume),
+                SaverMessage::Promote(carried) => {
+                    self.carrier.iter().for_each(|carrier| carrier.carry(carried.clone()));
+                }
+                SaverMessage::ForgetBefore(sequence) => {
+                    self.carrier.iter().for_each(|carrier| carrier.forget_before(sequence));
+                }
                 SaverMessage::Drain(done) => {
                     self.movers.drain();
+                    self.carrier.iter().for_each(Carrier::drain);
                     if let Some(sections) = &self.sections {
                         sections.look_again(&mut self.log, &mut self.published);
                     }
@@ -312,24 +370,46 @@ impl Work {
         self.tell_team(sequence, outcome.as_ref().map(drop));
         match outcome {
             // The leader of the group has published it.
-            Ok(None) => job.progress.reached_tier(),
+            Ok(None) => {
+                self.is_on_node(sequence);
+                job.progress.reached_tier();
+            }
             Ok(Some((manifest, direct))) => {
+                self.is_on_node(sequence);
                 job.progress.reached_tier();
                 self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                 match direct {
                     true => job.progress.durable(),
                     // The next vote, or the last, tells what has become of the others' sections.
                     false if self.sections.is_some() => {}
-                    false => self.movers.send(manifest, job.progress),
+                    false => match &self.carrier {
+                        None => self.movers.send(manifest, job.progress, job.decision.shared),
+                        Some(carrier) if job.decision.shared => {
+                            let (step, progress) = (job.decision.step, job.progress);
+                            carrier.carry(Carried { sequence, step, progress });
+                        }
+                        Some(_) => {}
+                    },
                 }
             }
             Err(error) => {
                 let error = error.at(format!("{}@{}", self.settings.run, job.decision.step));
                 self.begin_epoch();
                 held(&self.epoch).failed(sequence);
+                if self.staged.is_some() && job.decision.shared {
+                    // What is not on the node is never carried to the shared store.
+                    held(&self.outcomes).given_up.insert(sequence.0);
+                }
                 self.failures.add(job.decision.step, error.clone(), &job.progress);
                 job.progress.failed(error);
             }
+        }
+    }
+
+    /// The node holds this rank's part of a checkpoint.
+    fn is_on_node(&self, sequence: Sequence) {
+        if let Some(staged) = &self.staged {
+            held(staged).insert(sequence.0);
         }
     }
 
@@ -376,6 +456,7 @@ impl Work {
         let direct = self.publish(&manifest, direct)?;
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
+        held(&self.epoch).is_aside(sequence, sealed.seal.size);
         self.group.keep(sealed);
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
@@ -388,6 +469,11 @@ impl Work {
             let group = GroupOf { group: self.seat.group, groups: self.seat.groups };
             sections.publish(&mut self.log, manifest, group)?;
             self.published.push(manifest.sequence);
+            return Ok(false);
+        }
+        if let Some(carrier) = &self.carrier {
+            let (of, index) = (self.seat.groups, self.seat.group.0);
+            carrier.stage(Branch { of, level: 0, index, part: manifest.clone() })?;
             return Ok(false);
         }
         if self.movers.is_empty() {
@@ -424,7 +510,12 @@ impl Work {
         self.pool = Some(pool);
         let (sealed, small) = staged?;
         let sequence = job.decision.sequence;
-        held(&self.epoch).committed(sequence, restore_cost(&sealed.footer).saturating_add(small));
+        let cost = restore_cost(&sealed.footer).saturating_add(small);
+        let mut epoch = held(&self.epoch);
+        epoch.committed(sequence, cost);
+        // The leader counts the pack.
+        epoch.is_aside(sequence, 0);
+        drop(epoch);
         self.group.keep(sealed);
         self.origin.get_or_insert(Origin { run: None, sequence });
         Ok(())
@@ -436,7 +527,14 @@ impl Work {
         let name = self.group.name(self.writer, job.decision.sequence);
         let key = Names::new(&self.settings.run).pack(name);
         let (first, last) = (self.settings.tiers.first(), &self.settings.tiers.last);
-        let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, &self.movers)?;
+        let (movers, carrier) = (&self.movers, &self.carrier);
+        let make_room = || match carrier {
+            Some(carrier) => carrier.make_room(),
+            None => movers.make_room(),
+        };
+        let in_front = carrier.is_some() || !movers.is_empty();
+        let make_room = in_front.then_some(&make_room as &(dyn Fn() + Sync));
+        let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, make_room)?;
         let group_job = GroupJob {
             settings: &self.settings,
             writer: self.writer,

@@ -9,7 +9,7 @@
 //! found, also where listings are late. The law:
 //! - a branch appears only when everything below it has, and a section only when its pack is durable;
 //! - a delta's manifest appears only behind that of the checkpoint before; a whole checkpoint marks the numbers before it
-//!   that are still missing, which gives them up;
+//!   that are still missing, which gives them up. Checkpoints that stay on nodes are no reason to wait; they get marks;
 //! - sections go when their branch is there, or their manifest; an opener makes the branches and the manifest of a set
 //!   that is complete, and removes all others.
 
@@ -19,11 +19,12 @@ use super::publish::{LogWriter, commit_once, with_branches};
 use super::tree::{GroupOf, GroupTree};
 use crate::array::{GroupId, Sequence};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Branch, BranchName, FAN, Manifest, Names, WriterId};
+use crate::format::{Branch, BranchName, FAN, Manifest, Mark, Names, Opening, WriterId};
 use crate::log::Log;
 use crate::points::reach;
 use crate::store::{Store, read_small};
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
@@ -92,7 +93,9 @@ impl Sections {
     fn complete(&self, log: &mut LogWriter, sequence: Sequence) -> Result<bool> {
         log.catch_up()?;
         if sequence <= log.committed() {
-            self.note(sequence, log.is_mark(sequence)?);
+            if !self.is_aside(sequence) {
+                self.note(sequence, log.is_mark(sequence)?);
+            }
             return Ok(true);
         }
         let Some(own) = self.own.get() else { return Ok(false) };
@@ -105,6 +108,8 @@ impl Sections {
             return Ok(false);
         }
         let given_up: Vec<Sequence> = log.missing_before(sequence);
+        let given_up: Vec<Sequence> =
+            given_up.into_iter().filter(|number| !self.is_aside(*number)).collect();
         log.commit(&manifest)?;
         given_up.into_iter().for_each(|number| self.note(number, true));
         self.note(sequence, false);
@@ -120,7 +125,7 @@ impl Sections {
         let mut all = true;
         let mut before = log.committed().next();
         while before < sequence {
-            let mut there = self.complete(log, before)?;
+            let mut there = self.is_aside(before) || self.complete(log, before)?;
             if !there {
                 // Others have committed it, and somebody has removed it since: the log has a gap.
                 log.catch_up_over_gaps()?;
@@ -214,6 +219,16 @@ impl Sections {
         }
     }
 
+    /// A checkpoint never gets the section of this group.
+    pub(crate) fn give_up(&self, sequence: Sequence) {
+        self.note(sequence, true);
+    }
+
+    /// Whether a checkpoint stays on nodes.
+    fn is_aside(&self, sequence: Sequence) -> bool {
+        held(&self.outcomes).aside.contains(&sequence.0)
+    }
+
     fn note(&self, sequence: Sequence, given_up: bool) {
         let mut outcomes = held(&self.outcomes);
         match given_up {
@@ -222,28 +237,64 @@ impl Sections {
         };
     }
 
-    /// Completes, for an opener, the checkpoint of the newest writer behind the newest entry if its sections are all
-    /// there; whether it did. Its number is the one that the opener would take.
+    /// Completes, for an opener, the checkpoints of the newest writer behind the newest entry whose sections are all
+    /// there; whether the log is another one now. A section is there only if all packs of its epoch are, so numbers
+    /// between that lack one are no reason not to: they get marks.
     pub(crate) fn roll_forward(&self, log: &Log) -> Result<bool> {
-        let sequence = log.newest().next();
         let writer = log.openings.last().and_then(|opening| log.entry(*opening).ok());
         let Some(writer) = writer.map(|opening| opening.head().2) else { return Ok(false) };
-        let rolled = self.assemble_all(sequence, writer).and_then(|children| match children {
+        let mut newest = log.newest();
+        for sequence in self.begun_behind(newest, writer)? {
+            let Some(manifest) = self.assembled(sequence, writer)? else { continue };
+            let run = &manifest.run;
+            for number in (newest.0 + 1..sequence.0).map(Sequence) {
+                let mark = Mark { run: run.clone(), sequence: number, writer }.write();
+                let free = self.store.commit(&self.names.entry(number), &mark)?;
+                if !free && self.is_opening(number)? {
+                    return Ok(true);
+                }
+            }
+            if !self.store.commit(&self.names.entry(sequence), &manifest.write())? {
+                return Ok(true);
+            }
+            newest = sequence;
+        }
+        Ok(newest != log.newest())
+    }
+
+    /// Whether somebody has taken the run with this number.
+    fn is_opening(&self, sequence: Sequence) -> Result<bool> {
+        let entry = self.store.open(&self.names.entry(sequence));
+        let bytes = entry.and_then(|blob| read_small(blob.as_ref()))?;
+        Ok(Opening::is_magic(&bytes))
+    }
+
+    /// The numbers behind one of which a writer has published something.
+    fn begun_behind(&self, newest: Sequence, writer: WriterId) -> Result<BTreeSet<Sequence>> {
+        let mut begun = BTreeSet::new();
+        for folder in [self.names.sections(), self.names.branches()] {
+            let items = self.store.list_after(&folder, &format!("{:012}", newest.0))?;
+            let names = items.iter().filter_map(|item| Names::parse_branch(&item.name));
+            let own = names.filter(|name| name.writer == writer && name.sequence > newest);
+            begun.extend(own.map(|name| name.sequence));
+        }
+        Ok(begun)
+    }
+
+    /// The manifest of a checkpoint, if nothing below it is missing; its branches are made.
+    fn assembled(&self, sequence: Sequence, writer: WriterId) -> Result<Option<Manifest>> {
+        let assembled = self.assemble_all(sequence, writer).and_then(|children| match children {
             Some(children) => {
                 let manifest = Branch::join(children)?;
                 with_branches(self.store.as_ref(), &self.names, manifest).map(Some)
             }
             None => Ok(None),
         });
-        let manifest = match rolled {
-            Ok(Some(manifest)) => manifest,
-            Ok(None) => return Ok(false),
+        match assembled {
             // A section that cannot be read completes nothing.
-            Err(error) if error.kind() == ErrorKind::Damaged => return Ok(false),
-            Err(error) => return Err(error),
-        };
-        self.store.commit(&self.names.entry(sequence), &manifest.write())?;
-        Ok(true)
+            Err(error) if error.kind() == ErrorKind::Damaged => Ok(None),
+            assembled => assembled,
+        }
     }
 
     /// What stands right below the manifest of a checkpoint, made where it was missing; nothing if a section is.

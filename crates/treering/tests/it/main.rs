@@ -16,6 +16,7 @@ mod golden;
 mod groups;
 mod ingest;
 mod laws;
+mod levels;
 mod lineage_model;
 mod load;
 mod mishaps;

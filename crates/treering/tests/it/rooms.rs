@@ -36,15 +36,17 @@ const ROOMS: [(&str, bool); 25] = [
 ];
 
 /// Pure code in rooms that are not pure as a whole.
-const PURE_FILES: [&str; 15] = [
+const PURE_FILES: [&str; 17] = [
     "compact/plan.rs",
     "redundancy/census.rs",
     "redundancy/placement.rs",
     "redundancy/plan.rs",
     "restore/delivery.rs",
+    "restore/nearby.rs",
     "restore/plan.rs",
     "save/ballot.rs",
     "save/epoch.rs",
+    "save/gather.rs",
     "save/seats.rs",
     "save/tree.rs",
     "ingest/merge.rs",
@@ -253,7 +255,7 @@ fn the_public_interface_is_one_short_list() {
     let root = std::fs::read_to_string(source).unwrap();
     let (modules, mut names) = offered(&root);
     assert_eq!(modules, ["testing"], "modules are private");
-    assert!((50..=105).contains(&names.len()), "{} names", names.len());
+    assert!((50..=112).contains(&names.len()), "{} names", names.len());
     let count = names.len();
     names.sort();
     names.dedup();

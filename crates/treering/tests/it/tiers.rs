@@ -242,13 +242,13 @@ fn what_is_complete_on_the_node_only_is_brought_forward() {
     let counting: Arc<dyn Store> = Arc::new(FaultStore::counting(shared.clone()));
     let counted = FaultStore::counting(counting);
     drop(Run::open(options(&node, &(Arc::new(counted.clone()) as Arc<dyn Store>))).unwrap());
-    let full = FaultStore::new(shared.clone(), counted.calls() + 6, Fault::FailFrom);
+    let full = FaultStore::new(shared.clone(), counted.calls() + 7, Fault::FailFrom);
     let full: Arc<dyn Store> = Arc::new(full);
     let mut run = Run::open(options(&node, &full)).unwrap();
     let mut only_staged = Vec::new();
     for step in 2..8 {
         if let Err(error) = save(&mut run, step).durable() {
-            assert_eq!(error.kind(), ErrorKind::Full);
+            assert_eq!(error.kind(), ErrorKind::Full, "{error}");
             only_staged.push(step);
         }
     }

@@ -1,0 +1,260 @@
+//! What only the stores of nodes hold comes to the shared store, after the job that wrote it has died; and the request
+//! that a running program stop.
+//!
+//! Every section that a node holds and that is newer than the shared log is brought over with its packs, verified; then
+//! everything is completed whose sections are all there. So it can be run once with all nodes, or once for each: sections
+//! wait in the shared store until the last one comes, or until a program opens the run, which removes what is not complete.
+//! Nothing on the nodes is changed, and a second time finds nothing to do.
+
+use super::{Library, PlannedStep, Progress};
+use crate::array::{Rank, Sequence};
+use crate::error::{ErrorKind, Result};
+use crate::format::{BranchName, LogEntry, Manifest, Names, Opening, WriterId};
+use crate::log::{FullManifest, Log};
+use crate::save::{
+    Fence, LogWriter, NodeParts, OnNodes, PackPath, StagedPart, Tiers, bring_section, completed,
+    lock_run, on_nodes, section_packs,
+};
+use crate::store::Store;
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// A part of a checkpoint that a node's store holds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DrainedPart {
+    /// The step of the checkpoint.
+    pub step: u64,
+    /// Its number in the log.
+    pub sequence: Sequence,
+    /// The group of ranks whose part it is; `None`: all of them.
+    pub group: Option<u32>,
+    /// The store that holds it.
+    pub store: String,
+    /// The bytes of packs that the shared store lacks.
+    pub bytes: u64,
+}
+
+/// What draining nodes' stores does.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct DrainPlan {
+    /// The run.
+    pub run: String,
+    /// The parts that are brought to the shared store.
+    pub parts: Vec<DrainedPart>,
+    /// The checkpoints that are complete then.
+    pub completed: Vec<PlannedStep>,
+    /// The checkpoints that still lack a part.
+    pub incomplete: Vec<PlannedStep>,
+    /// The bytes to be copied.
+    pub bytes: u64,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// The stores of nodes as they are now.
+struct DrainSurvey {
+    plan: DrainPlan,
+    /// Sections to be brought, and the node's number.
+    sections: Vec<(usize, BranchName, u64)>,
+    /// Checkpoints of programs of one rank, the oldest first.
+    manifests: Vec<(usize, Manifest, u64)>,
+    opening: Option<Opening>,
+}
+
+impl Library {
+    /// Computes what draining would bring to this store.
+    pub fn plan_drain(&self, run: &str, nodes: &[Arc<dyn Store>]) -> Result<DrainPlan> {
+        self.refuse_tier(run)?;
+        let log = self.log(run)?;
+        Ok(self.survey_nodes(run, nodes, &log)?.plan)
+    }
+
+    /// Computes and carries out. It is refused while a program has the run open, where the store has locks.
+    pub fn drain(
+        &self,
+        run: &str,
+        nodes: &[Arc<dyn Store>],
+        progress: Progress,
+    ) -> Result<DrainPlan> {
+        self.refuse_tier(run)?;
+        self.log(run)?;
+        let tiers = Tiers { near: Vec::new(), last: self.last.clone() };
+        let _lock = lock_run(&tiers, run, None).map_err(|error| match error.kind() {
+            ErrorKind::Busy => {
+                error.hint("the program that has it open moves its checkpoints itself")
+            }
+            _ => error,
+        })?;
+        let before = completed(&self.last, run)?;
+        let DrainSurvey { mut plan, sections, manifests, opening } =
+            self.survey_nodes(run, nodes, &before)?;
+        let (total, mut done) = (plan.bytes, 0);
+        progress(0, total);
+        let mut paths: Vec<PackPath> =
+            nodes.iter().map(|node| PackPath::new(node.clone(), self.last.clone())).collect();
+        for (node, name, bytes) in sections {
+            let brought = bring_section(&mut paths[node], &Names::new(run), name);
+            note_useless(&mut plan, brought.map(drop), &nodes[node].name())?;
+            done += bytes;
+            progress(done.min(total), total);
+        }
+        for (node, manifest, bytes) in manifests {
+            let brought = self.bring_manifest(&mut paths[node], opening.as_ref(), &manifest);
+            note_useless(&mut plan, brought, &nodes[node].name())?;
+            done += bytes;
+            progress(done.min(total), total);
+        }
+        progress(total, total);
+        let after = completed(&self.last, run)?;
+        let all: BTreeSet<PlannedStep> =
+            plan.completed.iter().chain(&plan.incomplete).copied().collect();
+        let is_there = |planned: &PlannedStep| {
+            let there = after.sequences.binary_search(&planned.sequence).is_ok();
+            there && matches!(after.manifest(planned.sequence), Ok(Some(_)))
+        };
+        (plan.completed, plan.incomplete) = all.into_iter().partition(is_there);
+        Ok(plan)
+    }
+
+    /// Brings a checkpoint over that a program of one rank left complete on its node.
+    fn bring_manifest(
+        &self,
+        path: &mut PackPath,
+        opening: Option<&Opening>,
+        manifest: &Manifest,
+    ) -> Result<()> {
+        let Some(opening) = opening else { return Ok(()) };
+        let full = FullManifest::read(path.from.as_ref(), manifest.clone())?;
+        path.bring_all(full.packs())?;
+        let mut log = LogWriter::new(self.last.clone(), opening.clone(), true, Fence::default());
+        log.catch_up()?;
+        log.commit(manifest)
+    }
+
+    fn survey_nodes(&self, run: &str, nodes: &[Arc<dyn Store>], log: &Log) -> Result<DrainSurvey> {
+        let mut plan = DrainPlan { run: run.to_string(), ..DrainPlan::default() };
+        let opening = log.openings.last().and_then(|opening| match log.entry(*opening) {
+            Ok(LogEntry::Opening(opening)) => Some(opening),
+            _ => None,
+        });
+        let writer = opening.as_ref().map(|opening| opening.writer);
+        let mut parts = Vec::new();
+        let mut manifests = Vec::new();
+        for (number, node) in nodes.iter().enumerate() {
+            let held = NodeParts::on_node(node, run)?;
+            if held.parts.is_empty() && held.alone.is_empty() {
+                plan.notes.push(format!("{} holds nothing of run {run:?}", node.name()));
+            }
+            plan.notes.extend(held.notes);
+            let rank = Rank(number as u32);
+            parts.extend(held.parts.into_iter().map(|part| (Some(rank), part)));
+            let (all, _) = Log::read(node.clone(), run)?.manifests();
+            let waits = |m: &Manifest| m.sequence > log.newest() && Some(m.writer) == writer;
+            manifests.extend(all.into_iter().filter(waits).map(|m| (number, m)));
+        }
+        let held = parts.clone();
+        let shared = NodeParts::in_shared(self.last.as_ref(), run, log.newest())?;
+        let known: BTreeSet<StagedPart> = shared.parts.iter().cloned().collect();
+        parts.extend(shared.parts.into_iter().map(|part| (None, part)));
+        let found = on_nodes(&parts, log.newest(), &log.openings, &BTreeSet::new());
+        for OnNodes { sequence, step, missing, .. } in
+            found.iter().rev().filter(|found| Some(found.writer) == writer)
+        {
+            let planned = PlannedStep { step: step.0, sequence: *sequence };
+            match missing {
+                None => plan.completed.push(planned),
+                Some(group) => {
+                    plan.notes.push(format!("step {step} still lacks the part of group {group}"));
+                    plan.incomplete.push(planned);
+                }
+            }
+        }
+        let mut sections = Vec::new();
+        let mut seen = BTreeSet::new();
+        for (holder, part) in held {
+            let counts = Sequence(part.sequence) > log.newest() && Some(part.writer()) == writer;
+            let Some(Rank(number)) = holder.filter(|_| counts && !known.contains(&part)) else {
+                continue;
+            };
+            if !seen.insert(part.clone()) {
+                continue;
+            }
+            let (node, name) = (number as usize, name_of(&part));
+            let bytes =
+                self.lacks(nodes[node].as_ref(), section_packs(&nodes[node], run, name)?)?;
+            sections.push((node, name, bytes));
+            let (step, sequence) = (part.step, Sequence(part.sequence));
+            let store = nodes[node].name();
+            plan.parts.push(DrainedPart { step, sequence, group: Some(part.index), store, bytes });
+        }
+        let mut all = Vec::new();
+        manifests.sort_by_key(|(_, manifest)| manifest.sequence);
+        for (node, manifest) in manifests {
+            let full = FullManifest::read(nodes[node].as_ref(), manifest.clone())?;
+            let names = Names::new(run);
+            let keys = full.packs().filter(|(of, _)| of == run).map(|(_, pack)| names.pack(pack));
+            let bytes = self.lacks(nodes[node].as_ref(), keys.collect())?;
+            let (step, sequence) = (manifest.step.0, manifest.sequence);
+            let store = nodes[node].name();
+            plan.parts.push(DrainedPart { step, sequence, group: None, store, bytes });
+            plan.completed.push(PlannedStep { step, sequence });
+            all.push((node, manifest, bytes));
+        }
+        plan.bytes = plan.parts.iter().map(|part| part.bytes).sum();
+        Ok(DrainSurvey { plan, sections, manifests: all, opening })
+    }
+
+    /// The bytes of packs that a node has and the shared store lacks.
+    fn lacks(&self, node: &dyn Store, keys: Vec<String>) -> Result<u64> {
+        let mut bytes = 0;
+        for key in keys {
+            match self.seen.open(&key) {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    bytes += node.open(&key).map_or(0, |blob| blob.size());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Asks the program that has a run open, or the next one that opens it, to stop at its next checkpoint; false if
+    /// that was asked already. See [`Save::halts`](crate::Save::halts).
+    pub fn halt(&self, run: &str) -> Result<bool> {
+        self.refuse_tier(run)?;
+        self.log(run)?;
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let who = format!("process {} on {host}", std::process::id());
+        self.last.commit(&Names::new(run).halt(), who.as_bytes())
+    }
+
+    /// Takes the request to stop back; false if there was none.
+    pub fn cancel_halt(&self, run: &str) -> Result<bool> {
+        self.refuse_tier(run)?;
+        self.log(run)?;
+        let key = Names::new(run).halt();
+        match self.last.open(&key) {
+            Ok(_) => self.last.delete(&[key]).map(|()| true),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn name_of(part: &StagedPart) -> BranchName {
+    let writer: WriterId = part.writer();
+    BranchName { sequence: Sequence(part.sequence), writer, level: part.level, index: part.index }
+}
+
+/// A part that is damaged is noted; everything else that can fail may pass, and ends the draining.
+fn note_useless(plan: &mut DrainPlan, brought: Result<()>, store: &str) -> Result<()> {
+    match brought {
+        Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
+            plan.notes.push(format!("a part in {store} is useless: {error}"));
+            Ok(())
+        }
+        brought => brought,
+    }
+}
