@@ -4,11 +4,13 @@
 //! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This
 //! is wiring only.
 
+mod aggregate;
 mod options;
 mod ranks;
 mod reference;
 mod share;
 
+pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
@@ -75,7 +77,8 @@ impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
-        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience));
+        let mut ranks =
+            comm.map(|comm| RankSide::new(comm, options.patience, options.aggregator.clone()));
         let failures = Failures::default();
         let checked = options.check();
         let reference =
@@ -95,7 +98,7 @@ impl Run {
         let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
         let (seat, team) = match &mut ranks {
             None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
-            Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
+            Some(ranks) => ranks.sit_down(options.ranks_per_pack, &writer.run, &opened)?,
         };
         let share = NodeShare::of(&options, seat.on_node);
         for (step, error) in opened.trouble.drain(..) {

@@ -3,15 +3,16 @@
 //! Every collective call begins with a vote, which has a limit: a rank that never calls is named instead of being
 //! waited for. The outcomes of earlier checkpoints travel with the votes. No worker communicates.
 
+use super::aggregate::AggregatorLink;
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
 use crate::comm::{Comm, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest};
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Opened, Outcomes, RankOf, SaveProgress,
-    Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random,
-    seat,
+    Agreed, Ballot, BallotVoting, Failures, GroupSeat, Hander, Opened, Outcomes, RankOf,
+    SaveProgress, SeatWish, ServedRun, Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together,
+    assign, held, join, now, open, random, seat,
 };
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,21 +31,35 @@ pub(super) struct RankSide {
     /// The ranks of its group, and the end of the work with them.
     members: Vec<Rank>,
     breaker: TeamBreaker,
+    /// The way to its aggregator, if it has one.
+    link: Option<Arc<AggregatorLink>>,
 }
 
 impl RankSide {
-    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration) -> RankSide {
+    pub(super) fn new(
+        comm: Arc<dyn Comm>,
+        limit: Duration,
+        link: Option<Arc<AggregatorLink>>,
+    ) -> RankSide {
         let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
         let (pending, members) = (Vec::new(), Vec::new());
-        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, members, breaker }
+        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, members, breaker, link }
     }
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
     /// with networks of their own), every rank has a group for itself.
-    pub(super) fn sit_down(&mut self, per_group: u32) -> Result<(GroupSeat, Team)> {
+    pub(super) fn sit_down(
+        &mut self,
+        per_group: u32,
+        run: &str,
+        opened: &Opened,
+    ) -> Result<(GroupSeat, Team)> {
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
-        let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
-        let mut table: Vec<u8> = assign(&nodes, per_group)
+        let (node, aggregator) = (self.comm.node(), self.link.as_ref().map(|l| l.aggregator));
+        let wish = SeatWish { node: node.as_bytes().to_vec(), aggregator };
+        let wishes = self.comm.gather(Rank(0), &wish.write())?;
+        let wishes: Option<Vec<SeatWish>> = wishes.iter().map(|w| SeatWish::parse(w)).collect();
+        let mut table: Vec<u8> = assign(&wishes.unwrap_or_default(), per_group)
             .iter()
             .flat_map(|(group, node)| [group.0, *node])
             .flat_map(u32::to_le_bytes)
@@ -56,7 +71,14 @@ impl RankSide {
             .map(|pair| (GroupId(word(&pair[..4])), word(&pair[4..])))
             .collect();
         let own = seat(rank, &assigned).ok_or_else(garbled)?;
-        let meeting = self.meet(&own)?;
+        let meeting = match &self.link {
+            None => self.meet(&own)?,
+            // The others meet meanwhile.
+            Some(link) => {
+                self.comm.exchange(&[])?;
+                self.hand_to(link, run, opened, &own)
+            }
+        };
         let all = self.comm.agree(meeting.is_ok())?;
         let (own, meeting) = match (all, meeting) {
             (true, Ok(meeting)) => (own, meeting),
@@ -65,6 +87,26 @@ impl RankSide {
         let (team, breaker) = meeting.begin(&own)?;
         (self.members, self.breaker) = (own.members.clone(), breaker);
         Ok((own, team))
+    }
+
+    /// Tells the aggregator of the run.
+    fn hand_to(
+        &self,
+        link: &AggregatorLink,
+        run: &str,
+        opened: &Opened,
+        own: &GroupSeat,
+    ) -> Result<TeamMeeting> {
+        let run = ServedRun {
+            run: run.to_string(),
+            ticket: opened.ticket(),
+            group: own.group.0,
+            groups: own.groups,
+            members: own.members.iter().map(|rank| rank.0).collect(),
+            ranks: self.comm.size(),
+        };
+        let (post, letter) = link.join(self.comm.rank(), run)?;
+        Hander::join(post, &letter, self.outcomes.clone()).map(TeamMeeting::Hands)
     }
 
     /// The leader of a group tells its members where to meet; collective.
@@ -215,7 +257,8 @@ impl RankSide {
     /// finish what they have begun: a checkpoint may lack nothing but their part.
     pub(super) fn break_up_if_dead(&self) {
         let dead = self.comm.dead().unwrap_or_default();
-        if dead.iter().any(|rank| self.members.contains(rank)) {
+        let aggregator = self.link.as_ref().is_some_and(|link| link.is_dead());
+        if aggregator || dead.iter().any(|rank| self.members.contains(rank)) {
             self.breaker.break_up();
         }
     }

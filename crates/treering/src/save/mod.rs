@@ -8,9 +8,12 @@
 //! fails is reported through its [`Save`] and the list of failures; saves that build on it fail with it, and
 //! the next checkpoint begins a new epoch, which needs nothing of what was lost.
 
+mod aggregator;
 mod ballot;
+mod behind;
 mod epoch;
 mod group;
+mod handed;
 mod handle;
 mod joint;
 mod maker;
@@ -25,15 +28,17 @@ mod stage;
 mod team;
 mod tree;
 
+pub(crate) use aggregator::{Aggregator, AggregatorLetter, Hander, ServedRun};
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
+pub(crate) use behind::HeldBytes;
 pub(crate) use epoch::{Decision, Epoch, Growth, Vote, decide, restore_cost};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub use handle::Save;
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
 pub(crate) use open::{Opened, Ticket, join, open, random};
 pub(crate) use publish::LogWriter;
-pub(crate) use saver::{Saver, SaverRank};
-pub(crate) use seats::{GroupSeat, assign, seat};
+pub(crate) use saver::{AggregatorTally, Saver, SaverRank, serve};
+pub(crate) use seats::{GroupSeat, NodeRole, SeatWish, assign, roles, seat};
 pub(crate) use team::{Team, TeamBreaker, TeamMeeting};
 
 use crate::array::Rank;
