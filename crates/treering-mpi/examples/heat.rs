@@ -1,12 +1,15 @@
-//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES]`.
+//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES [AGGREGATORS]]`.
 //!
 //! Every rank has some rows of the plate, a box of one global array, and saves it after every step. Started again, the
 //! program goes on from the newest checkpoint, whatever the number of ranks was before, and ends with the same bits. With
-//! DIES, the last rank is killed (SIGKILL) in the middle of that step.
+//! DIES, the last rank is killed (SIGKILL) in the middle of that step. With AGGREGATORS, so many ranks of each node write
+//! the checkpoints of the others.
 
 use rustix::process::Signal;
 use std::time::Duration;
-use treering::{Comm, Error, Options, Rank, Result, Run, Variable, VariableMut};
+use treering::{
+    Aggregation, Comm, Error, Options, Rank, Result, Run, Variable, VariableMut, aggregate,
+};
 use treering_mpi::MpiRanks;
 
 const ROWS: u64 = 200;
@@ -20,17 +23,22 @@ fn rows(rank: u32, ranks: u32) -> (u64, u64) {
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let usage = || Error::usage("use: heat STORE STEPS [DIES]");
+    let usage = || Error::usage("use: heat STORE STEPS [DIES [AGGREGATORS]]");
     let store = arguments.next().ok_or_else(usage)?;
     let mut number = || arguments.next().map(|text| text.parse::<u64>().map_err(|_| usage()));
     let steps = number().ok_or_else(usage)??;
     let dies = number().transpose()?;
+    let aggregators = number().transpose()?.unwrap_or(0) as u32;
     let mpi = MpiRanks::init()?;
-    let comm = mpi.world()?;
+    let aggregation = Aggregation::new(mpi.world()?, aggregators)?;
+    let comm = aggregation.comm();
+    let options = Options::directory(&store, "plate").patience(Duration::from_secs(60));
+    if aggregation.is_aggregator() {
+        return aggregate(options, &aggregation).map(drop);
+    }
     let (first, count) = rows(comm.rank().0, comm.size());
     let mut heat = vec![0.0f64; (count * COLUMNS) as usize];
-    let options = Options::directory(&store, "plate").ranks(comm.clone());
-    let mut run = Run::open(options.patience(Duration::from_secs(60)))?;
+    let mut run = Run::open(options.aggregated(&aggregation))?;
     let plate = [ROWS, COLUMNS];
     let state = VariableMut::new("heat", &mut heat).shaped(&[count, COLUMNS]);
     let restored = run.restore(&mut [state.part_of(&plate, &[first, 0])])?;

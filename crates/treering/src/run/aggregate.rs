@@ -78,6 +78,11 @@ impl AggregatorLink {
         Ok((Post::connect(&self.address)?, letter))
     }
 
+    /// Whether the aggregator takes connections.
+    pub(super) fn answers(&self) -> bool {
+        !self.is_dead() && Post::connect(&self.address).is_ok()
+    }
+
     /// Whether the aggregator is known to have died.
     pub(super) fn is_dead(&self) -> bool {
         self.all.dead().is_ok_and(|dead| dead.contains(&self.aggregator))
@@ -152,6 +157,12 @@ impl Aggregation {
     }
 }
 
+/// A store in front of the shared one belongs to the ranks that write to it.
+pub(super) fn no_node_store() -> Error {
+    Error::usage("Options::node cannot be combined with aggregators")
+        .hint("leave out Options::node, or use Options::ranks without an Aggregation")
+}
+
 fn unreachable() -> Error {
     Error::new(ErrorKind::Io, "ranks of a node cannot reach their aggregator").hint(
         "use Options::ranks without an Aggregation where ranks of a node do not share its network",
@@ -187,6 +198,9 @@ pub fn aggregate(options: Options, aggregation: &Aggregation) -> Result<Aggregat
             .hint("ask Aggregation::is_aggregator, and give Options::aggregated on the others"));
     };
     options.check()?;
+    if !options.writer.tiers.near.is_empty() {
+        return Err(no_node_store());
+    }
     let (sender, events) = channel();
     let threads = rayon::current_num_threads();
     let (count, tally) = (HeldBytes::default(), Arc::new(Mutex::new(AggregatorTally::default())));

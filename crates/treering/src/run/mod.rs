@@ -31,8 +31,8 @@ use crate::restore::{
     Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
 };
 use crate::save::{
-    self, Awaited, Decision, Failures, GroupSeat, RankOf, Save, Saver, SaverRank, Team, Together,
-    Vote, WriterSettings,
+    self, Awaited, Decision, Failures, GroupSeat, RankOf, Save, Saver, SaverRank, Team, Ticket,
+    Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
 use ranks::RankSide;
@@ -52,6 +52,8 @@ pub struct Run {
     reference: Option<ReferenceWatch>,
     /// The other ranks, if there are some.
     ranks: Option<RankSide>,
+    /// The opening, for aggregators that come to know of the run.
+    ticket: Ticket,
     blocked: Duration,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
@@ -96,9 +98,10 @@ impl Run {
         };
         let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
+        let ticket = opened.ticket();
         let (seat, team) = match &mut ranks {
             None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
-            Some(ranks) => ranks.sit_down(options.ranks_per_pack, &writer.run, &opened)?,
+            Some(ranks) => ranks.sit_down(options.ranks_per_pack, &writer.run, &ticket)?,
         };
         let share = NodeShare::of(&options, seat.on_node);
         for (step, error) in opened.trouble.drain(..) {
@@ -122,6 +125,7 @@ impl Run {
             failures,
             reference,
             ranks,
+            ticket,
             blocked: Duration::ZERO,
             notes: opened.notes,
             bounds_checked: false,
@@ -198,8 +202,10 @@ impl Run {
         if vote.overloaded && self.ranks.is_none() {
             return Ok(Save::skipped(Step(step)));
         }
+        // Saves that wait for an aggregator that is gone would take up all turns.
+        let lost = self.ranks.as_ref().is_some_and(RankSide::has_lost_aggregator);
         let turn = (!vote.overloaded).then(|| staging.begin_save());
-        let (decision, time) = self.decide(Step(step), vote, &declared, shared)?;
+        let (decision, time) = self.decide(Step(step), vote, &declared, shared, lost)?;
         if decision.skip {
             return Ok(Save::skipped(Step(step)));
         }
@@ -243,14 +249,20 @@ impl Run {
         vote: Vote,
         declared: &[Declared],
         shared: &[(Description, Digest)],
+        regroup: bool,
     ) -> Result<(Decision, Option<u64>)> {
         let own = self.saver.decide(step, vote);
         let Some(ranks) = &mut self.ranks else { return Ok((own, None)) };
         let ballot = ranks.ballot(Together::Checkpoint, self.saver.newest);
-        let ballot = ballot.on(step, Vote { whole: own.whole, ..vote });
+        let ballot = ballot.on(step, Vote { whole: own.whole, ..vote }).regrouping(regroup);
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
         let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
+        if verdict.regroup {
+            let (per_pack, run) = (self.options.ranks_per_pack, &self.options.writer.run);
+            let (seat, team) = ranks.sit_down(per_pack, run, &self.ticket)?;
+            self.saver.reseat(seat, team);
+        }
         Ok((verdict.decision(), Some(verdict.time)))
     }
 

@@ -1,6 +1,6 @@
 //! Everything that can be chosen about a run, checked once.
 
-use super::aggregate::{Aggregation, AggregatorLink};
+use super::aggregate::{Aggregation, AggregatorLink, no_node_store};
 use super::reference::Reference;
 use crate::array::DType;
 use crate::capture::CaptureSettings;
@@ -277,6 +277,9 @@ impl Options {
             reference.settings.check()?;
         }
         self.writer.encoding.check()?;
+        if self.aggregator.is_some() && !self.writer.tiers.near.is_empty() {
+            return Err(no_node_store());
+        }
         if self.aggregator_memory < LEAST_AGGREGATOR {
             let what = format!("{} bytes are too few for an aggregator", self.aggregator_memory);
             return Err(Error::usage(what).hint("give it 8 MiB at least"));

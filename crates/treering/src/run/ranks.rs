@@ -14,6 +14,7 @@ use crate::save::{
     SaveProgress, SeatWish, ServedRun, Team, TeamBreaker, TeamMeeting, Ticket, Tiers, Together,
     assign, held, join, now, open, random, seat,
 };
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -31,8 +32,9 @@ pub(super) struct RankSide {
     /// The ranks of its group, and the end of the work with them.
     members: Vec<Rank>,
     breaker: TeamBreaker,
-    /// The way to its aggregator, if it has one.
+    /// The way to its aggregator, if it has one, and whether that is known to be gone.
     link: Option<Arc<AggregatorLink>>,
+    gone: Arc<AtomicBool>,
 }
 
 impl RankSide {
@@ -43,7 +45,8 @@ impl RankSide {
     ) -> RankSide {
         let (outcomes, breaker) = (Arc::default(), TeamBreaker::default());
         let (pending, members) = (Vec::new(), Vec::new());
-        RankSide { comm, limit, votes: 0, decisions: 0, outcomes, pending, members, breaker, link }
+        let (votes, decisions, gone) = (0, 0, Arc::default());
+        RankSide { comm, limit, votes, decisions, outcomes, pending, members, breaker, link, gone }
     }
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
@@ -52,8 +55,12 @@ impl RankSide {
         &mut self,
         per_group: u32,
         run: &str,
-        opened: &Opened,
+        ticket: &Ticket,
     ) -> Result<(GroupSeat, Team)> {
+        // Of ranks that share an aggregator, some may have heard before others that it is gone.
+        if self.has_lost_aggregator() || self.link.as_ref().is_some_and(|link| !link.answers()) {
+            self.link = None;
+        }
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
         let (node, aggregator) = (self.comm.node(), self.link.as_ref().map(|l| l.aggregator));
         let wish = SeatWish { node: node.as_bytes().to_vec(), aggregator };
@@ -76,7 +83,7 @@ impl RankSide {
             // The others meet meanwhile.
             Some(link) => {
                 self.comm.exchange(&[])?;
-                self.hand_to(link, run, opened, &own)
+                self.hand_to(link, run, ticket, &own)
             }
         };
         let all = self.comm.agree(meeting.is_ok())?;
@@ -84,6 +91,9 @@ impl RankSide {
             (true, Ok(meeting)) => (own, meeting),
             _ => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
         };
+        if let TeamMeeting::Hands(hander) = &meeting {
+            self.gone = hander.gone();
+        }
         let (team, breaker) = meeting.begin(&own)?;
         (self.members, self.breaker) = (own.members.clone(), breaker);
         Ok((own, team))
@@ -94,12 +104,12 @@ impl RankSide {
         &self,
         link: &AggregatorLink,
         run: &str,
-        opened: &Opened,
+        ticket: &Ticket,
         own: &GroupSeat,
     ) -> Result<TeamMeeting> {
         let run = ServedRun {
             run: run.to_string(),
-            ticket: opened.ticket(),
+            ticket: ticket.clone(),
             group: own.group.0,
             groups: own.groups,
             members: own.members.iter().map(|rank| rank.0).collect(),
@@ -251,6 +261,16 @@ impl RankSide {
 
     pub(super) fn rank(&self) -> Rank {
         self.comm.rank()
+    }
+
+    /// Whether the aggregator of this rank is gone; then nobody waits for it any more.
+    pub(super) fn has_lost_aggregator(&self) -> bool {
+        let Some(link) = &self.link else { return false };
+        if link.is_dead() {
+            self.breaker.break_up();
+            return true;
+        }
+        self.gone.load(Ordering::SeqCst)
     }
 
     /// Ends the work of the group if a rank of it is known to have died, so that nobody waits for it. Other groups

@@ -7,7 +7,9 @@
 //! As in mcrEngine (§4.1), an aggregator reads the heads of all its ranks, plans the pack by meaning over all of them,
 //! and then pulls the bytes piece by piece, so that its memory is bounded however large the checkpoint is. It takes no
 //! part in votes: what the ranks have decided comes with what they hand over. The law is that of a team: a checkpoint of
-//! a group is published with the part of every rank, or fails for all of them.
+//! a group is published with the part of every rank, or fails for all of them. When an aggregator is gone, its ranks say
+//! so in their next vote; all ranks then take their seats again, and those whose aggregator is gone form groups of their
+//! own, with a new epoch.
 
 use super::behind::HeldBytes;
 use super::handed::HandedStage;
@@ -19,6 +21,7 @@ use crate::io::Post;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -121,14 +124,12 @@ fn reported(code: u8, what: String) -> Error {
     Error::new(ErrorKind::from_code(code).unwrap_or(ErrorKind::Io), what)
 }
 
-fn aggregator_is_gone() -> Error {
-    Error::new(ErrorKind::Lost, "the aggregator of this rank is gone")
-}
-
 /// A compute rank's end.
 pub(crate) struct Hander {
     post: Post,
     outcomes: Arc<Mutex<Outcomes>>,
+    /// Whether the aggregator is known to be gone; the ranks vote on what to do then.
+    gone: Arc<AtomicBool>,
 }
 
 impl Hander {
@@ -139,7 +140,18 @@ impl Hander {
         outcomes: Arc<Mutex<Outcomes>>,
     ) -> Result<Hander> {
         letter.send(&post, None)?;
-        Ok(Hander { post, outcomes })
+        Ok(Hander { post, outcomes, gone: Arc::default() })
+    }
+
+    /// Turns true when the aggregator is gone.
+    pub(crate) fn gone(&self) -> Arc<AtomicBool> {
+        self.gone.clone()
+    }
+
+    fn is_gone(&self) -> Error {
+        self.gone.store(true, Ordering::SeqCst);
+        Error::new(ErrorKind::Lost, "the aggregator of this rank is gone")
+            .hint("from the next checkpoint on, the ranks of its group do its work themselves")
     }
 
     pub(super) fn post(&self) -> Result<Post> {
@@ -151,9 +163,10 @@ impl Hander {
         let number = decision.sequence;
         AggregatorLetter::Handed { decision, head }
             .send(&self.post, Some(stage))
-            .map_err(|_| aggregator_is_gone())?;
+            .map_err(|_| self.is_gone())?;
         loop {
-            match AggregatorLetter::receive(&self.post)?.ok_or_else(aggregator_is_gone)?.0 {
+            let letter = AggregatorLetter::receive(&self.post).ok().flatten();
+            match letter.ok_or_else(|| self.is_gone())?.0 {
                 AggregatorLetter::Published { sequence, cost, outcomes } if sequence == number => {
                     held(&self.outcomes).add(&outcomes);
                     return Ok(cost);
@@ -169,15 +182,14 @@ impl Hander {
 
     /// Asks what has become of checkpoints; nothing if the aggregator is gone.
     pub(super) fn look(&self) {
-        if AggregatorLetter::Look.send(&self.post, None).is_err() {
-            return;
-        }
-        while let Ok(Some((letter, _))) = AggregatorLetter::receive(&self.post) {
+        let asked = AggregatorLetter::Look.send(&self.post, None).is_ok();
+        while asked && let Ok(Some((letter, _))) = AggregatorLetter::receive(&self.post) {
             if let AggregatorLetter::Looked { outcomes } = letter {
                 held(&self.outcomes).add(&outcomes);
                 return;
             }
         }
+        self.gone.store(true, Ordering::SeqCst);
     }
 
     /// Tells the aggregator that nothing is handed over.

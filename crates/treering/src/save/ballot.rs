@@ -52,6 +52,8 @@ pub(crate) struct Ballot {
     changed: u64,
     whole: bool,
     overloaded: bool,
+    /// Whether the aggregator of a rank is gone, so that the ranks take their seats again.
+    regroup: bool,
     /// The newest number that a rank has heard of: the least, and the greatest.
     newest: (u64, u64),
     pub(crate) outcomes: Outcomes,
@@ -103,6 +105,8 @@ pub(crate) struct Agreed {
     step: u64,
     whole: bool,
     skip: bool,
+    /// Whether the ranks take their seats again before they do anything else.
+    pub(crate) regroup: bool,
     /// The time of the checkpoint: the same in every section, so that everybody makes the same manifest of them.
     pub(crate) time: u64,
     pub(crate) outcomes: Outcomes,
@@ -138,6 +142,7 @@ impl Ballot {
             changed: 0,
             whole: false,
             overloaded: false,
+            regroup: false,
             newest: (newest.0, newest.0),
             outcomes,
             arrays: BTreeMap::new(),
@@ -152,6 +157,12 @@ impl Ballot {
     pub(crate) fn on(mut self, step: Step, vote: Vote) -> Ballot {
         (self.step.0, self.state, self.changed) = (step.0, vote.state, vote.changed);
         (self.whole, self.overloaded) = (vote.whole, vote.overloaded);
+        self
+    }
+
+    /// Says whether the aggregator of this rank is gone.
+    pub(crate) fn regrouping(mut self, regroup: bool) -> Ballot {
+        self.regroup = regroup;
         self
     }
 
@@ -224,6 +235,7 @@ impl Ballot {
         self.changed = self.changed.saturating_add(other.changed);
         self.whole |= other.whole;
         self.overloaded |= other.overloaded;
+        self.regroup |= other.regroup;
         self.newest = (self.newest.0.min(other.newest.0), self.newest.1.max(other.newest.1));
         self.outcomes.add(&other.outcomes);
         self.doubts.extend(other.doubts);
@@ -347,9 +359,11 @@ impl Voting for BallotVoting {
         let verdict = Agreed {
             sequence: ballot.newest.1 + 1,
             step: ballot.step.0,
-            // A rank that did not hear of the checkpoint before has nothing that another delta could build on.
-            whole: ballot.whole || ballot.newest.0 != ballot.newest.1,
+            // A rank that did not hear of the checkpoint before has nothing that another delta could build on, nor has
+            // a new group.
+            whole: ballot.whole || ballot.regroup || ballot.newest.0 != ballot.newest.1,
             skip: ballot.overloaded,
+            regroup: ballot.regroup,
             time: self.time,
             outcomes: ballot.outcomes,
             doubts: ballot.doubts,
@@ -405,6 +419,15 @@ mod tests {
         late.newest = (4, 4);
         let decision = decided(&[late, ballot(1, 7)]).unwrap().decision();
         assert!(decision.whole && decision.sequence == Sequence(6));
+    }
+
+    #[test]
+    fn a_rank_without_its_aggregator_has_all_take_their_seats_again() {
+        let plain = [ballot(0, 7), ballot(1, 7)];
+        assert!(decided(&plain).is_ok_and(|v| !v.regroup && !v.decision().whole));
+        let [first, second] = plain;
+        let verdict = decided(&[first, second.regrouping(true)]).unwrap();
+        assert!(verdict.regroup && verdict.decision().whole);
     }
 
     #[test]

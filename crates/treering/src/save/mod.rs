@@ -4,6 +4,7 @@
 //!  votes ──► decide ──► GroupWriter: batches in, sealed pack out ──► LogWriter: manifest ──► Mover ──► next tier
 //!            (Epoch)    one for each group of ranks                  first tier              one for each edge
 //! ```
+//! With aggregators the ranks that compute hand batches over as they are, and a rank of their node is the writer.
 //! Arrays of a program ([`Saver`]) and files ([`Ingest`](crate::Ingest)) are two feeds of it. A save that
 //! fails is reported through its [`Save`] and the list of failures; saves that build on it fail with it, and
 //! the next checkpoint begins a new epoch, which needs nothing of what was lost.

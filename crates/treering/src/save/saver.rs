@@ -56,6 +56,8 @@ struct SaveJob {
 enum SaverMessage {
     Save(Box<SaveJob>),
     Resume(Box<Resume>),
+    /// The ranks have taken other seats.
+    Reseat(Box<(GroupSeat, Team)>),
     Drain(Sender<()>),
 }
 
@@ -197,6 +199,12 @@ impl Saver {
         })));
     }
 
+    /// Goes on in another group. What is under way is finished, or fails, in the old one; the next checkpoint is whole.
+    pub(crate) fn reseat(&mut self, seat: GroupSeat, team: Team) {
+        self.seat = seat.clone();
+        self.send(SaverMessage::Reseat(Box::new((seat, team))));
+    }
+
     /// Lets go of everything without waiting: in a forked child the threads do not exist.
     pub(crate) fn abandon(&mut self) {
         std::mem::forget(self.sender.take());
@@ -222,8 +230,11 @@ struct Work {
     sections: Option<Sections>,
     /// The sections that were published and whose outcome is not known.
     published: Vec<Sequence>,
+    rank: Rank,
     ranks: u32,
     seat: GroupSeat,
+    /// The packs of the run, for reading.
+    source: PackSource,
     writer: WriterId,
     group: GroupWork,
     /// The origin of the open epoch.
@@ -267,10 +278,12 @@ impl Work {
             sections: (own.ranks > 1)
                 .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
             published: Vec::new(),
+            rank: own.rank,
             ranks: own.ranks,
             seat: seat.clone(),
             writer: opened.opening.writer,
             group: GroupWork::new(own.rank, &seat, team, &settings, &source),
+            source,
             origin: None,
             parent: None,
             epoch,
@@ -289,6 +302,7 @@ impl Work {
             match message {
                 SaverMessage::Save(job) => self.save(*job),
                 SaverMessage::Resume(resume) => self.resume(*resume),
+                SaverMessage::Reseat(seat) => self.reseat(*seat),
                 SaverMessage::Drain(done) => {
                     self.movers.drain();
                     self.look_again();
@@ -306,6 +320,16 @@ impl Work {
             (_, Some(sections)) => sections.look_again(&mut self.log, &mut self.published),
             _ => {}
         }
+    }
+
+    fn reseat(&mut self, (seat, team): (GroupSeat, Team)) {
+        self.group = GroupWork::new(self.rank, &seat, team, &self.settings, &self.source);
+        if matches!(self.group.team, Team::Hander(_)) {
+            let from = |parent: &Origin| ResumedFrom { parent: parent.sequence.0, base: None };
+            self.group.resumed = self.parent.as_ref().map(from);
+        }
+        (self.seat, self.pool) = (seat, None);
+        self.begin_epoch();
     }
 
     fn resume(&mut self, Resume { base, parent }: Resume) {
@@ -484,7 +508,9 @@ impl Work {
             .hand_over(&group_job, decision, &mut |take| each_batch(&job.feed, staging, take));
         self.pool = Some(pool);
         held(&self.epoch).committed(sequence, handed?);
-        self.origin.get_or_insert(Origin { run: None, sequence });
+        let here = Origin { run: None, sequence };
+        self.origin.get_or_insert(here.clone());
+        self.parent = Some(here);
         Ok(())
     }
 

@@ -2,13 +2,14 @@
 //! aggregator, and a death costs the checkpoint under way and nothing else.
 
 use crate::groups::{Program, memory, options};
+use crate::pack_size::field;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-use treering::testing::{Fault, HookedStore, Locks};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use treering::testing::HookedStore;
 use treering::{
-    Aggregation, AggregationReport, Comm, End, Library, MemoryStore, Options, Rank, Run, Store,
+    Aggregation, AggregationReport, Comm, End, ErrorKind, Library, Options, Rank, Run, Store,
     ThreadRanks, Variable, VariableMut, aggregate,
 };
 
@@ -108,11 +109,7 @@ proptest! {
 #[test]
 fn large_states_pass_through_little_memory() {
     let store = memory();
-    let state = |rank: u32, step: u64| -> Vec<f64> {
-        let value =
-            |at: u64| (at ^ u64::from(rank) << 30).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11;
-        (0..1_500_000).map(|at| value(at * at) as f64 + 1e-3 * (step * (at % 7)) as f64).collect()
-    };
+    let state = |rank: u32, step: u64| field(rank, 1, step, 600_000);
     for first in [0, 2] {
         let shared = store.clone();
         let options = move |_: Arc<dyn Comm>| {
@@ -133,14 +130,14 @@ fn large_states_pass_through_little_memory() {
         });
         let [report] = &reports[..] else { panic!("{reports:?}") };
         assert!(report.checkpoints == 2 && report.failures.is_empty(), "{report:?}");
-        // 24 MB went through it each time, and not in crumbs.
+        // 9.6 MB went through it each time, and not in crumbs.
         assert!((2 << 20..=8 << 20).contains(&report.most_held), "{}", report.most_held);
     }
     let library = Library::of(store.clone());
     let (all, _) = library.checkpoints("r").unwrap();
     assert_eq!(all.len(), 4);
     assert!(all.iter().all(|info| info.epoch == all[0].epoch), "one epoch");
-    assert!(all[1..].iter().all(|info| info.stored_bytes * 4 < all[0].stored_bytes), "{all:?}");
+    assert!(all[1..].iter().all(|info| info.stored_bytes * 3 < all[0].stored_bytes), "{all:?}");
     for step in 0..4 {
         let checkpoint = library.checkpoint("r", Some(step)).unwrap();
         for rank in 0..2 {
@@ -150,4 +147,126 @@ fn large_states_pass_through_little_memory() {
         }
     }
     assert_eq!(store.list("runs/r/packs").unwrap().len(), 4);
+}
+
+fn steps(store: &Arc<dyn Store>) -> BTreeSet<u64> {
+    Library::of(store.clone()).checkpoints("r").unwrap().0.iter().map(|info| info.step).collect()
+}
+
+/// A state of a rank, part of which changes.
+fn small_state(rank: u32, step: u64) -> Vec<u64> {
+    (0..3000).map(|at| at * 7 + u64::from(rank) + if at < 500 { step } else { 0 }).collect()
+}
+
+/// Everything that is listed is sound and holds what was saved, also for ranks that restart without aggregators.
+fn holds_what_was_saved(store: &Arc<dyn Store>, ranks: u32) {
+    assert!(Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap().is_sound());
+    let listed = steps(store);
+    let shared = store.clone();
+    let ends = ThreadRanks::new(ranks).run(move |comm| {
+        let rank = comm.rank().0;
+        let mut run = Run::open(options(&shared, &comm, 32, false)).unwrap();
+        for step in &listed {
+            let mut back = Vec::<u64>::new();
+            run.restore_step(*step, &mut [VariableMut::growing("x", &mut back)]).unwrap();
+            assert!(back == small_state(rank, *step), "rank {rank}, step {step}");
+        }
+    });
+    assert!(ends.iter().all(|end| *end == End::Done(())), "{ends:?}");
+}
+
+/// One of two aggregators dies at every call of its store. The checkpoint under way may be lost; then its ranks do its
+/// work themselves, and everything that is listed is exact.
+#[test]
+fn an_aggregator_that_dies_at_any_call_costs_one_checkpoint() {
+    const VICTIM: Rank = Rank(2);
+    let mut hits = 0;
+    for fuse in 0.. {
+        let store = memory();
+        let nodes: Vec<String> = ["a", "a", "a", "b", "b"].map(String::from).into();
+        let world = ThreadRanks::on_nodes(&nodes);
+        let (kill, shared, left) = (world.clone(), store.clone(), Arc::new(AtomicI64::new(fuse)));
+        let (burns, late) = (left.clone(), Arc::new(AtomicBool::new(false)));
+        let died_late = late.clone();
+        let ends = world.run(move |all| {
+            let (own, kill, left) = (all.rank(), kill.clone(), left.clone());
+            let aggregation = Aggregation::new(all.clone(), 1).unwrap();
+            let seen: Arc<dyn Store> = Arc::new(HookedStore::new(shared.clone(), move |_| {
+                if own == VICTIM && left.fetch_sub(1, Ordering::SeqCst) == 0 {
+                    kill.kill(own);
+                }
+                kill.stop_if_dead(own)
+            }));
+            let comm = aggregation.comm();
+            let options = options(&seen, &comm, 32, false);
+            if aggregation.is_aggregator() {
+                return aggregate(options, &aggregation).map(drop);
+            }
+            let mut run = Run::open(options.aggregated(&aggregation))?;
+            let dead = || all.dead().unwrap().contains(&VICTIM);
+            for step in 0..4 {
+                let last = step == 3 && !dead();
+                let data = small_state(comm.rank().0, step);
+                run.checkpoint(step, &[Variable::new("x", &data)])?;
+                while !steps(&shared).contains(&step) && !dead() {
+                    std::thread::yield_now();
+                }
+                // Who dies during the last one takes it along.
+                died_late.fetch_or(last && dead(), Ordering::SeqCst);
+            }
+            // The checkpoint that was lost is reported.
+            let _ = run.finish();
+            Ok(())
+        });
+        let fine = |end: &End<treering::Result<()>>| matches!(end, End::Done(Ok(())));
+        let died = burns.load(Ordering::SeqCst) < 0;
+        assert!(ends.iter().enumerate().all(|(rank, end)| rank == 2 || fine(end)), "{ends:?}");
+        let listed = steps(&store);
+        assert!(listed.len() >= 3, "call {fuse}: {listed:?}");
+        assert!(late.load(Ordering::SeqCst) || listed.contains(&3), "call {fuse}: {listed:?}");
+        holds_what_was_saved(&store, 3);
+        if !died {
+            assert_eq!(listed.len(), 4);
+            break;
+        }
+        hits += 1;
+    }
+    assert!(hits > 10, "{hits}");
+}
+
+/// A compute rank dies: its aggregator names it, and what was complete is there.
+#[test]
+fn the_death_of_a_compute_rank_is_named_and_costs_what_is_under_way() {
+    let store = memory();
+    let world = ThreadRanks::on_nodes(&["a", "a", "a", "a"].map(String::from));
+    let (kill, shared) = (world.clone(), store.clone());
+    let ends = world.run(move |all| {
+        let aggregation = Aggregation::new(all.clone(), 1).unwrap();
+        let comm = aggregation.comm();
+        let options = options(&shared, &comm, 32, false);
+        if aggregation.is_aggregator() {
+            return aggregate(options, &aggregation).map(drop);
+        }
+        let mut run = Run::open(options.aggregated(&aggregation))?;
+        for step in 0..3 {
+            if step == 2 && comm.rank() == Rank(1) {
+                kill.kill(all.rank());
+            }
+            let data = small_state(comm.rank().0, step);
+            run.checkpoint(step, &[Variable::new("x", &data)])?.durable()?;
+        }
+        run.finish()
+    });
+    for (rank, end) in ends.into_iter().enumerate() {
+        match (rank, end) {
+            (1, end) => assert!(matches!(end, End::Killed)),
+            (_, End::Done(Err(error))) => {
+                assert_eq!(error.kind(), ErrorKind::Dead, "{error}");
+                assert!(error.to_string().contains("rank 1 has died"), "{error}");
+            }
+            (rank, end) => panic!("rank {rank}: {end:?}"),
+        }
+    }
+    assert_eq!(steps(&store), BTreeSet::from([0, 1]));
+    holds_what_was_saved(&store, 3);
 }
