@@ -302,9 +302,8 @@ impl Aggregator {
             Error::new(ErrorKind::Lost, format!("rank {rank}, which shares this pack, is gone"))
         });
         for (rank, queue) in &mut self.queues {
-            let Some(event) = queue.pop_front_if(|event| event.sequence() == Some(sequence)) else {
-                continue;
-            };
+            let speaks = queue.front().is_some_and(|event| event.sequence() == Some(sequence));
+            let Some(event) = speaks.then(|| queue.pop_front()).flatten() else { continue };
             match event {
                 HandEvent::Handed(decision, file, head) => {
                     handed.push((*rank, decision, file, head))

@@ -28,7 +28,7 @@ impl HeldBytes {
 }
 
 #[derive(Default)]
-struct Waiting {
+struct WaitingFrames {
     frames: VecDeque<Vec<u8>>,
     bytes: u64,
     /// Nothing more comes.
@@ -37,17 +37,17 @@ struct Waiting {
 }
 
 #[derive(Default)]
-struct Queue {
-    waiting: Mutex<Waiting>,
+struct FrameQueue {
+    waiting: Mutex<WaitingFrames>,
     changed: Condvar,
 }
 
-impl Queue {
+impl FrameQueue {
     /// Waits until something is so, and changes it.
     fn when<T>(
         &self,
-        ready: impl Fn(&Waiting) -> bool,
-        change: impl FnOnce(&mut Waiting) -> T,
+        ready: impl Fn(&WaitingFrames) -> bool,
+        change: impl FnOnce(&mut WaitingFrames) -> T,
     ) -> T {
         let waited = self.changed.wait_while(held(&self.waiting), |waiting| !ready(waiting));
         let mut waiting = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -60,7 +60,7 @@ impl Queue {
 
 /// An object that a thread behind this one writes.
 pub(super) struct BehindPut<'scope> {
-    queue: Arc<Queue>,
+    queue: Arc<FrameQueue>,
     limit: u64,
     count: HeldBytes,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
@@ -74,7 +74,7 @@ impl<'scope> BehindPut<'scope> {
         limit: u64,
         count: HeldBytes,
     ) -> Result<Self> {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(FrameQueue::default());
         let (of_thread, counted) = (queue.clone(), count.clone());
         let work = move || write_all(&of_thread, put, &counted);
         let thread = Builder::new().name("treering-writer".into()).spawn_scoped(scope, work);
@@ -105,9 +105,9 @@ impl Drop for BehindPut<'_> {
     }
 }
 
-fn write_all(queue: &Queue, put: &mut dyn Put, count: &HeldBytes) {
+fn write_all(queue: &FrameQueue, put: &mut dyn Put, count: &HeldBytes) {
     loop {
-        let ready = |waiting: &Waiting| !waiting.frames.is_empty() || waiting.ended;
+        let ready = |waiting: &WaitingFrames| !waiting.frames.is_empty() || waiting.ended;
         let Some(frame) = queue.when(ready, |waiting| waiting.frames.pop_front()) else { return };
         let failed = held(&queue.waiting).failed.is_some();
         let done = if failed { Ok(()) } else { put.append(&frame) };
@@ -130,7 +130,7 @@ impl Put for BehindPut<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let len = bytes.len() as u64;
         let limit = self.limit;
-        let fits = |w: &Waiting| w.bytes == 0 || w.bytes + len <= limit || w.failed.is_some();
+        let fits = |w: &WaitingFrames| w.bytes == 0 || w.bytes + len <= limit || w.failed.is_some();
         self.queue.when(fits, |waiting| match &waiting.failed {
             Some(error) => Err(error.clone()),
             None => {
