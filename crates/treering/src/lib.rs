@@ -66,6 +66,7 @@ pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use error::{Error, ErrorKind, Result};
 pub use lineage::{ChunkSize, Method};
 pub use restore::redistribute;
+pub use run::{Aggregation, AggregationReport, aggregate};
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};
 pub use save::{Level, Save};
 

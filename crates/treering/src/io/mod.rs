@@ -9,6 +9,6 @@ mod reads;
 pub(crate) use atomic_file::AtomicFile;
 pub use atomic_file::write_whole;
 pub(crate) use mapped::Mapped;
-pub(crate) use post::{Post, PostOffice, memory};
+pub(crate) use post::{Post, PostOffice, give_back, memory};
 pub use reads::Reading;
 pub(crate) use reads::{ALIGN, Engine, Read, cached, engine, is_warm, past_the_cache};

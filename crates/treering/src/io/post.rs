@@ -5,6 +5,7 @@
 //! office gave out.
 
 use crate::error::{Error, ErrorKind, Result};
+use rustix::fs::FallocateFlags;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -168,6 +169,14 @@ pub(crate) fn memory() -> Result<File> {
     let made = rustix::fs::memfd_create("treering-stage", flags);
     made.map(File::from)
         .map_err(|error| Error::io("cannot get memory that ranks of a node share", error.into()))
+}
+
+/// Gives memory back of which nothing is needed any more; what cannot be given back now goes with the rest.
+pub(crate) fn give_back(memory: &File, range: std::ops::Range<u64>) {
+    let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    if !range.is_empty() {
+        let _ = rustix::fs::fallocate(memory, flags, range.start, range.end - range.start);
+    }
 }
 
 #[cfg(test)]

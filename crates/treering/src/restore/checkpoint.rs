@@ -169,6 +169,11 @@ impl Checkpoint {
         self.take_sections()
     }
 
+    /// Limits the memory for decoded frames.
+    pub(crate) fn keep_frames(&mut self, most: usize) {
+        self.kept.most = most;
+    }
+
     /// Forgets the variables of all other ranks.
     pub(crate) fn keep_only(&mut self, rank: Rank) {
         for pack in self.packs.iter_mut().flatten() {

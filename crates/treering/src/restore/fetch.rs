@@ -72,17 +72,24 @@ impl SharedTarget {
 }
 
 /// Decoded frames of which only parts were wanted: the next part is often wanted soon.
-#[derive(Default)]
 pub(crate) struct FrameCache {
     frames: Mutex<Vec<(FrameId, Arc<Vec<u8>>)>>,
     /// Whether everything is read bit by bit, so that no frame must be read twice.
     pub(crate) by_pieces: bool,
+    /// The most bytes that are kept, but for the newest.
+    pub(crate) most: usize,
+}
+
+impl Default for FrameCache {
+    fn default() -> Self {
+        FrameCache { frames: Mutex::default(), by_pieces: false, most: KEPT }
+    }
 }
 
 /// Group, pack and frame.
 type FrameId = (GroupId, u32, u32);
 
-/// How many bytes of frames are kept at most, but for the newest.
+/// How many bytes of frames are kept by default.
 const KEPT: usize = 64 << 20;
 
 impl FrameCache {
@@ -99,7 +106,7 @@ impl FrameCache {
         let mut kept = self.frames.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         kept.push((place, bytes));
         let mut all: usize = kept.iter().map(|(_, bytes)| bytes.len()).sum();
-        while all > KEPT && kept.len() > 1 {
+        while all > self.most && kept.len() > 1 {
             all -= kept.remove(0).1.len();
         }
     }

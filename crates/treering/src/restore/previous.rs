@@ -22,6 +22,8 @@ pub(crate) struct Previous {
     /// The manifest that names the store's run, and how much of it is there already.
     manifest: Manifest,
     there: AlreadyThere,
+    /// The most memory for decoded frames, if it is limited.
+    frames: Option<usize>,
     /// The packs of each checkpoint since, as long as they are not loaded.
     added: Mutex<Vec<Vec<Pack>>>,
     loaded: OnceLock<Option<Loaded>>,
@@ -44,7 +46,13 @@ struct Loaded {
 
 impl Previous {
     fn new(store: Arc<dyn Store>, manifest: Manifest, there: AlreadyThere) -> Self {
-        Previous { store, manifest, there, added: Mutex::default(), loaded: OnceLock::new() }
+        let (added, loaded) = (Mutex::default(), OnceLock::new());
+        Previous { store, manifest, there, frames: None, added, loaded }
+    }
+
+    /// Limits the memory for decoded frames.
+    pub(crate) fn keeping(self, frames: Option<usize>) -> Self {
+        Previous { frames, ..self }
     }
 
     /// A checkpoint that an earlier process made.
@@ -93,6 +101,9 @@ impl Previous {
         };
         if let AlreadyThere::Group(_, Some(rank)) = self.there {
             checkpoint.keep_only(rank);
+        }
+        if let Some(most) = self.frames {
+            checkpoint.keep_frames(most);
         }
         let mut loaded = Loaded { checkpoint, depths: Vec::new() };
         loaded.deepen();

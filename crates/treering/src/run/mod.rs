@@ -4,12 +4,14 @@
 //! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This
 //! is wiring only.
 
+mod aggregate;
 mod nearby;
 mod options;
 mod ranks;
 mod reference;
 mod share;
 
+pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
@@ -32,7 +34,7 @@ use crate::restore::{
 };
 use crate::save::{
     self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, Opened, RankOf, Recovered, Save,
-    SaveProgress, Saver, SaverRank, Team, Tiers, Together, Vote, WriterSettings,
+    SaveProgress, Saver, SaverRank, Team, Ticket, Tiers, Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
 use ranks::RankSide;
@@ -56,6 +58,8 @@ pub struct Run {
     cadence: Cadence,
     /// A checkpoint after which the program was asked to stop.
     halting: Option<SaveProgress>,
+    /// The opening, for aggregators that come to know of the run.
+    ticket: Ticket,
     blocked: Duration,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
@@ -82,7 +86,8 @@ impl Run {
     pub fn open(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
         let near = !options.writer.tiers.near.is_empty();
-        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience, near));
+        let link = options.aggregator.clone();
+        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience, near, link));
         let failures = Failures::default();
         let checked = options.check().and_then(|()| match &ranks {
             Some(_) => save::probe(&options.writer.tiers, &options.writer.run),
@@ -101,6 +106,7 @@ impl Run {
             None => open_alone(&writer.tiers, &writer.run)?,
             Some(ranks) => ranks.open(&writer.tiers, &writer.run, None)?,
         };
+        let ticket = opened.ticket();
         let compaction = CompactionNotes::default();
         let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &compaction)?;
         Ok(Run {
@@ -113,6 +119,7 @@ impl Run {
             failures,
             reference,
             ranks,
+            ticket,
             blocked: Duration::ZERO,
             notes: opened.notes,
             bounds_checked: false,
@@ -206,8 +213,10 @@ impl Run {
         if vote.overloaded && self.ranks.is_none() {
             return Ok(Save::skipped(Step(step)));
         }
+        // Saves that wait for an aggregator that is gone would take up all turns.
+        let lost = self.ranks.as_ref().is_some_and(RankSide::has_lost_aggregator);
         let turn = (!vote.overloaded).then(|| staging.begin_save());
-        let (decision, time) = self.decide(Step(step), vote, &declared, shared)?;
+        let (decision, time) = self.decide(Step(step), vote, &declared, shared, lost)?;
         if decision.skip {
             return Ok(Save::skipped(Step(step)));
         }
@@ -279,11 +288,12 @@ impl Run {
         vote: Vote,
         declared: &[Declared],
         shared: &[(Description, Digest)],
+        regroup: bool,
     ) -> Result<(Decision, Option<u64>)> {
         let own = self.saver.decide(step, vote);
         let Some(ranks) = &mut self.ranks else { return Ok((own, None)) };
         let ballot = ranks.ballot(Together::Checkpoint, self.saver.newest);
-        let ballot = ballot.on(step, Vote { whole: own.whole, ..vote });
+        let ballot = ballot.on(step, Vote { whole: own.whole, ..vote }).regrouping(regroup);
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
         let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
@@ -291,6 +301,11 @@ impl Run {
             self.cadence.lost();
         }
         ranks.kept_from().into_iter().for_each(|first| self.saver.forget_before(first));
+        if verdict.regroup {
+            let (per_pack, run) = (self.options.ranks_per_pack, &self.options.writer.run);
+            let (seat, team) = ranks.sit_down(per_pack, run, &self.ticket)?;
+            self.saver.reseat(seat, team);
+        }
         Ok((verdict.decision(), Some(verdict.time)))
     }
 
@@ -589,6 +604,7 @@ impl Run {
         }
         let (saver, capture) =
             start(&self.options, ranks, &mut opened, &self.failures, &self.compaction)?;
+        self.ticket = opened.ticket();
         (self.saver, self.capture, self.store) = (saver, capture, opened.store);
         self.options.ranks = Some(comm);
         self.ranks = ranks.take();
@@ -770,7 +786,10 @@ fn start(
     let staged = ranks.as_ref().map(|ranks| ranks.staged.clone()).unwrap_or_default();
     let (seat, team) = match ranks {
         None => (GroupSeat::alone(Rank(0), 1, 1), Team::Alone),
-        Some(ranks) => ranks.sit_down(options.ranks_per_pack)?,
+        Some(ranks) => {
+            let (run, ticket) = (&options.writer.run, opened.ticket());
+            ranks.sit_down(options.ranks_per_pack, run, &ticket)?
+        }
     };
     let share = NodeShare::of(options, seat.on_node);
     for (step, error) in opened.trouble.drain(..) {

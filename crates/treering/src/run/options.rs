@@ -1,5 +1,6 @@
 //! Everything that can be chosen about a run, checked once.
 
+use super::aggregate::{Aggregation, AggregatorLink, no_node_store};
 use super::reference::Reference;
 use crate::array::DType;
 use crate::capture::CaptureSettings;
@@ -19,6 +20,8 @@ use std::time::Duration;
 
 /// The least memory for staged data.
 pub(super) const LEAST_STAGING: u64 = 1 << 20;
+/// The least memory of an aggregator.
+const LEAST_AGGREGATOR: u64 = 8 << 20;
 
 /// What to do when the memory for staged data is full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Options {
     pub(crate) patience: Duration,
     pub(crate) ranks_per_pack: u32,
     pub(crate) shared_every: u32,
+    pub(crate) aggregator: Option<Arc<AggregatorLink>>,
+    pub(crate) aggregator_memory: u64,
 }
 
 impl Options {
@@ -75,6 +80,8 @@ impl Options {
             patience: Duration::from_secs(600),
             ranks_per_pack: 32,
             shared_every: 1,
+            aggregator: None,
+            aggregator_memory: 64 << 20,
         }
     }
 
@@ -104,6 +111,26 @@ impl Options {
     #[must_use]
     pub fn ranks_per_pack(mut self, ranks: u32) -> Self {
         self.ranks_per_pack = ranks;
+        self
+    }
+
+    /// Opens the run together with the other compute ranks of an [`Aggregation`], instead of [`Options::ranks`]. This
+    /// rank then encodes nothing: what has changed is copied to memory that its aggregator reads. A rank that has no
+    /// aggregator on its node works as without.
+    ///
+    /// **Caution**: the copy takes memory besides the staging memory, as much as has changed since the last checkpoint,
+    /// until the aggregator has packed it.
+    #[must_use]
+    pub fn aggregated(mut self, aggregation: &Aggregation) -> Self {
+        (self.ranks, self.aggregator) = (Some(aggregation.comm()), aggregation.link());
+        self
+    }
+
+    /// Memory of an aggregator for data on its way from ranks to packs. Default: 64 MiB. Descriptions of variables and of
+    /// their changes come on top, as does the record of stored chunks ([`Options::record`]).
+    #[must_use]
+    pub fn aggregator_memory(mut self, bytes: u64) -> Self {
+        self.aggregator_memory = bytes;
         self
     }
 
@@ -264,6 +291,10 @@ impl Options {
             return Err(Error::usage("with several ranks, Options::node can be given once")
                 .hint("put one store of the node in front of the shared one"));
         }
+        if self.aggregator.is_some() && near > 0 {
+            return Err(Error::usage("Options::node cannot be combined with aggregators")
+                .hint("let ranks write themselves, or leave the node's store out"));
+        }
         if self.shared_every == 0 || self.shared_every > 1 && near == 0 {
             let what = format!("invalid shared_every({})", self.shared_every);
             return Err(
@@ -275,6 +306,13 @@ impl Options {
             reference.settings.check()?;
         }
         self.writer.encoding.check()?;
+        if self.aggregator.is_some() && !self.writer.tiers.near.is_empty() {
+            return Err(no_node_store());
+        }
+        if self.aggregator_memory < LEAST_AGGREGATOR {
+            let what = format!("{} bytes are too few for an aggregator", self.aggregator_memory);
+            return Err(Error::usage(what).hint("give it 8 MiB at least"));
+        }
         if self.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));
         }

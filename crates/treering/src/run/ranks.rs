@@ -7,6 +7,7 @@
 //! number is agreed on first, and nobody makes the opening before all of them know the number: so they tell an opening
 //! that one of them made before it died from that of a stranger, and never take the run from anybody else.
 
+use super::aggregate::AggregatorLink;
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
 use crate::comm::{Comm, Voting, vote};
@@ -14,13 +15,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names};
 use crate::points::reach;
 use crate::save::{
-    Agreed, Ballot, BallotVoting, Carried, DeathWatch, Decision, Failures, GroupSeat, Opened,
-    Outcomes, RankOf, SaveProgress, Succession, Team, TeamBreaker, TeamMeeting, Ticket, Tiers,
-    Together, assign, held, join, now, open, random, seat,
+    Agreed, Ballot, BallotVoting, Carried, DeathWatch, Decision, Failures, GroupSeat, Hander,
+    Opened, Outcomes, RankOf, SaveProgress, SeatWish, ServedRun, Succession, Team, TeamBreaker,
+    TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random, seat,
 };
 use crate::save::{Recovered, RunLock, clean_packs, clean_sections, open_locked, recover};
 use crate::store::{Store, read_small};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -48,6 +50,9 @@ pub(super) struct RankSide {
     watch: DeathWatch,
     /// The random numbers of the openings that these ranks have made or may have made.
     openings: Vec<u64>,
+    /// The way to its aggregator, if it has one, and whether that is known to be gone.
+    link: Option<Arc<AggregatorLink>>,
+    gone: Arc<AtomicBool>,
 }
 
 /// A save that has begun.
@@ -60,7 +65,12 @@ struct PendingSave {
 }
 
 impl RankSide {
-    pub(super) fn new(comm: Arc<dyn Comm>, limit: Duration, near: bool) -> RankSide {
+    pub(super) fn new(
+        comm: Arc<dyn Comm>,
+        limit: Duration,
+        near: bool,
+        link: Option<Arc<AggregatorLink>>,
+    ) -> RankSide {
         let (members, breaker) = (Vec::new(), TeamBreaker::default());
         let watch = DeathWatch { comm: comm.clone(), members, breaker };
         RankSide {
@@ -77,6 +87,8 @@ impl RankSide {
             lists: false,
             watch,
             openings: Vec::new(),
+            link,
+            gone: Arc::default(),
         }
     }
 
@@ -92,7 +104,8 @@ impl RankSide {
             outcomes: self.outcomes.clone(),
             pending: std::mem::take(&mut self.pending),
             openings: self.openings.clone(),
-            ..RankSide::new(comm, self.limit, self.near)
+            // An aggregator ends with the ranks that it was for; those that are left lead themselves.
+            ..RankSide::new(comm, self.limit, self.near, None)
         }
     }
 
@@ -167,15 +180,27 @@ impl RankSide {
 
     /// Takes a seat in a group of ranks of this node. Where the ranks of a node cannot reach each other (containers
     /// with networks of their own), every rank has a group for itself.
-    pub(super) fn sit_down(&mut self, per_group: u32) -> Result<(GroupSeat, Team)> {
+    pub(super) fn sit_down(
+        &mut self,
+        per_group: u32,
+        run: &str,
+        ticket: &Ticket,
+    ) -> Result<(GroupSeat, Team)> {
+        // Of ranks that share an aggregator, some may have heard before others that it is gone.
+        if self.has_lost_aggregator() || self.link.as_ref().is_some_and(|link| !link.answers()) {
+            self.link = None;
+        }
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
-        let seated = self.or_all_stop(self.find_seat(per_group));
+        let seated = self.or_all_stop(self.find_seat(per_group, run, ticket));
         // Also a rank that has given up says so: the others ask all that live.
         let all = self.comm.agree(matches!(&seated, Ok((_, Ok(_)))))?;
         let (own, meeting) = match (all, seated?) {
             (true, (own, Ok(meeting))) => (own, meeting),
             (_, (own, _)) => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
         };
+        if let TeamMeeting::Hands(hander) = &meeting {
+            self.gone = hander.gone();
+        }
         let (team, breaker) = meeting.begin(&own)?;
         (self.watch.members, self.watch.breaker) = (own.members.clone(), breaker);
         reach("seated");
@@ -183,10 +208,18 @@ impl RankSide {
     }
 
     /// The seat of this rank, and where its group meets; collective.
-    fn find_seat(&self, per_group: u32) -> Result<(GroupSeat, Result<TeamMeeting>)> {
+    fn find_seat(
+        &self,
+        per_group: u32,
+        run: &str,
+        ticket: &Ticket,
+    ) -> Result<(GroupSeat, Result<TeamMeeting>)> {
         let rank = self.comm.rank();
-        let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
-        let mut table: Vec<u8> = assign(&nodes, per_group)
+        let (node, aggregator) = (self.comm.node(), self.link.as_ref().map(|l| l.aggregator));
+        let wish = SeatWish { node: node.as_bytes().to_vec(), aggregator };
+        let wishes = self.comm.gather(Rank(0), &wish.write())?;
+        let wishes: Option<Vec<SeatWish>> = wishes.iter().map(|w| SeatWish::parse(w)).collect();
+        let mut table: Vec<u8> = assign(&wishes.unwrap_or_default(), per_group)
             .iter()
             .flat_map(|(group, node)| [group.0, *node])
             .flat_map(u32::to_le_bytes)
@@ -198,8 +231,35 @@ impl RankSide {
             .map(|pair| (GroupId(word(&pair[..4])), word(&pair[4..])))
             .collect();
         let own = seat(rank, &assigned).ok_or_else(garbled)?;
-        let meeting = self.meet(&own)?;
+        let meeting = match &self.link {
+            None => self.meet(&own)?,
+            // The others meet meanwhile.
+            Some(link) => {
+                self.comm.exchange(&[])?;
+                self.hand_to(link, run, ticket, &own)
+            }
+        };
         Ok((own, meeting))
+    }
+
+    /// Tells the aggregator of the run.
+    fn hand_to(
+        &self,
+        link: &AggregatorLink,
+        run: &str,
+        ticket: &Ticket,
+        own: &GroupSeat,
+    ) -> Result<TeamMeeting> {
+        let run = ServedRun {
+            run: run.to_string(),
+            ticket: ticket.clone(),
+            group: own.group.0,
+            groups: own.groups,
+            members: own.members.iter().map(|rank| rank.0).collect(),
+            ranks: self.comm.size(),
+        };
+        let (post, letter) = link.join(self.comm.rank(), run)?;
+        Hander::join(post, &letter, self.outcomes.clone()).map(TeamMeeting::Hands)
     }
 
     /// The leader of a group tells its members where to meet; collective.
@@ -463,9 +523,20 @@ impl RankSide {
         self.comm.rank()
     }
 
+    /// Whether the aggregator of this rank is gone; then nobody waits for it any more.
+    pub(super) fn has_lost_aggregator(&self) -> bool {
+        let Some(link) = &self.link else { return false };
+        if link.is_dead() {
+            self.watch.breaker.break_up();
+            return true;
+        }
+        self.gone.load(Ordering::SeqCst)
+    }
+
     /// Ends the work of the group if a rank of it is known to have died, so that nobody waits for it.
     pub(super) fn look(&self) {
         drop(self.watch.look());
+        self.has_lost_aggregator();
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Ballot {
     staged: BTreeSet<u64>,
     /// Whether ranks have stores of their nodes, and one of them.
     near: (bool, u32),
+    /// Whether the aggregator of a rank is gone, so that the ranks take their seats again.
+    regroup: bool,
     /// The newest number that a rank has heard of: the least, and the greatest.
     newest: (u64, u64),
     pub(crate) outcomes: Outcomes,
@@ -121,6 +123,8 @@ pub(crate) struct Agreed {
     halt: bool,
     /// The checkpoints that are complete on all nodes together.
     pub(crate) on_nodes: BTreeSet<u64>,
+    /// Whether the ranks take their seats again before they do anything else.
+    pub(crate) regroup: bool,
     /// The time of the checkpoint: the same in every section, so that everybody makes the same manifest of them.
     pub(crate) time: u64,
     pub(crate) outcomes: Outcomes,
@@ -163,6 +167,7 @@ impl Ballot {
             aside: 0,
             staged: BTreeSet::new(),
             near: (false, rank.0),
+            regroup: false,
             newest: (newest.0, newest.0),
             outcomes,
             arrays: BTreeMap::new(),
@@ -184,6 +189,12 @@ impl Ballot {
     /// Adds the checkpoints that the node of this rank holds its part of.
     pub(crate) fn on_node(mut self, staged: BTreeSet<u64>) -> Ballot {
         (self.near.0, self.staged) = (true, staged);
+        self
+    }
+
+    /// Says whether the aggregator of this rank is gone.
+    pub(crate) fn regrouping(mut self, regroup: bool) -> Ballot {
+        self.regroup = regroup;
         self
     }
 
@@ -271,6 +282,7 @@ impl Ballot {
         self.changed = self.changed.saturating_add(other.changed);
         self.whole |= other.whole;
         self.overloaded |= other.overloaded;
+        self.regroup |= other.regroup;
         self.newest = (self.newest.0.min(other.newest.0), self.newest.1.max(other.newest.1));
         self.outcomes.add(&other.outcomes);
         self.doubts.extend(other.doubts);
@@ -396,12 +408,14 @@ impl Voting for BallotVoting {
         let verdict = Agreed {
             sequence: ballot.newest.1 + 1,
             step: ballot.step.0,
-            // A rank that did not hear of the checkpoint before has nothing that another delta could build on.
-            whole: ballot.whole || too_much || ballot.newest.0 != ballot.newest.1,
+            // A rank that did not hear of the checkpoint before has nothing that another delta could build on, nor has
+            // a new group.
+            whole: ballot.whole || too_much || ballot.regroup || ballot.newest.0 != ballot.newest.1,
             skip: ballot.overloaded,
             shared,
             halt: ballot.halt,
             on_nodes: ballot.staged,
+            regroup: ballot.regroup,
             time: self.time,
             outcomes: ballot.outcomes,
             doubts: ballot.doubts,
@@ -489,6 +503,15 @@ mod tests {
         assert!(decision.halt && decision.shared);
         let error = decided(&[ballot(0, 1), on(1, false, 0, &[]), ballot(3, 1)]).unwrap_err();
         assert!(error.to_string().contains("rank 1 has a store of its node and rank 0"), "{error}");
+    }
+
+    #[test]
+    fn a_rank_without_its_aggregator_has_all_take_their_seats_again() {
+        let plain = [ballot(0, 7), ballot(1, 7)];
+        assert!(decided(&plain).is_ok_and(|v| !v.regroup && !v.decision().whole));
+        let [first, second] = plain;
+        let verdict = decided(&[first, second.regrouping(true)]).unwrap();
+        assert!(verdict.regroup && verdict.decision().whole);
     }
 
     #[test]

@@ -10,7 +10,10 @@
 //! member hears where its part lies, so that its next part can hold differences to it.
 
 use super::WriterSettings;
+use super::aggregator::{HandedDecision, ResumedFrom};
+use super::behind::BehindPut;
 use super::group::{GroupMember, PackJob, SealedPack, draft, pack_of};
+use super::handed::{HandedPut, PullPlan};
 use super::maker::{EpochBase, PackSource, PartWriter};
 use super::seats::GroupSeat;
 use super::stage::{SmallOfAll, SplitVariables, StagePut, VariableSides};
@@ -26,6 +29,7 @@ use crate::pack::{JoinedPack, Keeper, PartMaker, PartStarts, moved_to};
 use crate::restore::Pack;
 use crate::store::Put;
 use std::collections::HashMap;
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 /// Takes one batch.
@@ -72,6 +76,10 @@ pub(super) struct GroupWork {
     sides: VariableSides,
     /// The trees of the state that was restored, which the leader has not heard of.
     restored: HashMap<String, Tree>,
+    /// Where the run goes on from, for an aggregator that has not heard of it.
+    pub(super) resumed: Option<ResumedFrom>,
+    /// Whether an aggregator has a pack to build on.
+    handed: bool,
 }
 
 /// Parts of a joined pack; of frames that lie there in another encoding nothing is known.
@@ -102,6 +110,8 @@ impl GroupWork {
             made: MadeParts::default(),
             sides: VariableSides::default(),
             restored: HashMap::new(),
+            resumed: None,
+            handed: false,
         }
     }
 
@@ -112,11 +122,13 @@ impl GroupWork {
         self.starts.clear();
         self.made = MadeParts::default();
         (self.sides, self.restored) = (VariableSides::default(), HashMap::new());
+        self.handed = false;
+        self.resumed.iter_mut().for_each(|resumed| resumed.base = None);
     }
 
     /// Whether there is a pack to build on.
     pub(super) fn has_base(&self) -> bool {
-        self.own.writer.has_base()
+        self.handed || self.own.writer.has_base()
     }
 
     /// The name that the pack of a checkpoint would have.
@@ -137,8 +149,15 @@ impl GroupWork {
         if !matches!(self.team, Team::Alone) {
             self.restored = trees.iter().cloned().collect();
         }
-        if matches!(self.team, Team::Leader(_)) {
-            self.small.resume(base.clone(), [], None);
+        match self.team {
+            Team::Leader(_) => self.small.resume(base.clone(), [], None),
+            Team::Aggregator(_) => return self.own.resume(base, [], None),
+            Team::Hander(_) => {
+                self.resumed.iter_mut().for_each(|from| from.base = Some(base.manifest.write()));
+                self.handed = true;
+                return;
+            }
+            Team::Alone | Team::Member(_) => {}
         }
         let trees = trees.into_iter().map(|(name, tree)| (VariableKey { rank, name }, tree));
         self.own.resume(base, trees, Some(rank));
@@ -149,7 +168,7 @@ impl GroupWork {
         let packs = self.own.writer.with(&sealed);
         let MadeParts { own, small } = std::mem::take(&mut self.made);
         match self.team {
-            Team::Alone => self.own.keep(packs, Some(sealed.into_pack())),
+            Team::Alone | Team::Aggregator(_) => self.own.keep(packs, Some(sealed.into_pack())),
             _ => {
                 self.small.keep(packs.clone(), small);
                 self.own.keep(packs, own);
@@ -167,6 +186,7 @@ impl GroupWork {
     ) -> Result<SealedPack> {
         match self.team {
             Team::Alone => self.write_alone(job, put, feed),
+            Team::Aggregator(_) => self.write_pulled(job, put),
             _ => self.write_joined(job, put, feed),
         }
     }
@@ -251,6 +271,73 @@ impl GroupWork {
         Ok(SealedPack { footer, seal, stats })
     }
 
+    /// As an aggregator: pulls what its ranks have handed over, and packs it by meaning. Fetching, encoding and writing go
+    /// on at the same time.
+    fn write_pulled(&mut self, job: &GroupJob, put: &mut dyn Put) -> Result<SealedPack> {
+        let Team::Aggregator(aggregator) = &mut self.team else {
+            return Err(Error::new(ErrorKind::Io, "only an aggregator pulls"));
+        };
+        let stages = std::mem::take(&mut aggregator.stages);
+        let (budget, count) = (PullBudget::of(aggregator.budget), aggregator.count.clone());
+        let blocked = stages.iter().map(|stage| stage.head.stats.blocked_ns).max();
+        let mut plan = PullPlan::new(stages);
+        for (key, boughs) in plan.known() {
+            self.own.writer.keeper.trees.insert(key, Tree::build(boughs));
+        }
+        let (members, mut turns) = (plan.members(), plan.strips());
+        let mut sealed = std::thread::scope(|scope| {
+            let mut behind = BehindPut::start(scope, put, budget.waiting, count.clone())?;
+            let (sender, pieces) = sync_channel(0);
+            let (plan, counted) = (&plan, &count);
+            let fetch = move || loop {
+                let piece = plan.fetch(&mut turns, budget.piece).transpose();
+                let Some(piece) = piece else { return };
+                // While a piece is packed, what stood there before and what it is encoded to are held, too.
+                let held = piece.as_ref().map_or(0, |piece| 4 * piece.bytes.len() as u64);
+                counted.add(held);
+                if sender.send(piece).is_err() {
+                    return counted.remove(held);
+                }
+            };
+            let thread = std::thread::Builder::new().name("treering-fetch".into());
+            let thread = thread.spawn_scoped(scope, fetch);
+            thread.map_err(|e| Error::io("cannot start the threads of a run", e))?;
+            let sealed = self.own.write(job.settings, job.pack(&members), &mut behind, |take| {
+                for piece in pieces {
+                    let piece = piece?;
+                    let taken = take(&piece.strips, &piece.bytes);
+                    count.remove(4 * piece.bytes.len() as u64);
+                    taken?;
+                    plan.give_back(&piece);
+                }
+                Ok(())
+            });
+            behind.end().and(sealed)
+        })?;
+        sealed.stats.blocked_ns = blocked.unwrap_or(0);
+        Ok(sealed)
+    }
+
+    /// As a compute rank with an aggregator: copies what changed, hands it over and waits until it is published; what a
+    /// restore of this part costs.
+    pub(super) fn hand_over(
+        &mut self,
+        job: &GroupJob,
+        decision: HandedDecision,
+        feed: &mut BatchFeed,
+    ) -> Result<u64> {
+        let mut put = HandedPut::new(job.declared, &self.restored)?;
+        let blocked = feed(&mut |batch| put.take(batch))?;
+        let (stage, head) = put.close(job.sequence, self.rank, blocked)?;
+        let Team::Hander(hander) = &self.team else {
+            return Err(Error::new(ErrorKind::Io, "there is no aggregator to hand anything to"));
+        };
+        let cost = hander.publish(decision.from(self.resumed.clone()), &stage, head)?;
+        (self.handed, self.resumed) = (true, None);
+        self.restored.clear();
+        Ok(cost)
+    }
+
     /// As a member: makes the stage, hands it over and waits until it is published. What was packed, and the bytes of
     /// small variables.
     pub(super) fn write_stage(
@@ -284,6 +371,21 @@ impl GroupWork {
 fn part_at(mut part: Footer, at: u64) -> Pack {
     moved_to(&mut part, at);
     pack_of(part)
+}
+
+/// How an aggregator divides its memory.
+struct PullBudget {
+    /// The bytes that are fetched at a time.
+    piece: u64,
+    /// The bytes that wait to be written.
+    waiting: u64,
+}
+
+impl PullBudget {
+    /// Two pieces are there at a time, one that was fetched and one that is packed, and each counts four times.
+    fn of(budget: u64) -> PullBudget {
+        PullBudget { piece: budget / 12, waiting: budget / 6 }
+    }
 }
 
 fn add(all: &mut Stats, other: Stats) {

@@ -21,11 +21,18 @@ pub(super) struct PackSource {
     store: Arc<dyn Store>,
     /// The run and the number of its ranks.
     of: Manifest,
+    /// The most memory for decoded frames, if it is limited.
+    frames: Option<usize>,
 }
 
 impl PackSource {
-    pub(super) fn new(store: Arc<dyn Store>, run: &str, ranks: u32) -> PackSource {
-        PackSource { store, of: draft(run, &[], &[], ranks) }
+    pub(super) fn new(
+        store: Arc<dyn Store>,
+        run: &str,
+        ranks: u32,
+        frames: Option<usize>,
+    ) -> PackSource {
+        PackSource { store, of: draft(run, &[], &[], ranks), frames }
     }
 }
 
@@ -65,16 +72,17 @@ impl PartWriter {
     ) {
         self.writer.resume(base.packs, trees);
         let store = self.source.store.clone();
-        self.previous = Some(Previous::made_by(store, base.manifest, self.group, rank));
+        let previous = Previous::made_by(store, base.manifest, self.group, rank);
+        self.previous = Some(previous.keeping(self.source.frames));
     }
 
     /// A checkpoint with these packs exists now. `part` is what this maker added to the newest, as it lies there; without
     /// it there are no differences until the next epoch.
     pub(super) fn keep(&mut self, packs: Group, part: Option<Pack>) {
         self.writer.keep(packs);
-        let PackSource { store, of } = &self.source;
-        let previous =
-            self.previous.get_or_insert_with(|| Previous::begun(store.clone(), of.clone()));
+        let PackSource { store, of, frames } = &self.source;
+        let begun = || Previous::begun(store.clone(), of.clone()).keeping(*frames);
+        let previous = self.previous.get_or_insert_with(begun);
         if let Some(part) = part {
             previous.advance(vec![part]);
         }

@@ -4,15 +4,19 @@
 //!  votes ──► decide ──► GroupWriter: batches in, sealed pack out ──► LogWriter: manifest ──► Mover ──► next tier
 //!            (Epoch)    one for each group of ranks                  first tier              one for each edge
 //! ```
+//! With aggregators the ranks that compute hand batches over as they are, and a rank of their node is the writer.
 //! Arrays of a program ([`Saver`]) and files ([`Ingest`](crate::Ingest)) are two feeds of it. A save that
 //! fails is reported through its [`Save`] and the list of failures; saves that build on it fail with it, and
 //! the next checkpoint begins a new epoch, which needs nothing of what was lost.
 
+mod aggregator;
 mod ballot;
+mod behind;
 mod carrier;
 mod epoch;
 mod gather;
 mod group;
+mod handed;
 mod handle;
 mod joint;
 mod maker;
@@ -29,7 +33,9 @@ mod team;
 mod tree;
 mod watch;
 
+pub(crate) use aggregator::{Aggregator, AggregatorLetter, Hander, ServedRun};
 pub(crate) use ballot::{Agreed, Ballot, BallotVoting, Outcomes, Together};
+pub(crate) use behind::HeldBytes;
 pub(crate) use carrier::Carried;
 pub(crate) use epoch::{Cadence, Decision, Epoch, Growth, Vote, decide, restore_cost};
 pub(crate) use gather::{OnNodes, StagedPart, on_nodes};
@@ -45,8 +51,8 @@ pub(crate) use recover::{
     NodeParts, Recovered, bring_section, clean_packs, clean_sections, completed, recover,
     section_packs,
 };
-pub(crate) use saver::{Saver, SaverRank};
-pub(crate) use seats::{GroupSeat, assign, seat};
+pub(crate) use saver::{AggregatorTally, Saver, SaverRank, serve};
+pub(crate) use seats::{GroupSeat, NodeRole, SeatWish, assign, roles, seat};
 pub(crate) use team::{Team, TeamBreaker, TeamMeeting};
 pub(crate) use watch::DeathWatch;
 

@@ -3,6 +3,7 @@
 //! Every save has a channel of its own: batches, then the end. A channel that closes without an end is a
 //! capture that failed, and the save fails with it; nothing of one save can be taken for part of another.
 
+use super::aggregator::{Aggregator, AggregatorTurn, HandedDecision, ResumedFrom, ServedRun};
 use super::ballot::Outcomes;
 use super::carrier::{Carried, Carrier, CarrierWork};
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
@@ -11,7 +12,7 @@ use super::handle::{Failures, SaveProgress, held};
 use super::joint::{GroupJob, GroupWork, TakeBatch};
 use super::maker::{EpochBase, PackSource};
 use super::mover::{Movers, PackPath, next};
-use super::open::Opened;
+use super::open::{Opened, join};
 use super::publish::LogWriter;
 use super::roomy::RoomyPut;
 use super::seats::GroupSeat;
@@ -19,11 +20,12 @@ use super::sections::Sections;
 use super::team::Team;
 use super::tree::GroupOf;
 use super::{RankOf, WriterSettings};
-use crate::array::{Sequence, Step};
+use crate::array::{Rank, Sequence, Step};
 use crate::capture::{Declared, StagedBatch, Staging};
 use crate::compact::{AutoCompact, CompactionNotes};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Branch, Group, Manifest, Names, Origin, WriterId};
+use crate::format::{Branch, Group, LogEntry, Manifest, Names, Origin, WriterId};
+use crate::log::read_group;
 use crate::merkle::{Hasher, Tree};
 use crate::points::{inherited, reach};
 use crate::restore::{Checkpoint, RestoredVariable};
@@ -60,6 +62,8 @@ enum SaverMessage {
     /// Brings a checkpoint that stayed on the node to the shared store.
     Promote(Carried),
     ForgetBefore(Sequence),
+    /// The ranks have taken other seats.
+    Reseat(Box<(GroupSeat, Team)>),
     Drain(Sender<()>),
 }
 
@@ -126,59 +130,9 @@ impl Saver {
         notes: CompactionNotes,
         rank: SaverRank,
     ) -> Result<Self> {
-        let SaverRank { own, seat, team, outcomes, staged, threads } = rank;
-        let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
-        let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
-        // The thread that commits to the last tier compacts it.
-        let mut compact = (own.ranks == 1)
-            .then(|| AutoCompact::new(last, &settings.run, rule, opened.files, notes));
-        let moved = if opened.edges.is_empty() { None } else { compact.take() };
-        let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
-        let on_node = own.ranks > 1 && !settings.tiers.near.is_empty();
-        let carrier = match on_node && !matches!(team, Team::Member(_)) {
-            true => Some(Carrier::start(CarrierWork {
-                path: PackPath::new(settings.tiers.first().clone(), settings.tiers.last.clone()),
-                log: opened.log(&settings.tiers.last, true),
-                sections: Sections::new(
-                    settings.tiers.last.clone(),
-                    &settings.run,
-                    outcomes.clone(),
-                ),
-                own: GroupOf { group: seat.group, groups: seat.groups },
-                names: Names::new(&settings.run),
-                staged: BTreeMap::new(),
-                past: BTreeSet::new(),
-                waiting: VecDeque::new(),
-                published: Vec::new(),
-                failures: failures.clone(),
-                epoch: epoch.clone(),
-            })?),
-            false => None,
-        };
-        let source = PackSource::new(opened.store.clone(), &settings.run, own.ranks);
-        let mut work = Work {
-            carrier,
-            staged: on_node.then_some(staged),
-            outcomes: outcomes.clone(),
-            log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
-            sections: (own.ranks > 1 && !on_node)
-                .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
-            published: Vec::new(),
-            ranks: own.ranks,
-            seat: seat.clone(),
-            writer: opened.opening.writer,
-            group: GroupWork::new(own.rank, &seat, team, &settings, &source),
-            origin: None,
-            parent: None,
-            epoch: epoch.clone(),
-            staging: staging.clone(),
-            failures,
-            movers,
-            compact,
-            pool: None,
-            threads,
-            settings,
-        };
+        let seat = rank.seat.clone();
+        let mut work = Work::new(settings, opened, staging.clone(), failures, notes, rank)?;
+        let epoch = work.epoch.clone();
         let (sender, receiver) = channel();
         let thread = std::thread::Builder::new().name("treering-saver".into());
         let thread = thread.spawn(inherited(move || work.work(&receiver)));
@@ -268,6 +222,12 @@ impl Saver {
         })));
     }
 
+    /// Goes on in another group. What is under way is finished, or fails, in the old one; the next checkpoint is whole.
+    pub(crate) fn reseat(&mut self, seat: GroupSeat, team: Team) {
+        self.seat = seat.clone();
+        self.send(SaverMessage::Reseat(Box::new((seat, team))));
+    }
+
     /// Lets go of everything without waiting: in a forked child the threads do not exist.
     pub(crate) fn abandon(&mut self) {
         std::mem::forget(self.sender.take());
@@ -298,8 +258,11 @@ struct Work {
     sections: Option<Sections>,
     /// The sections that were published and whose outcome is not known.
     published: Vec<Sequence>,
+    rank: Rank,
     ranks: u32,
     seat: GroupSeat,
+    /// The packs of the run, for reading.
+    source: PackSource,
     writer: WriterId,
     group: GroupWork,
     /// The origin of the open epoch.
@@ -317,6 +280,75 @@ struct Work {
 }
 
 impl Work {
+    fn new(
+        settings: WriterSettings,
+        opened: &mut Opened,
+        staging: Staging,
+        failures: Failures,
+        notes: CompactionNotes,
+        rank: SaverRank,
+    ) -> Result<Work> {
+        let SaverRank { own, seat, team, outcomes, staged, threads } = rank;
+        let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
+        let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
+        // The thread that commits to the last tier compacts it.
+        let mut compact = (own.ranks == 1)
+            .then(|| AutoCompact::new(last, &settings.run, rule, opened.files, notes));
+        let moved = if opened.edges.is_empty() { None } else { compact.take() };
+        let movers = Movers::start(std::mem::take(&mut opened.edges), &failures, &epoch, moved)?;
+        let on_node = own.ranks > 1 && !settings.tiers.near.is_empty();
+        let carrier = match on_node && !matches!(team, Team::Member(_)) {
+            true => Some(Carrier::start(CarrierWork {
+                path: PackPath::new(settings.tiers.first().clone(), settings.tiers.last.clone()),
+                log: opened.log(&settings.tiers.last, true),
+                sections: Sections::new(
+                    settings.tiers.last.clone(),
+                    &settings.run,
+                    outcomes.clone(),
+                ),
+                own: GroupOf { group: seat.group, groups: seat.groups },
+                names: Names::new(&settings.run),
+                staged: BTreeMap::new(),
+                past: BTreeSet::new(),
+                waiting: VecDeque::new(),
+                published: Vec::new(),
+                failures: failures.clone(),
+                epoch: epoch.clone(),
+            })?),
+            false => None,
+        };
+        let frames = match &team {
+            Team::Aggregator(aggregator) => Some(aggregator.frames_before()),
+            _ => None,
+        };
+        let source = PackSource::new(opened.store.clone(), &settings.run, own.ranks, frames);
+        Ok(Work {
+            log: opened.log(settings.tiers.first(), settings.tiers.near.is_empty()),
+            carrier,
+            staged: on_node.then_some(staged),
+            outcomes: outcomes.clone(),
+            sections: (own.ranks > 1 && !on_node)
+                .then(|| Sections::new(settings.tiers.last.clone(), &settings.run, outcomes)),
+            published: Vec::new(),
+            rank: own.rank,
+            ranks: own.ranks,
+            seat: seat.clone(),
+            writer: opened.opening.writer,
+            group: GroupWork::new(own.rank, &seat, team, &settings, &source),
+            source,
+            origin: None,
+            parent: None,
+            epoch,
+            staging,
+            failures,
+            movers,
+            compact,
+            pool: None,
+            threads,
+            settings,
+        })
+    }
+
     fn work(&mut self, messages: &Receiver<SaverMessage>) {
         while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
@@ -328,12 +360,11 @@ impl Work {
                 SaverMessage::ForgetBefore(sequence) => {
                     self.carrier.iter().for_each(|carrier| carrier.forget_before(sequence));
                 }
+                SaverMessage::Reseat(seat) => self.reseat(*seat),
                 SaverMessage::Drain(done) => {
                     self.movers.drain();
                     self.carrier.iter().for_each(Carrier::drain);
-                    if let Some(sections) = &self.sections {
-                        sections.look_again(&mut self.log, &mut self.published);
-                    }
+                    self.look_again();
                     let _ = done.send(());
                 }
             }
@@ -341,7 +372,29 @@ impl Work {
         self.movers.drain();
     }
 
+    /// Finds out what has become of checkpoints.
+    fn look_again(&mut self) {
+        match (&self.group.team, &self.sections) {
+            (Team::Hander(hander), _) => hander.look(),
+            (_, Some(sections)) => sections.look_again(&mut self.log, &mut self.published),
+            _ => {}
+        }
+    }
+
+    fn reseat(&mut self, (seat, team): (GroupSeat, Team)) {
+        self.group = GroupWork::new(self.rank, &seat, team, &self.settings, &self.source);
+        if matches!(self.group.team, Team::Hander(_)) {
+            let from = |parent: &Origin| ResumedFrom { parent: parent.sequence.0, base: None };
+            self.group.resumed = self.parent.as_ref().map(from);
+        }
+        (self.seat, self.pool) = (seat, None);
+        self.begin_epoch();
+    }
+
     fn resume(&mut self, Resume { base, parent }: Resume) {
+        if matches!(self.group.team, Team::Hander(_)) {
+            self.group.resumed = Some(ResumedFrom { parent: parent.sequence.0, base: None });
+        }
         self.parent = Some(parent);
         self.begin_epoch();
         if let Some((manifest, packs, trees)) = base {
@@ -418,6 +471,8 @@ impl Work {
         match (&self.group.team, outcome) {
             (Team::Leader(leader), outcome) => leader.tell(sequence, outcome),
             (Team::Member(member), Err(error)) => member.fail(sequence, error),
+            (Team::Hander(hander), Err(error)) => hander.fail(sequence, error),
+            (Team::Aggregator(aggregator), outcome) => aggregator.tell(sequence, outcome),
             _ => {}
         }
     }
@@ -435,6 +490,9 @@ impl Work {
         }
         if matches!(self.group.team, Team::Member(_)) {
             return self.hand_over(job).map(|()| None);
+        }
+        if matches!(self.group.team, Team::Hander(_)) {
+            return self.hand_to_aggregator(job).map(|()| None);
         }
         if self.sections.is_some() {
             self.log.catch_up()?;
@@ -457,6 +515,9 @@ impl Work {
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
         held(&self.epoch).is_aside(sequence, sealed.seal.size);
+        if let Team::Aggregator(aggregator) = &mut self.group.team {
+            aggregator.cost = cost / aggregator.ranks().max(1) as u64;
+        }
         self.group.keep(sealed);
         self.origin = Some(manifest.epoch.clone());
         self.parent = Some(Origin { run: None, sequence });
@@ -521,6 +582,32 @@ impl Work {
         Ok(())
     }
 
+    /// Hands everything that changed to the aggregator.
+    fn hand_to_aggregator(&mut self, job: &SaveJob) -> Result<()> {
+        let pool = self.pool.take().map_or_else(|| start_pool(1), Ok)?;
+        let sequence = job.decision.sequence;
+        let group_job = GroupJob {
+            settings: &self.settings,
+            writer: self.writer,
+            sequence,
+            declared: &job.declared,
+            hasher: &job.hasher,
+            pool: &pool,
+        };
+        let time = job.time.unwrap_or_default();
+        let decision = HandedDecision::new(job.decision, time, job.hasher.seed());
+        let staging = &self.staging;
+        let handed = self
+            .group
+            .hand_over(&group_job, decision, &mut |take| each_batch(&job.feed, staging, take));
+        self.pool = Some(pool);
+        held(&self.epoch).committed(sequence, handed?);
+        let here = Origin { run: None, sequence };
+        self.origin.get_or_insert(here.clone());
+        self.parent = Some(here);
+        Ok(())
+    }
+
     /// Writes the pack; whether it is in the last tier.
     fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool)> {
         let pool = self.pool.take().map_or_else(|| start_pool(self.threads), Ok)?;
@@ -549,6 +636,88 @@ impl Work {
             .write(&group_job, &mut put, &mut |take| each_batch(&job.feed, staging, take));
         self.pool = Some(pool);
         Ok((sealed?, put.finish()?))
+    }
+}
+
+/// What an aggregator has written.
+#[derive(Default)]
+pub(crate) struct AggregatorTally {
+    pub(crate) checkpoints: u64,
+    pub(crate) failures: Vec<(Step, Error)>,
+}
+
+/// Writes the checkpoints that ranks hand to their aggregator, until all of them are gone.
+pub(crate) fn serve(
+    settings: WriterSettings,
+    run: &ServedRun,
+    aggregator: Aggregator,
+    threads: usize,
+    tally: &Mutex<AggregatorTally>,
+) -> Result<()> {
+    let mut opened = join(&settings.tiers, &run.run, run.ticket.clone());
+    let members: Vec<Rank> = run.members.iter().map(|rank| Rank(*rank)).collect();
+    let own = RankOf { rank: members.first().copied().unwrap_or_default(), ranks: run.ranks };
+    let on_node = members.len() as u32;
+    let seat = GroupSeat { group: run.group(), groups: run.groups, members, on_node };
+    let outcomes = aggregator.outcomes.clone();
+    let team = Team::Aggregator(Box::new(aggregator));
+    let (staging, failures) = (Staging::new(0), Failures::default());
+    let rank = SaverRank { own, seat, team, outcomes, staged: Arc::default(), threads };
+    let notes = CompactionNotes::default();
+    let mut work = Work::new(settings, &mut opened, staging.clone(), failures, notes, rank)?;
+    loop {
+        let Team::Aggregator(aggregator) = &mut work.group.team else { return Ok(()) };
+        match aggregator.next() {
+            AggregatorTurn::End => return Ok(()),
+            AggregatorTurn::Lost(sequence, error) => {
+                aggregator.tell(sequence, Err(&error));
+                work.begin_epoch();
+            }
+            AggregatorTurn::Look(rank) => {
+                work.look_again();
+                if let Team::Aggregator(aggregator) = &work.group.team {
+                    aggregator.answer(rank);
+                }
+            }
+            AggregatorTurn::Save(handed, stages) => {
+                aggregator.stages = stages;
+                if let Some(from) = &handed.resumed {
+                    work.resume_handed(from);
+                }
+                drop(staging.begin_save());
+                work.save(SaveJob::handed(&handed));
+                let failed = work.failures.take();
+                let mut tally = held(tally);
+                tally.checkpoints += u64::from(failed.is_empty());
+                tally.failures.extend(failed);
+            }
+        }
+    }
+}
+
+impl SaveJob {
+    /// A checkpoint whose bytes are there already.
+    fn handed(handed: &HandedDecision) -> SaveJob {
+        SaveJob {
+            decision: handed.decision(),
+            time: Some(handed.time),
+            hasher: Arc::new(Hasher::new(handed.seed)),
+            declared: Vec::new(),
+            progress: SaveProgress::default(),
+            feed: channel().1,
+        }
+    }
+}
+
+impl Work {
+    /// Goes on from the checkpoint that the ranks have restored. If its packs cannot be found, a delta to it fails.
+    fn resume_handed(&mut self, from: &ResumedFrom) {
+        let base = from.base.as_ref().and_then(|bytes| {
+            let manifest = LogEntry::parse(bytes).ok()?.into_manifest()?;
+            let group = read_group(self.settings.tiers.last.as_ref(), &manifest, self.seat.group);
+            Some((manifest, group.ok()?, Vec::new()))
+        });
+        self.resume(Resume { base, parent: Origin { run: None, sequence: Sequence(from.parent) } });
     }
 }
 

@@ -155,7 +155,11 @@ impl StagePut {
     ) -> Result<(File, u64)> {
         let (small, bytes) = small.into_bytes();
         self.append(&bytes)?;
-        let head = StageHead { sequence, rank, image, stats, small };
+        self.finish_with(&StageHead { sequence, rank, image, stats, small })
+    }
+
+    /// Adds the head; where it lies.
+    pub(super) fn finish_with(mut self, head: &StageHead) -> Result<(File, u64)> {
         let at = self.len;
         self.append(&head.write())?;
         Ok((self.file, at))

@@ -7,6 +7,7 @@
 //! every member, or fails for all of them. A process that dies is noticed by its socket; of a rank that is killed as a
 //! thread the program's thread hears, and it breaks the team up.
 
+use super::aggregator::{Aggregator, Hander};
 use super::seats::GroupSeat;
 use super::stage::MemberStage;
 use crate::array::{Rank, Sequence};
@@ -66,6 +67,10 @@ pub(crate) enum Team {
     Alone,
     Leader(Leader),
     Member(Member),
+    /// It hands everything to an aggregator.
+    Hander(Hander),
+    /// It is the aggregator.
+    Aggregator(Box<Aggregator>),
 }
 
 /// Ends all waiting for other ranks of the group.
@@ -82,6 +87,7 @@ impl TeamBreaker {
 pub(crate) enum TeamMeeting {
     Leads(PostOffice),
     Joins(Post),
+    Hands(Hander),
     Alone,
 }
 
@@ -105,6 +111,10 @@ impl TeamMeeting {
             TeamMeeting::Joins(post) => {
                 let breaker = TeamBreaker(Arc::new(vec![post.again()?]));
                 Ok((Team::Member(Member { post }), breaker))
+            }
+            TeamMeeting::Hands(hander) => {
+                let breaker = TeamBreaker(Arc::new(vec![hander.post()?]));
+                Ok((Team::Hander(hander), breaker))
             }
             TeamMeeting::Leads(office) => {
                 let mut posts = Vec::new();

@@ -11,11 +11,11 @@ use treering::{
 
 const LONG: Duration = Duration::from_secs(120);
 
-fn memory() -> Arc<dyn Store> {
+pub fn memory() -> Arc<dyn Store> {
     Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
 }
 
-fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>, per_pack: u32, raw: bool) -> Options {
+pub fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>, per_pack: u32, raw: bool) -> Options {
     let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).patience(LONG);
     let options = options.ranks_per_pack(per_pack).chunk(ChunkSize::new(64).unwrap());
     if raw { options.encoding(Encoding::Raw) } else { options }
@@ -31,9 +31,9 @@ fn mix(seed: u64) -> u64 {
 /// What a program of several ranks hands over: sizes around the border between small and large variables, which grow,
 /// shrink, appear and vanish; content that changes here and there, repeats on other ranks, and stays.
 #[derive(Clone, Debug)]
-struct Program {
-    seed: u64,
-    steps: u64,
+pub struct Program {
+    pub seed: u64,
+    pub steps: u64,
 }
 
 impl Program {
@@ -65,43 +65,54 @@ impl Program {
         all
     }
 
-    /// Saves steps on so many ranks, then restores and holds the newest to what was saved.
-    fn run(&self, store: &Arc<dyn Store>, nodes: &[String], per_pack: u32, first: u64, raw: bool) {
+    /// Saves steps on so many ranks, after holding what was saved before to what comes back.
+    pub fn run(
+        &self,
+        store: &Arc<dyn Store>,
+        nodes: &[String],
+        per_pack: u32,
+        first: u64,
+        raw: bool,
+    ) {
         let (program, shared) = (self.clone(), store.clone());
         let ends = ThreadRanks::on_nodes(nodes).run(move |comm| {
-            let rank = comm.rank().0;
             let mut run = Run::open(options(&shared, &comm, per_pack, raw)).unwrap();
-            let mut go_on_from = 0;
-            if first > 0 {
-                let saved = program.variables(rank, first - 1);
-                let mut back: Vec<Vec<u64>> = saved.iter().map(|_| Vec::new()).collect();
-                let mut state: Vec<VariableMut> = saved
-                    .iter()
-                    .zip(&mut back)
-                    .map(|((name, _), data)| VariableMut::growing(name, data))
-                    .collect();
-                go_on_from = run.restore(&mut state).unwrap().unwrap().step + 1;
-                drop(state);
-                let same = saved.iter().zip(&back).all(|((_, saved), back)| saved == back);
-                assert!(same, "rank {rank}");
-            }
-            assert_eq!(go_on_from, first);
-            for step in first..first + program.steps {
-                let state = program.variables(rank, step);
-                let state: Vec<Variable> =
-                    state.iter().map(|(name, data)| Variable::new(name, data)).collect();
-                let save = run.checkpoint(step, &state).unwrap();
-                if step % 2 == 0 {
-                    save.durable().unwrap();
-                }
-            }
+            program.run_on(comm.rank().0, &mut run, first);
             run.finish().unwrap();
         });
         assert!(ends.iter().all(|end| matches!(end, End::Done(()))), "{ends:?}");
     }
 
+    /// The same on one rank.
+    pub fn run_on(&self, rank: u32, run: &mut Run, first: u64) {
+        let mut go_on_from = 0;
+        if first > 0 {
+            let saved = self.variables(rank, first - 1);
+            let mut back: Vec<Vec<u64>> = saved.iter().map(|_| Vec::new()).collect();
+            let mut state: Vec<VariableMut> = saved
+                .iter()
+                .zip(&mut back)
+                .map(|((name, _), data)| VariableMut::growing(name, data))
+                .collect();
+            go_on_from = run.restore(&mut state).unwrap().unwrap().step + 1;
+            drop(state);
+            let same = saved.iter().zip(&back).all(|((_, saved), back)| saved == back);
+            assert!(same, "rank {rank}");
+        }
+        assert_eq!(go_on_from, first);
+        for step in first..first + self.steps {
+            let state = self.variables(rank, step);
+            let state: Vec<Variable> =
+                state.iter().map(|(name, data)| Variable::new(name, data)).collect();
+            let save = run.checkpoint(step, &state).unwrap();
+            if step % 2 == 0 {
+                save.durable().unwrap();
+            }
+        }
+    }
+
     /// Every checkpoint is listed once, sound, in as many packs as there are groups, and holds what was saved.
-    fn check(&self, store: &Arc<dyn Store>, ranks: u32, groups: usize, steps: u64) {
+    pub fn check(&self, store: &Arc<dyn Store>, ranks: u32, groups: usize, steps: u64) {
         let library = Library::of(store.clone());
         let (all, trouble) = library.checkpoints("r").unwrap();
         assert!(trouble.is_empty(), "{trouble:?}");

@@ -1,6 +1,7 @@
 //! The behaviour of the library as a whole, through its public face: one binary, so that the library is
 //! linked once.
 
+mod aggregators;
 mod arrays;
 mod behaviour;
 mod bounded;

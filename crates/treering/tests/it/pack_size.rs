@@ -21,7 +21,7 @@ fn rough(i: u64) -> f64 {
 }
 
 /// A field of a rank that drifts: smooth in space, with digits that are noise and mostly stay.
-fn field(rank: u32, number: u64, step: u64, len: u64) -> Vec<f64> {
+pub fn field(rank: u32, number: u64, step: u64, len: u64) -> Vec<f64> {
     let start = u64::from(rank) * len;
     let value = |i: u64| {
         let x = (start + i) as f64 * 1e-3 + number as f64;
