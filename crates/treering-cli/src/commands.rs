@@ -1,6 +1,7 @@
 //! The commands that look at a store and tidy it.
 
 use crate::output;
+use crate::ranks::CommandRanks;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -222,13 +223,19 @@ pub fn print_not_taken_apart(all: &[treering::NotTakenApart]) {
 }
 
 pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
-    let (library, place) = open(place)?;
-    no_step(&place)?;
+    let ranks = CommandRanks::start()?;
+    let opened =
+        open(place).and_then(|(library, place)| no_step(&place).map(|()| (library, place)));
+    let (library, run) = match opened {
+        Ok((library, place)) => (Ok(library), place.run),
+        Err(error) => (Err(error), None),
+    };
     let bar = output::progress("verifying");
-    let report = library.verify(place.run.as_deref(), deep, &|done, total| {
+    let told = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
-    })?;
+    };
+    let report = Library::verify_with_ranks(ranks.comm(), library, run.as_deref(), deep, &told)?;
     bar.finish_and_clear();
     if json {
         output::json(&report)?;

@@ -2,14 +2,15 @@
 
 use crate::files::limit;
 use crate::output;
+use crate::ranks::CommandRanks;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::{
     Answer, Bound, CompareSettings, ContentDifference, DType, DifferenceList, Error, Golden,
-    Library, NotCompared, Outcome, Place, Rank, RawLayout, Result, Shape, Timings, TreeSettings,
-    TreedSide, Unmatched, VariableOutcome, compare, make_trees_beside, open_side, record_golden,
-    sidecar, write_whole,
+    Library, NotCompared, Outcome, Place, Rank, RawLayout, Result, Shape, Side, Timings,
+    TreeSettings, TreedSide, Unmatched, VariableOutcome, compare, make_trees_beside, open_side,
+    record_golden, sidecar, write_whole,
 };
 
 /// What files are that do not say so themselves.
@@ -134,21 +135,22 @@ impl CompareOptions {
 
 pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     let settings = options.settings()?;
-    let raw = options.raw.raw()?;
-    let outputs = [options.list.as_deref(), options.report.as_deref()];
-    keep_inputs(&outputs, &[&options.a, &options.b])?;
-    let a = open_side(&options.a, raw.as_ref(), settings.trees)?;
-    let b = open_side(&options.b, raw.as_ref(), settings.trees)?;
-    let mut list = options.list.as_deref().map(DifferenceList::create).transpose()?;
+    let ranks = CommandRanks::start()?;
+    let mut opened = open(options, &settings, ranks.is_first());
+    let (sides, list) = match &mut opened {
+        Ok(opened) => (Ok((opened.a.as_ref(), opened.b.as_ref())), opened.list.as_mut()),
+        Err(error) => (Err(error.clone()), None),
+    };
     let bar = output::progress("comparing");
     let told = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let outcome = compare(a.as_ref(), b.as_ref(), &settings, list.as_mut(), &told)?;
+    let outcome = Outcome::of_ranks(ranks.comm(), sides, &settings, list, &told)?;
+    let list = opened?.list;
     bar.finish_and_clear();
     let listed = list.map(DifferenceList::finish).transpose()?;
-    if let Some(path) = &options.report {
+    if let Some(path) = options.report.as_ref().filter(|_| ranks.is_first()) {
         write_report(path, &outcome)?;
     }
     show(&outcome, options.timings, json)?;
@@ -157,6 +159,24 @@ pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
         output::line(format!("{} holds {differences}", path.display()));
     }
     Ok(answer(&outcome))
+}
+
+/// What a comparison needs.
+struct Opened {
+    a: Box<dyn Side>,
+    b: Box<dyn Side>,
+    /// Only the first rank lists differences.
+    list: Option<DifferenceList>,
+}
+
+fn open(options: &CompareOptions, settings: &CompareSettings, first: bool) -> Result<Opened> {
+    let raw = options.raw.raw()?;
+    let outputs = [options.list.as_deref(), options.report.as_deref()];
+    keep_inputs(&outputs, &[&options.a, &options.b])?;
+    let a = open_side(&options.a, raw.as_ref(), settings.trees)?;
+    let b = open_side(&options.b, raw.as_ref(), settings.trees)?;
+    let list = options.list.as_deref().filter(|_| first);
+    Ok(Opened { a, b, list: list.map(DifferenceList::create).transpose()? })
 }
 
 /// Refuses to write to what is read, or two things to one place.
@@ -202,24 +222,23 @@ fn answer(outcome: &Outcome) -> ExitCode {
         Answer::Undecided => {
             let chunks = outcome.variables.iter().map(|v| v.undecided).sum();
             if chunks > 0 {
-                eprintln!(
-                    "treering: {} could not be decided without values; compare with data on both \
-                     sides, or with trees of a smaller bound",
+                output::complain(format!(
+                    "{} could not be decided without values; compare with data on both sides, or \
+                     with trees of a smaller bound",
                     output::count(chunks, "chunk")
-                );
+                ));
             }
             if !outcome.not_compared.is_empty() {
-                eprintln!(
-                    "treering: {} could not be compared; the list above gives the reasons",
+                output::complain(format!(
+                    "{} could not be compared; the list above gives the reasons",
                     output::count(outcome.not_compared.len() as u64, "item")
-                );
+                ));
             }
             if outcome.unreadable > 0 {
-                eprintln!(
-                    "treering: {} cannot be read, so not everything was compared; `treering \
-                     verify` says more",
+                output::complain(format!(
+                    "{} cannot be read, so not everything was compared; `treering verify` says more",
                     output::count(outcome.unreadable, "checkpoint")
-                );
+                ));
             }
             ExitCode::from(2)
         }

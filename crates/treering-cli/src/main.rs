@@ -6,6 +6,7 @@ mod compare;
 mod demo;
 mod files;
 mod output;
+mod ranks;
 mod watch;
 
 use clap::{Parser, Subcommand};
@@ -49,7 +50,7 @@ enum Command {
         /// STORE#RUN (the newest) or STORE#RUN@STEP.
         place: String,
     },
-    /// Reads and checks every byte.
+    /// Reads and checks every byte; under mpirun, each rank a part (if built with the feature mpi).
     Verify {
         /// STORE or STORE#RUN.
         place: String,
@@ -113,7 +114,8 @@ enum Command {
     Ingest(files::IngestArguments),
     /// Gives files back that were taken in, byte for byte.
     Export(files::ExportArguments),
-    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different.
+    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different. Under
+    /// mpirun, each rank compares a part (if built with the feature mpi).
     Compare(compare::CompareOptions),
     /// Makes trees and sketches for data that has none, so that comparing it reads little.
     Tree(compare::TreeArguments),
@@ -140,7 +142,7 @@ fn main() -> ExitCode {
     match carry_out(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("treering: {error}");
+            output::complain(error.to_string());
             ExitCode::from(2)
         }
     }

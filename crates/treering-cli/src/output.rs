@@ -115,10 +115,26 @@ pub fn table(
     table.to_string()
 }
 
+/// Whether another rank prints the result.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Prints nothing any more: another rank does.
+#[cfg(feature = "mpi")]
+pub fn be_quiet() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+/// Says on standard error what is wrong.
+pub fn complain(text: impl AsRef<str>) {
+    if !QUIET.load(Ordering::Relaxed) {
+        eprintln!("treering: {}", text.as_ref());
+    }
+}
+
 /// Prints a line. Nobody may be listening any more: then the command goes on quietly to its verdict.
 pub fn line(text: impl AsRef<str>) {
     static CLOSED: AtomicBool = AtomicBool::new(false);
-    if CLOSED.load(Ordering::Relaxed) {
+    if CLOSED.load(Ordering::Relaxed) || QUIET.load(Ordering::Relaxed) {
         return;
     }
     match writeln!(std::io::stdout(), "{}", text.as_ref()) {
@@ -148,12 +164,12 @@ pub fn json_line(value: &serde_json::Value) {
 
 /// Tells people what they should know, beside the answer.
 pub fn notes(notes: &[String]) {
-    notes.iter().for_each(|note| eprintln!("treering: note: {note}"));
+    notes.iter().for_each(|note| complain(format!("note: {note}")));
 }
 
 /// A progress bar on a terminal; nothing in a pipe.
 pub fn progress(what: &str) -> ProgressBar {
-    if !std::io::stderr().is_terminal() {
+    if !std::io::stderr().is_terminal() || QUIET.load(Ordering::Relaxed) {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(0).with_message(what.to_string());

@@ -15,10 +15,12 @@
 mod alone;
 mod threads;
 mod vote;
+mod work;
 
 pub use alone::Alone;
 pub use threads::{End, ThreadRanks};
 pub(crate) use vote::{Voting, vote};
+pub(crate) use work::WorkShare;
 
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
@@ -125,6 +127,12 @@ pub(crate) fn died(ranks: &[Rank]) -> Error {
 pub(crate) fn revoked() -> Error {
     Error::new(ErrorKind::Revoked, "the communicator was revoked after a failure")
         .hint("go on with the communicator that shrinking it returns")
+}
+
+/// The error of a message that makes no sense.
+pub(crate) fn garbled() -> Error {
+    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
+        .hint("all ranks must use the same release of treering")
 }
 
 /// The name of this machine.

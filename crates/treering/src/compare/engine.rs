@@ -9,6 +9,7 @@ use super::contents;
 use super::fetch::Fetcher;
 use super::in_order::{Crew, Ended, in_order};
 use super::judge::{Number, Value};
+use super::letters::FoundShare;
 use super::list::{DifferenceList, Line};
 use super::outcome::{
     Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome,
@@ -20,6 +21,7 @@ use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
 use crate::array::float_env::StandardFloats;
 use crate::array::{DType, Description, Rank, Shape, Step};
+use crate::comm::{Comm, WorkShare, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
 use std::borrow::Cow;
@@ -43,7 +45,36 @@ pub fn compare(
     progress: Progress,
 ) -> Result<Outcome> {
     settings.check()?;
-    carry_out(Comparison::new(a, b, settings, list, progress), a, b)
+    let alone = WorkShare::alone();
+    carry_out(Comparison::new(a, b, settings, list, progress, &alone), a, b)
+}
+
+impl Outcome {
+    /// Compares two sides as [`compare`](crate::compare) does, together with other ranks, each of which compares a part;
+    /// collective. All ranks open the same sides and give the same settings; one of them may give a list. All get the same
+    /// outcome, or an error if one of them has died or failed, also if it could not open its sides.
+    pub fn of_ranks(
+        comm: &dyn Comm,
+        sides: Result<(&dyn Side, &dyn Side)>,
+        settings: &CompareSettings,
+        list: Option<&mut DifferenceList>,
+        progress: Progress,
+    ) -> Result<Outcome> {
+        let share = WorkShare::of(comm);
+        let work = || {
+            let (a, b) = sides?;
+            settings.check()?;
+            let lists = share.join("lists", vec![u8::from(list.is_some())])?;
+            let mut state = Comparison::new(a, b, settings, list, progress, &share);
+            state.listing = lists.contains(&vec![1]);
+            carry_out(state, a, b)
+        };
+        share.end(work(), |outcome: &Outcome| {
+            let Outcome { verdict, differences, first, unmatched, contents, not_compared, .. } =
+                outcome;
+            format!("{:?}", (verdict, differences, first, unmatched, contents, not_compared))
+        })
+    }
 }
 
 /// Compares the share of one rank with a whole side: of global arrays, only the boxes that the first side has,
@@ -54,7 +85,8 @@ pub(crate) fn compare_share(
     settings: &CompareSettings,
 ) -> Result<Outcome> {
     settings.check()?;
-    let mut state = Comparison::new(a, b, settings, None, &|_, _| {});
+    let alone = WorkShare::alone();
+    let mut state = Comparison::new(a, b, settings, None, &|_, _| {}, &alone);
     state.share = true;
     carry_out(state, a, b)
 }
@@ -133,7 +165,11 @@ struct Comparison<'s> {
     settings: &'s CompareSettings,
     /// Whether the first side has a share of its global arrays only.
     share: bool,
+    /// The ranks that do parts of it.
+    work: &'s WorkShare<'s>,
     list: Option<&'s mut DifferenceList>,
+    /// Whether this rank or another one lists differences.
+    listing: bool,
     progress: Progress<'s>,
     outcome: Outcome,
     meter: Meter,
@@ -198,6 +234,7 @@ impl<'s> Comparison<'s> {
         settings: &'s CompareSettings,
         list: Option<&'s mut DifferenceList>,
         progress: Progress<'s>,
+        work: &'s WorkShare<'s>,
     ) -> Self {
         let outcome = Outcome {
             a: a.name(),
@@ -220,6 +257,8 @@ impl<'s> Comparison<'s> {
         Comparison {
             settings,
             share: false,
+            work,
+            listing: list.is_some(),
             list,
             progress,
             outcome,
@@ -525,12 +564,18 @@ impl<'s> Comparison<'s> {
         holders: &[Option<&SideArray>],
     ) -> Result<Vec<Sum>> {
         let tasks = tasks(pairs, strips);
+        let weight = |task: &Task| {
+            let pair = &pairs[task.pair];
+            pair.chunk * pair.strip * task.strips.len() as u64
+        };
+        let weights: Vec<u64> = tasks.iter().map(weight).collect();
+        let own = self.work.part(&weights);
         // A worker that waits for the disk leaves its core to another one.
         let cold = pairs.iter().any(Pair::is_cold);
         let threads = rayon::current_num_threads() * if cold { 2 } else { 1 };
-        let threads = threads.min(tasks.len());
+        let threads = threads.min(own.len());
         self.threads = self.threads.max(threads);
-        let list = self.list.is_some();
+        let list = self.listing;
         // Lists can be long; without them, a few more results may wait for their turn.
         let lead = if list { 0 } else { LEAD * threads };
         let (settings, meter, clock) = (self.settings, &self.meter, &self.clock);
@@ -546,22 +591,43 @@ impl<'s> Comparison<'s> {
             doubt: Default::default(),
         };
         let work = |worker: &mut StripWorker, at: usize, ended: &Ended| {
-            let task = &tasks[at];
-            let later = tasks[at..].iter().step_by(threads).skip(1);
+            let of_rank = &tasks[own.clone()];
+            let task = &of_rank[at];
+            let later = of_rank[at..].iter().step_by(threads).skip(1);
             let next = later
                 .take_while(|later| later.pair == task.pair)
                 .map(|later| strips[later.pair][later.strips.start]);
+            let pair = &pairs[task.pair];
             let mut found = StripFinding::default();
             for strip in &strips[task.pair][task.strips.clone()] {
                 if ended.is_set() {
                     break;
                 }
-                found = found.join(worker.strip(&pairs[task.pair], *strip, next.clone())?);
+                let strip = worker.strip(pair, *strip, next.clone());
+                found = found.join(strip.map_err(|error| error.at(&pair.a.description.name))?);
             }
             Ok(found)
         };
+        let crew = Crew { tasks: own.len(), threads, lead };
         let (total, base, progress) =
             (self.outcome.bytes_total, self.outcome.variables.len(), self.progress);
+        // Another box of the same array may hold an index before the one that was found.
+        let is_enough = |at: usize, earliest: Option<u128>| {
+            let pair = &pairs[tasks[at].pair];
+            let later = tasks[at + 1..].iter();
+            let mut of_same = later.take_while(|task| pairs[task.pair].variable == pair.variable);
+            let is_first = |found: u128| {
+                of_same.all(|task| {
+                    let pair = &pairs[task.pair];
+                    pair.position(pair.first_of(strips[task.pair][task.strips.start])) > found
+                })
+            };
+            settings.first && earliest.is_some_and(is_first)
+        };
+        let first_of = |at: usize, found: &Result<StripFinding>| {
+            let first = found.as_ref().ok().and_then(StripFinding::first);
+            first.map(|place| pairs[tasks[at].pair].position(place))
+        };
         let mut sums = Sums {
             of_pairs: pairs.iter().map(|_| Sum::default()).collect(),
             list: self.list.take(),
@@ -570,30 +636,42 @@ impl<'s> Comparison<'s> {
         };
         let mut done = self.done;
         let mut earliest: Option<u128> = None;
-        let take = |at: usize, found: Result<StripFinding>| {
+        let mut take = |at: usize, found: Result<StripFinding>| {
             let task = &tasks[at];
             let pair = &pairs[task.pair];
-            let first = found.as_ref().ok().and_then(StripFinding::first);
-            let first = first.map(|place| pair.position(place));
-            earliest = earliest.into_iter().chain(first).min();
+            earliest = earliest.into_iter().chain(first_of(at, &found)).min();
             sums.take(task, found, (pair, holders[pair.variable]), step, base);
-            done = total.min(done + 2 * pair.chunk * pair.strip * task.strips.len() as u64);
+            done = total.min(done + 2 * weights[at]);
             progress(done, total);
-            // Another box of the same array may hold an index before the one that was found.
-            let is_first = |found: u128| {
-                let later = tasks[at + 1..].iter();
-                let of_same = later.take_while(|task| pairs[task.pair].variable == pair.variable);
-                of_same.into_iter().all(|task| {
-                    let pair = &pairs[task.pair];
-                    pair.position(pair.first_of(strips[task.pair][task.strips.start])) > found
-                })
-            };
-            match sums.failed.is_some() || settings.first && earliest.is_some_and(is_first) {
+            match sums.failed.is_some() || is_enough(at, earliest) {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
         };
-        let outcome = in_order(Crew { tasks: tasks.len(), threads, lead }, begin, work, take);
+        let outcome = match self.work.is_shared() {
+            false => in_order(crew, begin, work, take),
+            true => {
+                let (mut here, mut found_here) = (None, Vec::new());
+                let (before, mut told) = (meter.total(), self.done);
+                let keep = |at: usize, found: Result<StripFinding>| {
+                    let at = own.start + at;
+                    here = here.into_iter().chain(first_of(at, &found)).min();
+                    found_here.push(found);
+                    told = total.min(told + 2 * weights[at] * self.work.ranks());
+                    progress(told, total);
+                    match is_enough(at, here) {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    }
+                };
+                in_order(crew, begin, work, keep).and_then(|()| {
+                    let read = meter.total() - before;
+                    let found = FoundShare { first: own.start, read, found: found_here };
+                    let what = format!("step {step:?} {strips:?}");
+                    self.join(&what, &found, tasks.len(), &mut take)
+                })
+            }
+        };
         self.list = sums.list;
         self.outcome.notes.extend(sums.notes);
         outcome?;
@@ -601,6 +679,33 @@ impl<'s> Comparison<'s> {
             Some(error) => Err(error),
             None => Ok(sums.of_pairs),
         }
+    }
+
+    /// Takes what all ranks have found, in the order of tasks.
+    fn join(
+        &self,
+        what: &str,
+        own: &FoundShare,
+        tasks: usize,
+        take: &mut dyn FnMut(usize, Result<StripFinding>) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let before = self.meter.total() - own.read;
+        let mut found: Vec<Option<Result<StripFinding>>> = (0..tasks).map(|_| None).collect();
+        let mut read = 0;
+        for bytes in self.work.join(what, own.write())? {
+            let share = FoundShare::parse(&bytes)?;
+            read += share.read;
+            let places = found.get_mut(share.first..).unwrap_or_default().iter_mut();
+            places.zip(share.found).for_each(|(place, found)| *place = Some(found));
+        }
+        self.meter.add((before + read).saturating_sub(self.meter.total()));
+        for (at, found) in found.into_iter().enumerate() {
+            // What a rank has left out lies behind the first difference.
+            if take(at, found.ok_or_else(garbled)?).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Adds what was found in the pairs of a variable to the outcome.
@@ -843,7 +948,6 @@ impl Sums<'_> {
         let found = match found {
             Ok(found) => found,
             Err(error) => {
-                let error = error.at(&pair.a.description.name);
                 self.of_pairs[task.pair].failed.get_or_insert(error);
                 return;
             }

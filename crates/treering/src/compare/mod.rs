@@ -17,6 +17,7 @@ mod engine;
 mod fetch;
 mod in_order;
 mod judge;
+mod letters;
 mod list;
 mod outcome;
 mod pair;

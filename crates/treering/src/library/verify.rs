@@ -6,19 +6,21 @@
 //! roots.
 
 use super::{Library, Progress};
+use crate::array::Sequence;
+use crate::comm::{Comm, WorkShare};
 use crate::compact::Bundler;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Opening, PackName};
-use crate::log::{FullManifest, Log, runs};
+use crate::log::{FullManifest, Log, Survey, runs};
 use crate::memory::zeroed;
 use crate::restore::{Checkpoint, check_frames, read_footer};
 use crate::store::read_small;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Something that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Where: a key of the store, or `run@step`.
     pub place: String,
@@ -27,7 +29,7 @@ pub struct Finding {
 }
 
 /// What a verification found.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyReport {
     /// How many checkpoints were looked at.
     pub checkpoints: u64,
@@ -41,6 +43,24 @@ pub struct VerifyReport {
     pub findings: Vec<Finding>,
     /// Files that nothing refers to; the next opening or pruning of their run removes them.
     pub unreferenced: Vec<String>,
+}
+
+/// What was found in one pack.
+#[derive(Serialize, Deserialize)]
+struct CheckedPack {
+    copies: u64,
+    findings: Vec<Finding>,
+    /// The frames that are bad in every copy.
+    bad: HashSet<u32>,
+}
+
+/// An error on its way to other ranks.
+fn letter(error: &Error) -> (u8, String) {
+    (error.kind().code(), error.to_string())
+}
+
+fn read_letter(code: u8, what: String) -> Error {
+    Error::new(ErrorKind::from_code(code).unwrap_or(ErrorKind::Io), what)
 }
 
 impl VerifyReport {
@@ -62,6 +82,32 @@ impl Library {
         deep: bool,
         progress: Progress,
     ) -> Result<VerifyReport> {
+        self.verify_part(run, deep, progress, &WorkShare::alone())
+    }
+
+    /// Checks a store as [`verify`](Self::verify) does, together with other ranks, each of which reads a part; collective.
+    /// All ranks open the same store. All get the same report, or an error if one of them has died or failed, also if it
+    /// could not open the store.
+    pub fn verify_with_ranks(
+        comm: &dyn Comm,
+        library: Result<Library>,
+        run: Option<&str>,
+        deep: bool,
+        progress: Progress,
+    ) -> Result<VerifyReport> {
+        let share = WorkShare::of(comm);
+        let report = library.and_then(|library| library.verify_part(run, deep, progress, &share));
+        share.end(report, |report| format!("{report:?}"))
+    }
+
+    /// Checks everything that is quick to read, and the part of this rank of everything else.
+    fn verify_part(
+        &self,
+        run: Option<&str>,
+        deep: bool,
+        progress: Progress,
+        share: &WorkShare,
+    ) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
         let names = match run {
             Some(run) => {
@@ -71,37 +117,66 @@ impl Library {
             None => self.run_names()?,
         };
         let named = self.named()?;
-        let mut all = Vec::new();
+        let (mut all, mut surveys) = (Vec::new(), Vec::new());
         for run in &names {
             let mut survey = Log::read(self.store.clone(), run)?.survey();
             let full = survey.take_full(self.store.as_ref());
-            let bad = survey.unreadable.iter().map(|(_, error)| error).chain(&survey.others);
-            bad.for_each(|error| report.add(format!("run {run}"), error));
-            self.check_openings(run, &mut report)?;
-            let entry = |sequence| Names::new(run).entry(sequence);
-            report.unreferenced.extend(survey.strays.into_iter().map(entry));
-            self.find_unreferenced(run, &named, &mut report)?;
-            self.find_unreferenced_branches(run, &full, &mut report)?;
-            self.check_bundles(run, &named, &mut report)?;
-            all.extend(full);
+            all.extend(full.iter().cloned());
+            surveys.push((survey, full));
+        }
+        let runs = share.each("runs", &vec![1; names.len()], |at| {
+            let (survey, full) = &surveys[at];
+            self.check_run(&names[at], survey, full, &named).map_err(|error| letter(&error))
+        })?;
+        for of_run in runs {
+            let of_run = of_run.map_err(|(code, what)| read_letter(code, what))?;
+            report.findings.extend(of_run.findings);
+            report.unreferenced.extend(of_run.unreferenced);
         }
         self.check_log_copies(&all, &mut report);
-        let bad = self.check_packs(&all, progress, &mut report);
-        for (at, FullManifest { manifest, .. }) in all.iter().enumerate() {
-            let newest = all.get(at + 1).is_none_or(|next| next.manifest.run != manifest.run);
-            report.checkpoints += 1;
-            let sound =
-                self.check_checkpoint(manifest.clone(), deep || newest).and_then(|checkpoint| {
-                    match bad.is_empty() {
-                        true => Ok(()),
-                        false => checkpoint.avoids(&bad),
-                    }
-                });
-            match sound {
-                Ok(()) => report.sound += 1,
-                Err(error) => report.add(format!("{}@{}", manifest.run, manifest.step), error),
-            }
-        }
+        let bad = self.check_packs(&all, progress, &mut report, share)?;
+        let is_restored = |at: usize| {
+            let next = all.get(at + 1).map(|next: &FullManifest| &next.manifest.run);
+            deep || next != Some(&all[at].manifest.run)
+        };
+        let weight = |at: usize| match is_restored(at) {
+            true => all[at].manifest.full_bytes,
+            false => 1,
+        };
+        let weights: Vec<u64> = (0..all.len()).map(weight).collect();
+        let wrong = share.each("checkpoints", &weights, |at| {
+            let manifest = &all[at].manifest;
+            let checkpoint = self.check_checkpoint(manifest.clone(), is_restored(at));
+            let sound = checkpoint.and_then(|checkpoint| match bad.is_empty() {
+                true => Ok(()),
+                false => checkpoint.avoids(&bad),
+            });
+            let place = format!("{}@{}", manifest.run, manifest.step);
+            sound.err().map(|error| Finding { place, what: error.to_string() })
+        })?;
+        report.checkpoints = all.len() as u64;
+        report.sound = wrong.iter().filter(|wrong| wrong.is_none()).count() as u64;
+        report.findings.extend(wrong.into_iter().flatten());
+        Ok(report)
+    }
+
+    /// The files of one run beside its packs and manifests.
+    fn check_run(
+        &self,
+        run: &str,
+        survey: &Survey,
+        full: &[FullManifest],
+        named: &BTreeSet<(String, PackName)>,
+    ) -> Result<VerifyReport> {
+        let mut report = VerifyReport::default();
+        let bad = survey.unreadable.iter().map(|(_, error)| error).chain(&survey.others);
+        bad.for_each(|error| report.add(format!("run {run}"), error));
+        self.check_openings(run, &mut report)?;
+        let entry = |sequence: &Sequence| Names::new(run).entry(*sequence);
+        report.unreferenced.extend(survey.strays.iter().map(entry));
+        self.find_unreferenced(run, named, &mut report)?;
+        self.find_unreferenced_branches(run, full, &mut report)?;
+        self.check_bundles(run, named, &mut report)?;
         Ok(report)
     }
 
@@ -175,51 +250,64 @@ impl Library {
         manifests: &[FullManifest],
         progress: Progress,
         report: &mut VerifyReport,
-    ) -> HashMap<String, HashSet<u32>> {
+        share: &WorkShare,
+    ) -> Result<HashMap<String, HashSet<u32>>> {
         let named: BTreeSet<_> = manifests.iter().flat_map(FullManifest::packs).collect();
         let keys: Vec<String> =
             named.iter().map(|(run, name)| Names::new(run).pack(*name)).collect();
+        let mut sizes = Vec::new();
         for key in &keys {
             let found = self.store.copies(key);
-            report.bytes += found.iter().flatten().map(|copy| copy.size()).sum::<u64>();
+            sizes.push(found.iter().flatten().map(|copy| copy.size()).sum::<u64>());
             if found.is_empty() {
                 report.add(key, "the pack is missing");
             }
         }
+        report.bytes = sizes.iter().sum();
         let total = report.bytes;
         let done = AtomicU64::new(0);
         let tell = |bytes| {
+            let bytes = bytes * share.ranks();
             let now = done.fetch_add(bytes, Ordering::Relaxed) + bytes;
             progress(now.min(total), total);
         };
-        let mut bad = HashMap::new();
-        for key in keys {
-            let mut everywhere: Option<HashSet<u32>> = None;
-            for copy in self.store.copies(&key) {
-                let checked = copy.map_err(|error| (key.clone(), error)).and_then(|copy| {
-                    report.packs += 1;
-                    let place = format!("{key} in {}", copy.store());
-                    match read_footer(copy.as_ref(), true) {
-                        Ok((_, footer)) => Ok((place, check_frames(copy.as_ref(), &footer, &tell))),
-                        Err(error) => Err((place, error)),
-                    }
-                });
-                match checked {
-                    Ok((place, frames)) => {
-                        frames.iter().for_each(|(_, error)| report.add(&place, error));
-                        let frames: HashSet<u32> = frames.into_iter().map(|(at, _)| at).collect();
-                        everywhere = Some(match everywhere {
-                            Some(others) => others.intersection(&frames).copied().collect(),
-                            None => frames,
-                        });
-                    }
-                    Err((place, error)) => report.add(place, error),
-                }
-            }
-            bad.extend(everywhere.filter(|frames| !frames.is_empty()).map(|frames| (key, frames)));
-        }
+        let checked = share.each("packs", &sizes, |at| self.check_pack(&keys[at], &tell))?;
         progress(total, total);
-        bad
+        let mut bad = HashMap::new();
+        for (key, pack) in keys.into_iter().zip(checked) {
+            report.packs += pack.copies;
+            report.findings.extend(pack.findings);
+            bad.extend((!pack.bad.is_empty()).then_some((key, pack.bad)));
+        }
+        Ok(bad)
+    }
+
+    /// Reads all copies of a pack.
+    fn check_pack(&self, key: &str, tell: &(dyn Fn(u64) + Sync)) -> CheckedPack {
+        let (mut report, mut everywhere) = (VerifyReport::default(), None::<HashSet<u32>>);
+        for copy in self.store.copies(key) {
+            let checked = copy.map_err(|error| (key.to_string(), error)).and_then(|copy| {
+                report.packs += 1;
+                let place = format!("{key} in {}", copy.store());
+                match read_footer(copy.as_ref(), true) {
+                    Ok((_, footer)) => Ok((place, check_frames(copy.as_ref(), &footer, tell))),
+                    Err(error) => Err((place, error)),
+                }
+            });
+            match checked {
+                Ok((place, frames)) => {
+                    frames.iter().for_each(|(_, error)| report.add(&place, error));
+                    let frames: HashSet<u32> = frames.into_iter().map(|(at, _)| at).collect();
+                    everywhere = Some(match everywhere {
+                        Some(others) => others.intersection(&frames).copied().collect(),
+                        None => frames,
+                    });
+                }
+                Err((place, error)) => report.add(place, error),
+            }
+        }
+        let bad = everywhere.unwrap_or_default();
+        CheckedPack { copies: report.packs, findings: report.findings, bad }
     }
 
     /// Every pack that a readable manifest of any run names.

@@ -3,6 +3,7 @@
 use super::placement::{PlacedNode, nodes_of};
 use crate::array::Rank;
 use crate::comm::Comm;
+pub(super) use crate::comm::garbled;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -45,11 +46,6 @@ pub(super) fn unpack_numbers(bytes: &[u8]) -> Vec<u32> {
 /// A message of numbers.
 pub(super) fn pack_numbers(numbers: impl IntoIterator<Item = u32>) -> Vec<u8> {
     numbers.into_iter().flat_map(u32::to_le_bytes).collect()
-}
-
-pub(super) fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -494,10 +494,10 @@ impl<'a> Taker<'a> {
                 Ok(()) => self.made.push(object.key.clone()),
                 Err(error) => self.lose(error),
             }
-        } else if let Err(error) = so_far {
-            if self.is_wanted() {
-                self.lose(error);
-            }
+        } else if let Err(error) = so_far
+            && self.is_wanted()
+        {
+            self.lose(error);
         }
         self.begin += object.size;
         self.next += 1;

@@ -32,6 +32,7 @@ mod rank_tools;
 mod ranks;
 mod rooms;
 mod rounded;
+mod shared_work;
 mod source;
 mod store_calls;
 mod store_suite;
