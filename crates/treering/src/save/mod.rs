@@ -34,7 +34,11 @@ pub(crate) use open::{Opened, Ticket, join, open, random};
 pub(crate) use publish::LogWriter;
 pub(crate) use saver::{Saver, SaverRank};
 pub(crate) use seats::{GroupSeat, assign, seat};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use sections::Sections;
 pub(crate) use team::{Team, TeamBreaker, TeamMeeting};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use tree::GroupOf;
 
 use crate::array::Rank;
 use crate::codec::Encoding;
