@@ -8,6 +8,7 @@
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
+# make bench-ranks  what ranks cost: objects, bytes read, packs, a slow store, and the time for which they are blocked (MPI)
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
 # make restart   they are taken in and given back, and the programs go on from what came back
 # make peers     Treering beside other tools, on these files
@@ -26,7 +27,7 @@ CARGO ?= cargo
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check big watch-load model campaign bench \
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check big watch-load model campaign bench bench-ranks \
 	corpus restart peers
 
 test: needs format lints tests mpi orca numpy
@@ -107,6 +108,15 @@ bench:
 	target/release/treering bench restore
 	target/release/treering bench lineage
 	target/release/treering bench compare --size 1GiB
+	$(MAKE) bench-ranks
+
+# With the sets of `make corpus`, if they are there. Takes 5 GiB of disk and of memory.
+bench-ranks: needs
+	$(CARGO) build --release
+	$(CARGO) build --release -p treering-mpi --example blocked
+	target/release/treering bench ranks $(wildcard $(SETS:%=$(CORPUS)/%))
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 bash tests/bench_ranks.sh \
+		target/release/examples/blocked 512 $(VENV)/bin/mpirun --oversubscribe
 
 corpus:
 	@bash apps/corpus/needs.sh $(CORPUS_VENV)

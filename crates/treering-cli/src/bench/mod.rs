@@ -6,6 +6,7 @@ mod limits;
 mod lineage;
 mod packs;
 mod pattern;
+mod ranks;
 mod restore;
 
 use crate::output;
@@ -26,27 +27,33 @@ pub enum Name {
     /// Orders of bytes in packs, group sizes and passes of encoding on a set of checkpoint files, what
     /// becomes of them on a slow store, and the aims on one core
     Packs,
+    /// Objects and bytes of checkpoints of up to 2^20 simulated ranks, bytes that a restart reads, sizes of packs
+    /// that ranks share, and both ways to and from a slow store
+    Ranks,
 }
 
 /// What all benchmarks take.
 #[derive(clap::Args, Clone)]
 pub struct Options {
     /// Folders of checkpoint files, one for each step (packs): the first is studied, later ones are
-    /// compared with it.
+    /// compared with it. For ranks: folders of sets, each with a folder for each step.
     #[arg(value_name = "FOLDER")]
     pub folders: Vec<PathBuf>,
-    /// How the rank stands in a file's name, as in `ingest` (packs).
+    /// How the rank stands in a file's name, as in `ingest` (packs, ranks).
     #[arg(long, value_name = "REGEX")]
     pub rank: Option<String>,
-    /// How many MB the slow store moves in a second (packs).
+    /// How many MB the slow store moves in a second (packs, ranks).
     #[arg(long, value_name = "RATE", default_value_t = 100.0)]
     pub throttle: f64,
-    /// The size of the state (capture and restore), or of each file (compare).
+    /// The size of the state (capture, restore and ranks), or of each file (compare).
     #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]
     pub size: u64,
     /// The number of vertices of each graph (lineage).
     #[arg(long, default_value_t = 200_000)]
     pub vertices: u32,
+    /// The number of values along each side of the cube of which boxes are read (ranks).
+    #[arg(long, default_value_t = 812, value_parser = clap::value_parser!(u64).range(8..=4096))]
+    pub side: u64,
     /// Where to make the stores; a temporary folder unless told.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
@@ -64,8 +71,8 @@ impl Options {
 }
 
 pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
-    if !matches!(name, Name::Packs) && !options.folders.is_empty() {
-        return Err(Error::usage("only bench packs takes a folder")
+    if !matches!(name, Name::Packs | Name::Ranks) && !options.folders.is_empty() {
+        return Err(Error::usage("only bench packs and bench ranks take a folder")
             .hint("say with --dir where to make the stores"));
     }
     match name {
@@ -74,6 +81,7 @@ pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
         Name::Compare => compare::bench(options, json),
         Name::Lineage => lineage::run(options, json),
         Name::Packs => packs::run(options, json),
+        Name::Ranks => ranks::run(options, json),
     }
 }
 

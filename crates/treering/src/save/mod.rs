@@ -53,7 +53,11 @@ pub(crate) use recover::{
 };
 pub(crate) use saver::{AggregatorTally, Saver, SaverRank, serve};
 pub(crate) use seats::{GroupSeat, NodeRole, SeatWish, assign, roles, seat};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use sections::Sections;
 pub(crate) use team::{Team, TeamBreaker, TeamMeeting};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use tree::GroupOf;
 pub(crate) use watch::DeathWatch;
 
 use crate::array::Rank;

@@ -5,6 +5,7 @@
 mod codec_suite;
 mod comm_suite;
 mod hooked;
+mod leaders;
 mod side;
 mod source_suite;
 mod store_suite;
@@ -12,6 +13,7 @@ mod store_suite;
 pub use codec_suite::codec_suite;
 pub use comm_suite::comm_suite;
 pub use hooked::{Call, HookedStore, Locks};
+pub use leaders::{PlayedLeader, PlayedRun};
 pub use side::{check_side, check_side_wrapper};
 pub use source_suite::source_suite;
 pub use store_suite::store_suite;

@@ -3,12 +3,12 @@
 //! what becomes of that when the store is slow.
 
 mod aims;
-mod ends;
+pub mod ends;
 mod passes;
-mod schemes;
-mod set;
+pub mod schemes;
+pub mod set;
 mod study;
-mod tables;
+pub mod tables;
 mod throttle;
 
 use self::ends::Bench;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
-use treering::testing::{FileRecord, take_apart};
+use treering::testing::{Anatomy, FileRecord, take_apart};
 use treering::{DType, Error, FileRules, Rank, RankFile, Result, rank_files};
 
 /// Bytes with a meaning.
@@ -60,8 +60,8 @@ fn whole(file: &RankFile) -> Result<Part> {
 
 /// The record of a file, which tells how many fields follow, and its fields.
 fn apart(file: &RankFile) -> Result<Vec<Part>> {
-    let anatomy = take_apart(&file.path, None)?;
-    let mut parts = Vec::new();
+    let (anatomy, record) = record(file)?;
+    let mut parts = vec![Part { meaning: file.like.clone(), dtype: DType::Bytes, bytes: record }];
     for field in &anatomy.fields {
         let Some(size) = field.description.bytes() else { continue };
         let mut bytes = vec![0; size as usize];
@@ -70,6 +70,12 @@ fn apart(file: &RankFile) -> Result<Vec<Part>> {
         let meaning = format!("{} {name} {axes}-D", file.like);
         parts.push(Part { meaning, dtype: field.description.dtype, bytes });
     }
+    Ok(parts)
+}
+
+/// The fields of a file, and the record of what else it holds.
+pub fn record(file: &RankFile) -> Result<(Anatomy, Vec<u8>)> {
+    let anatomy = take_apart(&file.path, None)?;
     let fields = anatomy.fields.iter().map(|field| field.description.name.clone()).collect();
     let record = FileRecord {
         name: file.name.clone(),
@@ -80,9 +86,8 @@ fn apart(file: &RankFile) -> Result<Vec<Part>> {
         in_skeleton: Vec::new(),
         skeleton: anatomy.skeleton.clone(),
     };
-    let meaning = file.like.clone();
-    parts.insert(0, Part { meaning, dtype: DType::Bytes, bytes: record.write() });
-    Ok(parts)
+    let record = record.write();
+    Ok((anatomy, record))
 }
 
 /// Writes the files of a rank again, durably.
