@@ -77,6 +77,9 @@ fn heat() -> Result<()> {
         comm.revoke()?;
         comm = comm.shrink()?;
         let went_on = run.go_on_with(comm.clone());
+        for (step, error) in run.failures() {
+            eprintln!("step {step} was lost with the rank that died: {error}");
+        }
         done = went_on.and_then(|()| simulate(&plan, &mut run, &*comm, false));
     }
     let (heat, begun) = done?;
