@@ -159,7 +159,7 @@ fn lose_and_rebuild(sizes: &[Vec<usize>], scheme: Redundancy, gone: &BTreeSet<us
     let count = left.len().max(1);
     left.rotate_left(turn % count);
     // A new node with an empty store.
-    if turn % 2 == 0 || left.is_empty() {
+    if turn.is_multiple_of(2) || left.is_empty() {
         left.push(Arc::new(MemoryStore::new()));
     }
     let rebuilt = rebuild_all(&left);
@@ -184,7 +184,7 @@ fn lose_and_rebuild(sizes: &[Vec<usize>], scheme: Redundancy, gone: &BTreeSet<us
         for (key, bytes) in objects {
             match lost.contains(&node) {
                 true => assert!(!found.contains_key(key)),
-                false => assert_eq!(found[key], [bytes.clone()], "{key}"),
+                false => assert_eq!(found[key], std::slice::from_ref(bytes), "{key}"),
             }
         }
     }
@@ -510,7 +510,7 @@ fn a_rank_that_dies_while_rebuilding_leaves_nothing_half() {
                 assert!(rebuilt.lost.is_empty() && rebuilt.notes.is_empty(), "{rebuilt:?}");
                 let found = contents(&left);
                 for (key, bytes) in objects.iter().flatten() {
-                    assert_eq!(found[key], [bytes.clone()], "{key}");
+                    assert_eq!(found[key], std::slice::from_ref(bytes), "{key}");
                 }
                 if !died {
                     assert!(call > 5);
