@@ -181,9 +181,9 @@ fn assert_exact(store: &Arc<dyn Store>, told: &Told, what: &str) -> Option<u64> 
 /// How ranks die: the victim, and the call of its store or of its communicators, or the hit of a point.
 #[derive(Clone, Copy, Debug)]
 enum Death {
-    AtStoreCall(u32, u64),
-    AtCommCall(u32, u64),
-    AtPoint(u32, &'static str, i64),
+    StoreCall(u32, u64),
+    CommCall(u32, u64),
+    Point(u32, &'static str, i64),
 }
 
 /// One story of deaths, in which a call of the store of a rank may go wrong, too; how many ranks have died, and how often
@@ -194,11 +194,11 @@ fn story(ranks: u32, deaths: &[Death], fault: Option<(u32, u64, Fault)>) -> (usi
     let mut fuses: Vec<Option<Arc<AtomicI64>>> = vec![None; ranks as usize];
     for death in deaths {
         match *death {
-            Death::AtStoreCall(victim, call) => {
+            Death::StoreCall(victim, call) => {
                 fuses[victim as usize] = Some(Arc::new(AtomicI64::new(call as i64)));
             }
-            Death::AtCommCall(victim, call) => world = world.killed_at(Rank(victim), call),
-            Death::AtPoint(..) => {}
+            Death::CommCall(victim, call) => world = world.killed_at(Rank(victim), call),
+            Death::Point(..) => {}
         }
     }
     let (shared, all, kills) = (store.clone(), told.clone(), world.clone());
@@ -237,7 +237,7 @@ fn die_at_points(world: &ThreadRanks, rank: Rank, deaths: &[Death]) {
     let mut points = Vec::new();
     for death in deaths {
         match *death {
-            Death::AtPoint(victim, point, hit) if victim == rank.0 => {
+            Death::Point(victim, point, hit) if victim == rank.0 => {
                 points.push((point, AtomicI64::new(hit)));
             }
             _ => {}
@@ -272,12 +272,12 @@ fn every_call(stride: usize, death: impl Fn(u32, u64) -> Death) -> u32 {
 
 #[test]
 fn survivors_go_on_when_a_rank_dies_at_any_call_of_its_store() {
-    assert!(every_call(3, Death::AtStoreCall) > 10);
+    assert!(every_call(3, Death::StoreCall) > 10);
 }
 
 #[test]
 fn survivors_go_on_when_a_rank_dies_at_any_call_of_its_communicators() {
-    assert!(every_call(2, Death::AtCommCall) > 10);
+    assert!(every_call(2, Death::CommCall) > 10);
 }
 
 /// One rank dies, and while the others go on, another one.
@@ -291,7 +291,7 @@ fn survivors_go_on_when_another_rank_dies_meanwhile() {
     for _ in 0..25 {
         let first = roll(4) as u32;
         let second = (first + 1 + roll(3) as u32) % 4;
-        let deaths = [Death::AtCommCall(first, roll(40)), Death::AtCommCall(second, 20 + roll(60))];
+        let deaths = [Death::CommCall(first, roll(40)), Death::CommCall(second, 20 + roll(60))];
         let (killed, gone_on) = story(4, &deaths, None);
         twice += u32::from(killed == 2 && gone_on > 1);
     }
@@ -306,7 +306,7 @@ fn a_rank_dies_at_every_point() {
     for (number, (point, _)) in POINTS.iter().enumerate() {
         for victim in 0..3 {
             for hit in [0, 2] {
-                let death = Death::AtPoint(victim, point, hit);
+                let death = Death::Point(victim, point, hit);
                 let other = Some((victim + 1) % 3);
                 let fault = match (hit, (number + victim as usize) % 2) {
                     (0, _) => None,
@@ -321,8 +321,8 @@ fn a_rank_dies_at_every_point() {
     }
     // The survivors of another death are the ones that go on.
     for victim in 0..3 {
-        let first = Death::AtPoint((victim + 1) % 3, "captured", 1);
-        if story(3, &[first, Death::AtPoint(victim, "going-on", 0)], None).0 > 1 {
+        let first = Death::Point((victim + 1) % 3, "captured", 1);
+        if story(3, &[first, Death::Point(victim, "going-on", 0)], None).0 > 1 {
             reached.insert("going-on");
         }
     }
@@ -352,7 +352,7 @@ fn a_prune_dies_at_its_points() {
             }
             run.finish().unwrap();
             steps.lock().unwrap().clear();
-            die_at_points(&kills, Rank(0), &[Death::AtPoint(0, point, 0)]);
+            die_at_points(&kills, Rank(0), &[Death::Point(0, point, 0)]);
             let keep = Keep { last: 1, every: None, forget_damaged: false };
             Library::of(shared.clone()).prune("r", keep, &|_, _| {}).map(drop)
         });
@@ -370,7 +370,7 @@ fn a_rank_dies_when_it_has_made_a_branch() {
     let (shared, kills) = (store.clone(), world.clone());
     let ends = world.run(move |comm| {
         let deaths: Vec<Death> =
-            (0..RANKS).map(|v| Death::AtPoint(v, "branch-published", 0)).collect();
+            (0..RANKS).map(|v| Death::Point(v, "branch-published", 0)).collect();
         die_at_points(&kills, comm.rank(), &deaths);
         let store = seen(&shared, &kills, comm.rank(), None);
         let mut run = Run::open(options(&store, &comm).ranks_per_pack(1))?;

@@ -414,7 +414,7 @@ fn a_damaged_part_on_a_node_gives_way_to_the_checkpoint_before() {
         blob.read_at(0, &mut bytes).unwrap();
         drop(blob);
         bytes[20] ^= 1;
-        node.delete(&[key.clone()]).unwrap();
+        node.delete(std::slice::from_ref(&key)).unwrap();
         assert!(node.commit(&key, &bytes).unwrap());
         let all = cluster.clone();
         let ends = cluster.world(&ON).run(move |comm| {
@@ -505,7 +505,7 @@ fn a_restart_reads_what_nodes_hold_there() {
             let node = &cluster.nodes[1];
             let pack = node.list("runs/r/packs").unwrap().pop().unwrap().name;
             let key = format!("runs/r/packs/{pack}");
-            node.delete(&[key.clone()]).unwrap();
+            node.delete(std::slice::from_ref(&key)).unwrap();
             assert!(node.commit(&key, b"no pack at all").unwrap());
         }
         let all = cluster.clone();

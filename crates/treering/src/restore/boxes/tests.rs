@@ -17,7 +17,7 @@ use std::sync::Arc;
 fn checkpoint_of(variables: &[Variable]) -> Checkpoint {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let settings = Options::in_store(store.clone(), "r").writer;
-    let opened = open(&settings.tiers, "r").unwrap();
+    let opened = open(&settings.tiers, "r", None).unwrap();
     let (hasher, writer) = (Hasher::new(5), opened.opening.writer);
     let (mut writers, mut sealed) = (Vec::new(), Vec::new());
     for (number, ranks) in variables.chunks(3).enumerate() {
