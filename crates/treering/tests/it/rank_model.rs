@@ -487,7 +487,8 @@ impl Job {
         kills: &ThreadRanks,
         fuse: &Arc<AtomicI64>,
     ) -> Result<()> {
-        let store = self.sees(world, comm.rank(), kills, fuse);
+        let own = comm.rank();
+        let store = self.sees(world, own, kills, fuse);
         let mut next = 0u64;
         let result = (|| {
             let mut run = Run::open(world.options(self, store.clone(), &comm))?;
@@ -506,8 +507,13 @@ impl Job {
             result?;
             if self.finishes { run.finish() } else { Ok(()) }
         })();
-        if result.is_err() {
+        if let Err(error) = &result {
             comm.revoke()?;
+            // To those that go on, a rank that has ended is one that has died.
+            if self.crash.is_some() || self.comm_crash.is_some() {
+                world.note(format!("a rank ends: {error}"));
+                kills.kill(own);
+            }
         }
         // A checkpoint that was lost is no failure of the job.
         result.or_else(|error| if error.kind() == ErrorKind::Lost { Ok(()) } else { Err(error) })

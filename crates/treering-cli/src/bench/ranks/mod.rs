@@ -13,24 +13,21 @@ use serde_json::json;
 use treering::Result;
 
 pub fn run(options: &Options, json: bool) -> Result<()> {
-    let bar = output::progress("simulating ranks");
+    // Parts take minutes, so each is shown when it is done.
+    let text = !json;
     let scales = scale::run()?;
-    bar.set_message("restarting");
+    text.then(|| scale::show(&scales));
     let readers = restart::readers(options)?;
     let boxes = restart::boxes(options)?;
-    bar.set_message("packing");
+    text.then(|| restart::show(&readers, &boxes));
     let sizes = sizes::run(options)?;
-    bar.set_message("writing to a slow store");
+    text.then(|| sizes::show(&sizes));
     let ends = transfer::run(options)?;
-    bar.finish_and_clear();
-    if json {
-        return output::json(&json!({
-            "simulated": scales, "restart": readers, "boxes": boxes, "packs": sizes, "ends": ends,
-        }));
+    if text {
+        transfer::show(&ends, options);
+        return Ok(());
     }
-    scale::show(&scales);
-    restart::show(&readers, &boxes);
-    sizes::show(&sizes);
-    transfer::show(&ends, options);
-    Ok(())
+    output::json(&json!({
+        "simulated": scales, "restart": readers, "boxes": boxes, "packs": sizes, "ends": ends,
+    }))
 }

@@ -95,7 +95,8 @@ pub fn readers(options: &Options) -> Result<Vec<Readers>> {
             let counted = counter.count(store.clone());
             on_ranks(ranks, move |comm| {
                 let own = share(comm.rank().0, comm.size());
-                let (mut field, mut step) = (vec![0.0f64; (own.end - own.start) as usize], [0; 4]);
+                let (mut field, mut step) =
+                    (vec![0.0f64; (own.end - own.start) as usize], [0u64; 4]);
                 let mut run = Run::open(patient(counted.clone(), &comm))?;
                 let part = VariableMut::new("field", &mut field);
                 let part = part.part_of(&[elements], &[own.start]);

@@ -12,7 +12,7 @@ use treering::{Error, Result};
 const GROUP: usize = 32;
 /// Synthetic ranks, and the values of each of their arrays.
 const RANKS: usize = 64;
-const VALUES: usize = 1 << 16;
+const VALUES: usize = 1 << 14;
 const NAMES: [&str; 4] = ["density", "energy", "pressure", "velocity"];
 
 pub fn run(options: &Options) -> Result<Vec<End>> {
