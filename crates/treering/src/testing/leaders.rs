@@ -168,7 +168,9 @@ mod tests {
         let mut leaders: Vec<PlayedLeader> =
             (0..run.groups()).map(|group| run.leader(group, &store)).collect();
         for sequence in [run.next(), run.next().next()] {
-            leaders.iter_mut().rev().for_each(|l| drop(l.publish(&run, sequence).unwrap()));
+            for leader in leaders.iter_mut().rev() {
+                leader.publish(&run, sequence).unwrap();
+            }
         }
         let library = Library::of(store.clone());
         let (checkpoints, trouble) = library.checkpoints("r").unwrap();
