@@ -37,7 +37,7 @@ test: needs format lints tests mpi orca numpy
 quick:
 	$(CARGO) test -p treering --lib
 	$(CARGO) test -p treering --test it -- \
-		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip a_rank_that_dies
+		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip a_rank_that_dies --skip rank_model::
 	$(CARGO) test -p treering-cli --test it -- --skip kill:: --skip watch::
 
 # As root, what is missing is installed; else it is named.
@@ -50,10 +50,11 @@ format:
 lints:
 	$(CARGO) clippy --workspace --all-targets --features particles/mpi,orbits/mpi -- -D warnings
 
+# The model test of ranks stays outside: its programs can wait for each other for ever. `make model` runs it.
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files
 	TREERING_FILES=$(CURDIR)/target/files TREERING_FILE_PAIRS=$(CURDIR)/target/file-pairs \
-		$(CARGO) test --workspace -- --include-ignored
+		$(CARGO) test --workspace -- --include-ignored --skip rank_model::
 
 # Ranks on the MPIs there are: Open MPI 5, Open MPI 4, MPICH.
 mpi: needs

@@ -53,6 +53,8 @@ struct World {
 #[derive(Default)]
 struct Shared {
     dead: Vec<bool>,
+    /// The ranks whose program has ended: they come to no meeting any more.
+    ended: Vec<bool>,
     /// The calls that each rank has made, and the number of the call that it does not survive.
     calls: Vec<(u64, Option<u64>)>,
     contexts: Vec<Context>,
@@ -98,6 +100,7 @@ impl ThreadRanks {
         let members = (0..nodes.len() as u32).map(Rank).collect();
         let shared = Shared {
             dead: vec![false; nodes.len()],
+            ended: vec![false; nodes.len()],
             calls: vec![(0, None); nodes.len()],
             contexts: vec![Context { members, ..Context::default() }],
             ends: None,
@@ -162,7 +165,11 @@ impl ThreadRanks {
         program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,
     ) -> Vec<End<T>> {
         let (ends, ended) = channel();
-        held(&self.world.shared).ends = Some(ends.clone());
+        {
+            let mut shared = held(&self.world.shared);
+            shared.ends = Some(ends.clone());
+            shared.ended.fill(false);
+        }
         let program = Arc::new(program);
         let results: Arc<Mutex<HashMap<Rank, End<T>>>> = Arc::default();
         let count = self.world.nodes.len() as u32;
@@ -176,6 +183,8 @@ impl ThreadRanks {
                 let end = end.map_or_else(|panic| End::Panicked(text(&*panic)), End::Done);
                 let died = matches!(end, End::Panicked(_));
                 held(&results).insert(rank, end);
+                held(&ranks.world.shared).ended[rank.0 as usize] = true;
+                ranks.world.changed.notify_all();
                 let _ = ends.send(rank);
                 if died {
                     ranks.kill(rank);
@@ -294,23 +303,26 @@ impl ThreadComm {
         self.world.changed.notify_all();
         loop {
             let dead = self.dead_members(&shared);
+            let mut gone = dead.clone();
+            let ended = |rank: &Rank| shared.ended[self.members[rank.0 as usize].0 as usize];
+            gone.extend((0..self.size()).map(Rank).filter(ended));
             let context = &mut shared.contexts[self.context];
             let revoked_now = context.revoked;
             let meeting = context.meetings.entry(key).or_default();
             let missing = |rank: &Rank| !meeting.given.contains_key(rank);
             let absent: Vec<Rank> = (0..self.size()).map(Rank).filter(missing).collect();
-            let excused = |rank: &Rank| tolerant && dead.contains(rank);
+            let excused = |rank: &Rank| tolerant && gone.contains(rank);
             if meeting.result.is_none() && absent.iter().all(excused) {
                 let mut given = meeting.given.clone();
                 // Of those that have died meanwhile nothing counts.
-                given.retain(|rank, _| !excused(rank));
+                given.retain(|rank, _| !(tolerant && dead.contains(rank)));
                 meeting.result = Some(Arc::new(given));
                 self.world.changed.notify_all();
             }
             if let Some(result) = &meeting.result {
                 return Ok((number, result.clone()));
             }
-            let lost: Vec<Rank> = absent.into_iter().filter(|rank| dead.contains(rank)).collect();
+            let lost: Vec<Rank> = absent.into_iter().filter(|rank| gone.contains(rank)).collect();
             if !tolerant && !lost.is_empty() {
                 return Err(died(&lost));
             }

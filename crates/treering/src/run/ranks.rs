@@ -136,30 +136,30 @@ impl RankSide {
         failures: &Failures,
     ) {
         let names = Names::new(run);
-        // A checkpoint that was meant for nodes only needs nothing more once a later one is in the shared store.
-        let mut replaced = false;
-        for PendingSave { sequence, step, progress, shared } in self.pending.drain(..).rev() {
-            let entry = match sequence < opening {
-                true => store.open(&names.entry(sequence)).and_then(|b| read_small(b.as_ref())),
-                false => {
-                    fail(failures, step, &progress);
-                    continue;
-                }
+        let read = |pending: &PendingSave| -> Option<Result<LogEntry>> {
+            let read = || {
+                LogEntry::parse(&read_small(store.open(&names.entry(pending.sequence))?.as_ref())?)
             };
-            match entry.and_then(|bytes| LogEntry::parse(&bytes)) {
-                Ok(LogEntry::Manifest(_)) => {
-                    progress.durable();
-                    replaced = true;
-                }
-                Ok(_) if !shared && replaced => {}
-                Ok(_) => fail(failures, step, &progress),
+            (pending.sequence < opening).then(read)
+        };
+        let entries: Vec<Option<Result<LogEntry>>> = self.pending.iter().map(read).collect();
+        // A checkpoint that was meant for nodes only needs nothing more once a later one is in the shared store.
+        let there =
+            |entry: &Option<Result<LogEntry>>| matches!(entry, Some(Ok(LogEntry::Manifest(_))));
+        let replaced = entries.iter().rposition(there).unwrap_or(0);
+        let pending = self.pending.drain(..).zip(entries).enumerate();
+        for (at, (PendingSave { step, progress, shared, .. }, entry)) in pending {
+            match entry {
+                Some(Ok(LogEntry::Manifest(_))) => progress.durable(),
+                Some(Ok(_)) if !shared && at < replaced => {}
+                None | Some(Ok(_)) => fail(failures, step, &progress),
                 // Numbers before an opening are all used: it was pruned, or put into a bundle.
-                Err(error) if error.kind() == ErrorKind::NotFound => progress.durable(),
-                Err(error) if !progress.has_failed() => {
+                Some(Err(error)) if error.kind() == ErrorKind::NotFound => progress.durable(),
+                Some(Err(error)) if !progress.has_failed() => {
                     failures.add(step, error.clone(), &progress);
                     progress.failed(error);
                 }
-                Err(_) => {}
+                Some(Err(_)) => {}
             }
         }
     }

@@ -131,6 +131,47 @@ fn all_done<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {
 /// Two ranks on each of two nodes, and a third node with one.
 const ON: [usize; 5] = [0, 0, 1, 1, 2];
 
+/// A rank dies, and the others go on: with what their nodes hold together, or, if the rank was the only one of its node,
+/// with the newest checkpoint of the shared store.
+#[test]
+fn survivors_go_on_from_what_their_nodes_hold() {
+    for (victim, newest) in [(3, 4), (4, 2), (0, 4)] {
+        let cluster = Cluster::new(3, 3);
+        let (all, world) = (cluster.clone(), cluster.world(&ON));
+        let kills = world.clone();
+        let ends = world.run(move |comm| {
+            let mut run = Run::open(all.options(&comm)).unwrap();
+            for step in 0..5 {
+                checkpoint(&mut run, &*comm, step).unwrap().staged().unwrap();
+            }
+            // All of them have staged the last one.
+            comm.reduce(treering::Reduction::Max, &mut [0]).unwrap();
+            if comm.rank() == Rank(victim) {
+                kills.kill(comm.rank());
+            }
+            let error = checkpoint(&mut run, &*comm, 5).err().expect("a rank has died");
+            assert!(matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked), "{error}");
+            comm.revoke().unwrap();
+            let smaller = comm.shrink().unwrap();
+            run.go_on_with(smaller.clone()).unwrap();
+            let restored = restore(&mut run, &*smaller).unwrap();
+            // Checkpoints that were lost with their node are reported.
+            let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
+            assert_eq!(failed, if newest == 4 { vec![] } else { vec![3, 4] });
+            for step in 10..15 {
+                checkpoint(&mut run, &*smaller, step).unwrap().staged().unwrap();
+            }
+            run.finish().unwrap();
+            restored
+        });
+        let restored: Vec<Option<u64>> = ends.into_iter().filter_map(End::done).collect();
+        assert_eq!(restored, [Some(newest); 4], "rank {victim} died");
+        let steps = cluster.steps();
+        assert!(steps.contains(&2) && steps.contains(&newest) && steps.contains(&14), "{steps:?}");
+        assert_eq!(cluster.go_on(&[0, 1], 0, true), Some(14));
+    }
+}
+
 #[test]
 fn every_third_goes_to_the_shared_store_and_finish_brings_the_last() {
     let cluster = Cluster::new(3, 3);
