@@ -53,7 +53,7 @@ struct World {
 #[derive(Default)]
 struct Shared {
     dead: Vec<bool>,
-    /// The ranks whose program has ended: they come to no meeting any more.
+    /// The ranks whose program has ended: survivors that meet do not wait for them.
     ended: Vec<bool>,
     /// The calls that each rank has made, and the number of the call that it does not survive.
     calls: Vec<(u64, Option<u64>)>,
@@ -322,7 +322,7 @@ impl ThreadComm {
             if let Some(result) = &meeting.result {
                 return Ok((number, result.clone()));
             }
-            let lost: Vec<Rank> = absent.into_iter().filter(|rank| gone.contains(rank)).collect();
+            let lost: Vec<Rank> = absent.into_iter().filter(|rank| dead.contains(rank)).collect();
             if !tolerant && !lost.is_empty() {
                 return Err(died(&lost));
             }
