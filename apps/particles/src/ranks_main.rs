@@ -58,7 +58,10 @@ struct Cli {
 fn main() {
     let cli = Cli::parse();
     if let Err(error) = simulate(&cli) {
-        eprintln!("particles-ranks: {error}");
+        // What all ranks return is printed by one of them.
+        if !error.is_repeated() {
+            eprintln!("particles-ranks: {error}");
+        }
         // MPI is not ended: after the death of a rank that may wait for ever.
         std::process::exit(2);
     }
