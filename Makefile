@@ -24,6 +24,9 @@ CORPUS := target/corpus
 CORPUS_VENV := target/corpus-venv
 SETS := molecules waves ocean
 CARGO ?= cargo
+# All crates, built as for the tests, so that nothing is built twice.
+MPI := --features particles/mpi,orbits/mpi
+BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
@@ -37,7 +40,7 @@ test: needs format lints tests mpi orca numpy
 quick:
 	$(CARGO) test -p treering --lib
 	$(CARGO) test -p treering --test it -- \
-		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip a_rank_that_dies --skip rank_model::
+		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip a_rank_that_dies
 	$(CARGO) test -p treering-cli --test it -- --skip kill:: --skip watch::
 
 # As root, what is missing is installed; else it is named.
@@ -48,26 +51,25 @@ format:
 	$(CARGO) fmt --all --check
 
 lints:
-	$(CARGO) clippy --workspace --all-targets --features particles/mpi,orbits/mpi -- -D warnings
+	$(CARGO) clippy --workspace --all-targets $(MPI) -- -D warnings
 
-# The model test of ranks stays outside: its programs can wait for each other for ever. `make model` runs it.
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files
 	TREERING_FILES=$(CURDIR)/target/files TREERING_FILE_PAIRS=$(CURDIR)/target/file-pairs \
-		$(CARGO) test --workspace -- --include-ignored --skip rank_model::
+		$(CARGO) test --workspace $(MPI) -- --include-ignored
 
 # Ranks on the MPIs there are: Open MPI 5, Open MPI 4, MPICH.
 mpi: needs
 	bash tests/mpi.sh $(CURDIR)/$(VENV)
 
-# The orbit counter against an independent tool. All crates are built as for the tests, so nothing is built twice.
+# The orbit counter against an independent tool.
 orca: needs
-	$(CARGO) build --workspace
+	$(BUILD)
 	$(VENV)/bin/python apps/orbits/tests/with_orca.py target/debug/orbits
 
 # Comparison against numpy, on files that numpy wrote.
 numpy: needs
-	$(CARGO) build --workspace
+	$(BUILD)
 	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
 
 files: needs

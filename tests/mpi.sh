@@ -7,16 +7,17 @@ cargo=${CARGO:-cargo}
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 runs=0
 
+# build MPICC FEATURES: everything at once, with what the tests are built with, so that nothing is built twice.
+build() { MPICC=$1 $cargo build --quiet --workspace --bins --examples --features "particles/mpi,orbits/mpi$2"; }
+
 # suite NAME MPICC MPIRUN...
 suite() {
     local name=$1 mpicc=$2
     shift 2
-    MPICC=$mpicc $cargo build --quiet -p treering-mpi --examples
-    # Its ranks can kill themselves at named points.
-    MPICC=$mpicc $cargo build --quiet -p particles --features mpi,treering/testing --bin particles-ranks
+    build "$mpicc" ,treering-cli/mpi
+    # Its ranks can kill themselves at named points: examples bring the feature `testing` along.
     cp target/debug/particles-ranks "target/mpi-particles-$name"
     cp target/debug/examples/suite "target/mpi-suite-$name"
-    MPICC=$mpicc $cargo build --quiet -p treering-cli --features mpi
     cp target/debug/treering "target/mpi-treering-$name"
     cp target/debug/examples/heat "target/mpi-heat-$name"
     for ranks in 1 2 3 5; do
@@ -97,7 +98,6 @@ kills() {
 # process counts.
 orbits() {
     local folder ranks told counting victim line
-    MPICC=$venv/bin/mpicc $cargo build --quiet -p orbits --features mpi
     folder=$(mktemp -d)
     local graph=(--make delaunay --vertices 40000)
     target/debug/orbits count "${graph[@]}" --out "$folder/straight"
@@ -150,7 +150,7 @@ tools() {
     rm -r "$store"
 }
 
-$cargo build --quiet
+build "$venv/bin/mpicc" ""
 cp target/debug/treering target/mpi-treering-none
 suite openmpi5 "$venv/bin/mpicc" "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 # One of several ranks is killed; what its runtime prints about that is no failure.
@@ -176,4 +176,4 @@ tools mpich mpirun.mpich
 kills mpich mpirun.mpich
 echo "MPI: $runs passed, 0 failed"
 # Whatever is built next is built with the MPI of the build folder.
-MPICC=$venv/bin/mpicc $cargo build --quiet -p treering-mpi
+build "$venv/bin/mpicc" ""

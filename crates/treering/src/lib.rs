@@ -41,7 +41,6 @@ mod memory;
 mod merkle;
 mod pack;
 mod points;
-#[allow(dead_code, unused_imports)]
 mod redundancy;
 mod report;
 mod restore;
@@ -65,6 +64,7 @@ pub use comm::{Alone, Comm, End, Message, Reduction, ThreadRanks};
 pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use error::{Error, ErrorKind, Result};
 pub use lineage::{ChunkSize, Method};
+pub use redundancy::Redundancy;
 pub use restore::redistribute;
 pub use run::{Aggregation, AggregationReport, aggregate};
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};

@@ -4,16 +4,19 @@
 //! Every section that a node holds and that is newer than the shared log is brought over with its packs, verified; then
 //! everything is completed whose sections are all there. So it can be run once with all nodes, or once for each: sections
 //! wait in the shared store until the last one comes, or until a program opens the run, which removes what is not complete.
-//! Nothing on the nodes is changed, and a second time finds nothing to do.
+//! What lost nodes had is first made again, as far as the parity files of these nodes suffice. Nothing that nodes hold is
+//! changed otherwise, and a second time finds nothing to do.
 
 use super::{Library, PlannedStep, Progress};
 use crate::array::{Rank, Sequence};
-use crate::error::{ErrorKind, Result};
-use crate::format::{BranchName, LogEntry, Manifest, Names, Opening, WriterId};
+use crate::comm::ThreadRanks;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{BranchName, LogEntry, Manifest, Names, Opening, ParityName, WriterId};
 use crate::log::{FullManifest, Log};
+use crate::redundancy::{NodeRanks, PIECE, Rebuilt, Redundancy, rebuild};
 use crate::save::{
     Fence, LogWriter, NodeParts, OnNodes, PackPath, StagedPart, Tiers, bring_section, completed,
-    lock_run, on_nodes, section_packs,
+    lock_run, on_nodes, section_packs, what_waits,
 };
 use crate::store::Store;
 use serde::Serialize;
@@ -67,7 +70,31 @@ impl Library {
     pub fn plan_drain(&self, run: &str, nodes: &[Arc<dyn Store>]) -> Result<DrainPlan> {
         self.refuse_tier(run)?;
         let log = self.log(run)?;
-        Ok(self.survey_nodes(run, nodes, &log)?.plan)
+        let mut plan = self.survey_nodes(run, nodes, &log)?.plan;
+        let keeps = |node: &Arc<dyn Store>| node.list(&ParityName::folder(run));
+        if nodes.iter().any(|node| keeps(node).is_ok_and(|files| !files.is_empty())) {
+            plan.notes
+                .push("what lost nodes had is made again first, as far as these nodes can".into());
+        }
+        Ok(plan)
+    }
+
+    /// Makes the objects of lost nodes again, each store being a rank that is a thread; what a person should know.
+    fn rebuild_on(&self, run: &str, nodes: &[Arc<dyn Store>]) -> Result<Vec<String>> {
+        let (waits, stores) = (what_waits(&self.last, run), nodes.to_vec());
+        let (run, names) = (run.to_string(), nodes.iter().enumerate());
+        let names: Vec<String> = names.map(|(at, node)| format!("{at} {}", node.name())).collect();
+        let ends = ThreadRanks::on_nodes(&names).run(move |comm| {
+            let store = stores[comm.rank().0 as usize].clone();
+            let ranks = NodeRanks::meet(comm, None, Redundancy::None)?;
+            rebuild(&ranks, store.as_ref(), &run, &waits, PIECE)
+        });
+        let failed = || Error::new(ErrorKind::Io, "making lost parts again has ended by a panic");
+        let mut all = Vec::new();
+        for end in ends {
+            all.push(end.done().unwrap_or_else(|| Err(failed()))?);
+        }
+        Ok(all.into_iter().next().map_or_else(Vec::new, Rebuilt::sentences))
     }
 
     /// Computes and carries out. It is refused while a program has the run open, where the store has locks.
@@ -87,8 +114,10 @@ impl Library {
             _ => error,
         })?;
         let before = completed(&self.last, run)?;
+        let rebuilt = self.rebuild_on(run, nodes)?;
         let DrainSurvey { mut plan, sections, manifests, opening } =
             self.survey_nodes(run, nodes, &before)?;
+        plan.notes.extend(rebuilt);
         let (total, mut done) = (plan.bytes, 0);
         progress(0, total);
         let mut paths: Vec<PackPath> =

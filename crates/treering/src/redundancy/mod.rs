@@ -27,10 +27,12 @@ mod strings;
 #[cfg(test)]
 mod tests;
 
+use crate::error::{Error, Result};
 pub(crate) use nodes::NodeRanks;
 pub(crate) use placement::{NodePlacement, place, spent};
-pub(crate) use plan::LostObject;
-pub(crate) use protect::{ProtectJob, Protected, protect};
+#[cfg(test)]
+pub(crate) use protect::Protected;
+pub(crate) use protect::{ProtectJob, protect};
 pub(crate) use rebuild::{Rebuilt, rebuild};
 
 /// How what is only in the stores of nodes is protected against the loss of a node.
@@ -42,11 +44,24 @@ pub enum Redundancy {
     /// Another node keeps a copy.
     Partner,
     /// Nodes form sets of about this size, and each keeps a part of the parity of the others: a set survives the loss of
-    /// one of its nodes.
+    /// one of its nodes. 8 is a common choice.
     Xor {
         /// The number of nodes of a set.
         set: u32,
     },
+}
+
+impl Redundancy {
+    /// Refuses what makes no sense.
+    pub(crate) fn check(self) -> Result<()> {
+        match self {
+            Redundancy::Xor { set: 0 | 1 } => {
+                Err(Error::usage("a set of nodes for XOR needs 2 nodes at least")
+                    .hint("8 is a common choice"))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The bytes that a node hands over at a time.

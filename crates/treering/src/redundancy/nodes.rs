@@ -1,6 +1,7 @@
 //! The ranks of a run by their nodes: the first rank of each node communicates for it.
 
-use super::placement::{PlacedNode, nodes_of};
+use super::Redundancy;
+use super::placement::{PlacedNode, RankPlace, nodes_of};
 use crate::array::Rank;
 use crate::comm::Comm;
 pub(super) use crate::comm::garbled;
@@ -54,25 +55,39 @@ fn text(bytes: &[u8]) -> String {
 
 impl NodeRanks {
     /// Learns which ranks share a node; collective. `domain` is what this rank's node fails together with; default: the
-    /// node by itself.
-    pub(crate) fn meet(comm: Arc<dyn Comm>, domain: Option<&str>) -> Result<NodeRanks> {
+    /// node by itself. All ranks ask for the same redundancy, or all get an error.
+    pub(crate) fn meet(
+        comm: Arc<dyn Comm>,
+        domain: Option<&str>,
+        scheme: Redundancy,
+    ) -> Result<NodeRanks> {
         let node = comm.node();
-        let own = pack_parts(&[node, domain.unwrap_or(node)]);
+        let own = pack_parts(&[node, domain.unwrap_or(node), &format!("{scheme:?}")]);
         let all = comm.gather(Rank(0), &own)?;
         let mut table = pack_parts(&all);
         comm.broadcast(Rank(0), &mut table)?;
         let mut ranks = Vec::new();
         for rank in unpack_parts(&table)? {
             match unpack_parts(rank)?[..] {
-                [node, domain] => ranks.push((text(node), text(domain))),
+                [node, domain, scheme] => ranks.push(RankPlace {
+                    node: text(node),
+                    domain: text(domain),
+                    scheme: text(scheme),
+                }),
                 _ => return Err(garbled()),
             }
         }
-        let nodes = nodes_of(&ranks);
+        let first = comm.rank() == Rank(0);
+        let nodes = nodes_of(&ranks).map_err(|e| if first { e } else { e.repeated() });
         let heads = |nodes: &[PlacedNode]| nodes.iter().any(|node| node.rank == comm.rank());
         let is_head = nodes.as_ref().is_ok_and(|nodes| heads(nodes));
         let part = comm.split(u32::from(!is_head))?;
         Ok(NodeRanks { nodes: nodes?, heads: is_head.then_some(part), comm })
+    }
+
+    /// Whether this rank is the first of its node, which looks after the node's store.
+    pub(crate) fn leads_node(&self) -> bool {
+        self.heads.is_some()
     }
 
     /// Brings strings of all ranks to the first rank of their node; collective.

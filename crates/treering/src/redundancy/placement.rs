@@ -39,11 +39,25 @@ pub(crate) struct NodePlacement {
     pub(crate) note: Option<String>,
 }
 
-/// The nodes of ranks, in the order of their first rank; of each rank the node and its domain are given.
-pub(crate) fn nodes_of(ranks: &[(String, String)]) -> Result<Vec<PlacedNode>> {
+/// Where a rank is, and how it wants the nodes to be protected.
+pub(crate) struct RankPlace {
+    pub(crate) node: String,
+    pub(crate) domain: String,
+    pub(crate) scheme: String,
+}
+
+/// The nodes of ranks, in the order of their first rank.
+pub(crate) fn nodes_of(ranks: &[RankPlace]) -> Result<Vec<PlacedNode>> {
     let mut known: HashMap<&str, usize> = HashMap::new();
     let mut nodes: Vec<PlacedNode> = Vec::new();
-    for (rank, (name, domain)) in (0..).zip(ranks) {
+    for (rank, RankPlace { node: name, domain, scheme }) in (0..).zip(ranks) {
+        if *scheme != ranks[0].scheme {
+            let what = format!(
+                "rank 0 asks for redundancy {}, and rank {rank} for {scheme}",
+                ranks[0].scheme
+            );
+            return Err(Error::usage(what).hint("give all ranks the same Options::redundancy"));
+        }
         match known.get(&name[..]) {
             None => {
                 known.insert(name, nodes.len());
@@ -66,10 +80,7 @@ pub(crate) fn nodes_of(ranks: &[(String, String)]) -> Result<Vec<PlacedNode>> {
 
 /// Places the redundancy of nodes.
 pub(crate) fn place(nodes: Vec<PlacedNode>, scheme: Redundancy) -> Result<NodePlacement> {
-    if matches!(scheme, Redundancy::Xor { set: 0 | 1 }) {
-        return Err(Error::usage("a set of nodes for XOR needs 2 nodes at least")
-            .hint("8 is a common choice"));
-    }
+    scheme.check()?;
     if scheme == Redundancy::None {
         return Ok(NodePlacement { nodes, ..NodePlacement::default() });
     }
@@ -160,12 +171,14 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn nodes(domains: &[u8]) -> Vec<PlacedNode> {
-        let ranks: Vec<(String, String)> = domains
-            .iter()
-            .enumerate()
-            .flat_map(|(node, domain)| vec![(format!("n{node}"), format!("d{domain}")); 2])
-            .collect();
-        nodes_of(&ranks).unwrap()
+        let twice = domains.iter().enumerate().flat_map(|place| [place; 2]);
+        let place = |(node, domain)| place_of(&format!("n{node}"), &format!("d{domain}"));
+        nodes_of(&twice.map(place).collect::<Vec<_>>()).unwrap()
+    }
+
+    fn place_of(node: &str, domain: &str) -> RankPlace {
+        let (node, domain) = (node.to_string(), domain.to_string());
+        RankPlace { node, domain, scheme: "Partner".to_string() }
     }
 
     fn most_of_one_domain(domains: &[u8], members: &[usize]) -> usize {
@@ -245,10 +258,14 @@ mod tests {
         assert_eq!(place(nodes(&[0, 0]), Redundancy::None).unwrap().note, None);
         assert!(place(nodes(&[0, 1]), Redundancy::Xor { set: 1 }).is_err());
         let ranks = [("n", "left"), ("m", "left"), ("n", "right")];
-        let error = nodes_of(&ranks.map(|(n, d)| (n.to_string(), d.to_string()))).unwrap_err();
+        let error = nodes_of(&ranks.map(|(n, d)| place_of(n, d))).unwrap_err();
         assert!(
             error.to_string().contains("node n is in failure domain \"left\" by rank 0"),
             "{error}"
         );
+        let mut ranks = ranks.map(|(n, _)| place_of(n, n));
+        ranks[1].scheme = "None".to_string();
+        let error = nodes_of(&ranks).unwrap_err().to_string();
+        assert!(error.contains("Partner, and rank 1 for None"), "{error}");
     }
 }

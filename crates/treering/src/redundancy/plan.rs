@@ -7,7 +7,8 @@
 use super::census::{Census, HeldPart, SetRecord};
 use crate::format::ParityMember;
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The rebuild of objects of one member of a set.
 #[derive(Clone, Debug, PartialEq)]
@@ -63,7 +64,7 @@ pub(super) fn plan(census: &Census, nodes: u32) -> RebuildPlan {
     let mut chosen: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
     let mut lost: BTreeMap<&str, LostObject> = BTreeMap::new();
     let mut jobs: BTreeMap<(usize, usize), RebuildJob> = BTreeMap::new();
-    let mut load = vec![0u64; nodes as usize];
+    let mut targets = Targets::new(census, nodes);
     for (at, key) in objects(census) {
         if !at.record().wanted || held.contains(key) || chosen.contains_key(key) {
             continue;
@@ -96,7 +97,7 @@ pub(super) fn plan(census: &Census, nodes: u32) -> RebuildPlan {
     let mut lost: Vec<LostObject> = lost.into_values().collect();
     let mut placed = Vec::new();
     for job in jobs.into_values() {
-        placed.extend(with_target(census, job, &mut load, &mut lost));
+        placed.extend(targets.choose(job, &mut lost));
     }
     lost.sort();
     RebuildPlan { waves: waves(placed), lost }
@@ -173,32 +174,55 @@ fn sources(
     Ok(sources)
 }
 
-/// Chooses the node that gets the objects of a job: the one with the least to do where their names are free.
-fn with_target(
-    census: &Census,
-    mut job: RebuildJob,
-    load: &mut [u64],
-    lost: &mut Vec<LostObject>,
-) -> Option<RebuildJob> {
-    let record = &census.sets[job.set];
-    let free = |node: &u32| {
-        let of_job = job.objects.iter().map(|object| &record.objects[job.member][*object]);
-        of_job.into_iter().all(|object| !object.occupied.contains(node))
-    };
-    let target = (0..load.len() as u32).filter(free).min_by_key(|node| load[*node as usize]);
-    let member = &record.head.members[job.member];
-    let of_job = job.objects.iter().map(|object| &member.objects[*object]);
-    let Some(target) = target else {
-        lost.extend(of_job.map(|object| LostObject {
-            key: object.key.clone(),
-            node: member.node.clone(),
-            why: "every node has something else under its name".to_string(),
-        }));
-        return None;
-    };
-    load[target as usize] += of_job.map(|object| object.size).sum::<u64>();
-    job.target = target;
-    Some(job)
+/// Where rebuilt objects go. What one node has lost comes together on one node, as far as names are free there: a
+/// section is of use only beside its packs.
+struct Targets<'c> {
+    census: &'c Census,
+    /// The bytes that each node gets.
+    load: Vec<u64>,
+    /// How many objects of a node, by its name, each of the nodes has or gets.
+    kin: HashMap<&'c str, Vec<u64>>,
+}
+
+impl<'c> Targets<'c> {
+    fn new(census: &'c Census, nodes: u32) -> Targets<'c> {
+        let mut kin: HashMap<&str, Vec<u64>> = HashMap::new();
+        for (at, _) in objects(census) {
+            let of_node = kin.entry(&at.member().node).or_insert_with(|| vec![0; nodes as usize]);
+            for holder in &at.record().holders {
+                of_node.get_mut(*holder as usize).into_iter().for_each(|count| *count += 1);
+            }
+        }
+        Targets { census, load: vec![0; nodes as usize], kin }
+    }
+
+    /// Chooses the node that gets the objects of a job: the one with most of the same node, then the one with the least
+    /// to do.
+    fn choose(&mut self, mut job: RebuildJob, lost: &mut Vec<LostObject>) -> Option<RebuildJob> {
+        let record = &self.census.sets[job.set];
+        let member = &record.head.members[job.member];
+        let of_job = || job.objects.iter().map(|object| &record.objects[job.member][*object]);
+        let free = |node: &u32| of_job().all(|object| !object.occupied.contains(node));
+        let kin = self.kin.get(&member.node[..]).map_or(&[][..], |kin| &kin[..]);
+        let kin_on = |node: &u32| kin.get(*node as usize).copied().unwrap_or(0);
+        let nodes = (0..self.load.len() as u32).filter(free);
+        let target = nodes.min_by_key(|node| (Reverse(kin_on(node)), self.load[*node as usize]));
+        let of_job = job.objects.iter().map(|object| &member.objects[*object]);
+        let Some(target) = target else {
+            lost.extend(of_job.map(|object| LostObject {
+                key: object.key.clone(),
+                node: member.node.clone(),
+                why: "every node has something else under its name".to_string(),
+            }));
+            return None;
+        };
+        self.load[target as usize] += of_job.map(|object| object.size).sum::<u64>();
+        if let Some(kin) = self.kin.get_mut(&member.node[..]) {
+            kin[target as usize] += job.objects.len() as u64;
+        }
+        job.target = target;
+        Some(job)
+    }
 }
 
 /// Jobs that share no node go together.

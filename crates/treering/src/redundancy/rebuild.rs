@@ -31,6 +31,28 @@ pub(crate) struct Rebuilt {
     pub(crate) notes: Vec<String>,
 }
 
+impl Rebuilt {
+    /// What a person should know.
+    pub(crate) fn sentences(self) -> Vec<String> {
+        /// Objects that are named one by one.
+        const NAMED: usize = 4;
+        let mut all = self.notes;
+        if !self.made.is_empty() {
+            all.push(format!(
+                "{} files that nodes had lost were made again from what other nodes keep",
+                self.made.len()
+            ));
+        }
+        let named = self.lost.iter().take(NAMED);
+        all.extend(named.map(|lost| {
+            format!("{} of node {} cannot be made again: {}", lost.key, lost.node, lost.why)
+        }));
+        let more = self.lost.len().saturating_sub(NAMED);
+        all.extend((more > 0).then(|| format!("nor can {more} files more")));
+        all
+    }
+}
+
 /// Rebuilds the objects of a run that are wanted, that parity files know and that no node has; collective. Only the first
 /// rank is asked what is wanted; all ranks get the same result.
 pub(crate) fn rebuild(

@@ -78,7 +78,7 @@ fn protect_all(
             of_node.iter().position(|rank| *rank == comm.rank().0 as usize).unwrap();
         let keys = objects[node].keys().skip(place_of_rank).step_by(of_node.len());
         let keys: Vec<String> = keys.cloned().collect();
-        let ranks = NodeRanks::meet(wrap(comm), None)?;
+        let ranks = NodeRanks::meet(wrap(comm), None, Redundancy::None)?;
         let placement = place(ranks.nodes.clone(), scheme)?;
         protect(&ranks, &placement, &*stores[node], &job(node as u64 + 10, &keys))
     });
@@ -94,7 +94,7 @@ fn rebuild_all(stores: &[Arc<dyn Store>]) -> Rebuilt {
     let stores = stores.to_vec();
     let ends = ThreadRanks::on_nodes(&names(stores.len())).run(move |comm| {
         let store = stores[node_of(&*comm)].clone();
-        let ranks = NodeRanks::meet(comm, None).unwrap();
+        let ranks = NodeRanks::meet(comm, None, Redundancy::None).unwrap();
         rebuild(&ranks, &*store, "r", &|key| !key.contains("unwanted"), 900).unwrap()
     });
     let mut all: Vec<Rebuilt> = ends.into_iter().map(|end| end.done().unwrap()).collect();
@@ -131,9 +131,11 @@ fn protected(sizes: &[Vec<usize>], scheme: Redundancy) -> (Vec<Arc<dyn Store>>, 
 
 /// The sets that a scheme makes of nodes without common domains, as members and keepers.
 fn sets(nodes: usize, scheme: Redundancy) -> Vec<(Vec<usize>, Vec<usize>)> {
-    let all: Vec<(String, String)> =
-        (0..nodes).map(|n| (format!("n{n}"), format!("n{n}"))).collect();
-    let placed = place(super::placement::nodes_of(&all).unwrap(), scheme).unwrap();
+    let node = |n: usize| {
+        let (name, domain, rank) = (format!("n{n}"), format!("n{n}"), Rank(n as u32));
+        super::placement::PlacedNode { name, domain, rank }
+    };
+    let placed = place((0..nodes).map(node).collect(), scheme).unwrap();
     placed.sets.into_iter().map(|set| (set.members, set.keepers)).collect()
 }
 
@@ -501,7 +503,7 @@ fn a_rank_that_dies_while_rebuilding_leaves_nothing_half() {
                 let (wrap, of_ranks) = (mortal(&ranks, Rank(victim), call), left.clone());
                 let ends = ranks.run(move |comm| {
                     let store = of_ranks[node_of(&*comm)].clone();
-                    let ranks = NodeRanks::meet(wrap(comm), None)?;
+                    let ranks = NodeRanks::meet(wrap(comm), None, Redundancy::None)?;
                     rebuild(&ranks, &*store, "r", &|_| true, 900)
                 });
                 let died = matches!(ends[victim as usize], crate::comm::End::Killed);

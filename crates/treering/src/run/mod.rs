@@ -7,6 +7,7 @@
 mod aggregate;
 mod nearby;
 mod options;
+mod protection;
 mod ranks;
 mod reference;
 mod share;
@@ -29,6 +30,7 @@ use crate::lineage::Method;
 use crate::log::Log;
 use crate::merkle::{Digest, digest};
 use crate::points::reach;
+use crate::redundancy::{NodeRanks, Redundancy};
 use crate::restore::{
     Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
 };
@@ -87,7 +89,10 @@ impl Run {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
         let near = !options.writer.tiers.near.is_empty();
         let link = options.aggregator.clone();
-        let mut ranks = comm.map(|comm| RankSide::new(comm, options.patience, near, link));
+        let mut ranks = comm.map(|comm| {
+            let side = RankSide::new(comm, options.patience, near, link);
+            side.protected(options.redundancy, options.domain.clone())
+        });
         let failures = Failures::default();
         let checked = options.check().and_then(|()| match &ranks {
             Some(_) => save::probe(&options.writer.tiers, &options.writer.run),
@@ -169,6 +174,22 @@ impl Run {
             Err(_) => {}
         }
         save
+    }
+
+    /// Waits until the newest checkpoint is on the nodes and, with [`Options::redundancy`], protects it, so that it
+    /// survives the loss of a node from now on; otherwise the next checkpoint does that. With several ranks it is
+    /// collective. Without redundancy nothing happens.
+    pub fn protect(&mut self) -> Result<()> {
+        self.check_process()?;
+        let Some(ranks) = self.ranks.as_mut().filter(|ranks| ranks.protection.is_some()) else {
+            return Ok(());
+        };
+        ranks.wait_for_parts();
+        ranks.vote(Ok(ranks.ballot(Together::Protect, self.saver.newest)), &self.failures)?;
+        let start = Instant::now();
+        let done = self.protect_nodes();
+        self.blocked += start.elapsed();
+        done
     }
 
     /// Saves trees that were made elsewhere, and nothing else.
@@ -300,6 +321,8 @@ impl Run {
         if ranks.take_lost() {
             self.cadence.lost();
         }
+        self.protect_nodes()?;
+        let Some(ranks) = &mut self.ranks else { return Ok((own, None)) };
         ranks.kept_from().into_iter().for_each(|first| self.saver.forget_before(first));
         if verdict.regroup {
             let (per_pack, run) = (self.options.ranks_per_pack, &self.options.writer.run);
@@ -307,6 +330,15 @@ impl Run {
             self.saver.reseat(seat, team);
         }
         Ok((verdict.decision(), Some(verdict.time)))
+    }
+
+    /// Protects what is complete on nodes and nowhere else, as the last vote has found it.
+    fn protect_nodes(&mut self) -> Result<()> {
+        let Some(ranks) = &mut self.ranks else { return Ok(()) };
+        let WriterSettings { tiers, run, .. } = &self.options.writer;
+        let note = ranks.protect(tiers, run, self.ticket.writer(), &self.saver.seat)?;
+        self.notes.extend(note);
+        Ok(())
     }
 
     /// An error of this rank becomes that of all, because the others wait for its vote.
@@ -792,6 +824,7 @@ fn start(
         }
     };
     let share = NodeShare::of(options, seat.on_node);
+    let protected = options.redundancy != Redundancy::None;
     for (step, error) in opened.trouble.drain(..) {
         failures.add(step, error, &Default::default());
     }
@@ -806,7 +839,7 @@ fn start(
         staging.clone(),
         failures.clone(),
         compaction.clone(),
-        SaverRank { own, seat, team, outcomes, staged, threads: share.threads },
+        SaverRank { own, seat, team, outcomes, staged, protected, threads: share.threads },
     )?;
     Ok((saver, Capture::new(options.capture(), opened.seed, staging)))
 }
@@ -816,13 +849,17 @@ fn open_alone(tiers: &Tiers, run: &str) -> Result<Opened> {
     if tiers.near.is_empty() {
         return save::open(tiers, run, None);
     }
+    let nodes = NodeRanks::meet(Arc::new(Alone::new()), None, Redundancy::None)?;
+    let rebuilt = save::rebuild_lost(&nodes, tiers, run)?;
     let Recovered { lock, notes } = save::recover(&Alone::new(), tiers, run, true, None)?;
     let mut opened = match lock {
         Some(lock) => save::open_locked(tiers, run, lock, None)?,
         None => save::open(tiers, run, None)?,
     };
-    opened.notes.extend(notes);
-    let cleaned = save::clean_sections(tiers, run, opened.opening.writer);
+    opened.notes.extend(rebuilt.into_iter().chain(notes));
+    let opening = opened.opening.writer;
+    let cleaned = save::clean_sections(tiers, run, opening)
+        .and_then(|()| protection::remove_spent(tiers.first().as_ref(), run, opening.opening));
     let what = |error| format!("what earlier programs left on this node stays: {error}");
     opened.notes.extend(cleaned.err().map(what));
     Ok(opened)

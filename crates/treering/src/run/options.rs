@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
 use crate::merkle::bounded::{Bound, Recipe};
+use crate::redundancy::Redundancy;
 use crate::save::{Growth, Tiers, WriterSettings};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
@@ -47,6 +48,8 @@ pub struct Options {
     pub(crate) patience: Duration,
     pub(crate) ranks_per_pack: u32,
     pub(crate) shared_every: u32,
+    pub(crate) redundancy: Redundancy,
+    pub(crate) domain: Option<String>,
     pub(crate) aggregator: Option<Arc<AggregatorLink>>,
     pub(crate) aggregator_memory: u64,
 }
@@ -80,6 +83,8 @@ impl Options {
             patience: Duration::from_secs(600),
             ranks_per_pack: 32,
             shared_every: 1,
+            redundancy: Redundancy::None,
+            domain: None,
             aggregator: None,
             aggregator_memory: 64 << 20,
         }
@@ -150,10 +155,33 @@ impl Options {
     /// [`Run::checkpoint_shared`](crate::Run::checkpoint_shared) brings one there on request, and
     /// [`Run::finish`](crate::Run::finish) the last one. Default: 1, every checkpoint. Where ranks differ, the least counts.
     ///
-    /// **Caution**: a checkpoint that is only on nodes is lost if one of them is.
+    /// **Caution**: a checkpoint that is only on nodes is lost if one of them is, unless they protect each other
+    /// ([`Options::redundancy`]).
     #[must_use]
     pub fn shared_every(mut self, checkpoints: u32) -> Self {
         self.shared_every = checkpoints;
+        self
+    }
+
+    /// Lets nodes protect each other's checkpoints that are not in the shared store; all ranks give the same. Not at all
+    /// unless told.
+    ///
+    /// The data goes from node to node on the program's thread, at the call that follows a checkpoint: the next
+    /// [`checkpoint`](crate::Run::checkpoint), or [`Run::protect`](crate::Run::protect) at any time before. If nodes are lost
+    /// then, the next opener or `treering drain` makes their part again. If a node has no room for what it keeps for others,
+    /// [`Run::notes`](crate::Run::notes) says so and the run goes on.
+    #[must_use]
+    pub fn redundancy(mut self, redundancy: Redundancy) -> Self {
+        self.redundancy = redundancy;
+        self
+    }
+
+    /// What this rank's node fails together with: the name of a switch or of a power supply. Nodes are protected by nodes
+    /// of other domains, as far as there are enough; [`Run::notes`](crate::Run::notes) says if not. Default: each node by
+    /// itself.
+    #[must_use]
+    pub fn domain(mut self, name: &str) -> Self {
+        self.domain = Some(name.to_string());
         self
     }
 
@@ -300,6 +328,11 @@ impl Options {
             return Err(
                 Error::usage(what).hint("give 1 or more, and Options::node for more than 1")
             );
+        }
+        self.redundancy.check()?;
+        if self.redundancy != Redundancy::None && near == 0 {
+            return Err(Error::usage("redundancy is between stores of nodes, and there are none")
+                .hint("give Options::node"));
         }
         if let Some(reference) = &self.reference {
             check_run_name(&reference.run)?;

@@ -8,18 +8,22 @@
 //! that one of them made before it died from that of a stranger, and never take the run from anybody else.
 
 use super::aggregate::AggregatorLink;
+use super::protection::{NodeProtection, remove_spent};
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
 use crate::comm::{Comm, Voting, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names};
 use crate::points::reach;
+use crate::redundancy::{NodeRanks, Redundancy};
 use crate::save::{
     Agreed, Ballot, BallotVoting, Carried, DeathWatch, Decision, Failures, GroupSeat, Hander,
     Opened, Outcomes, RankOf, SaveProgress, SeatWish, ServedRun, Succession, Team, TeamBreaker,
     TeamMeeting, Ticket, Tiers, Together, assign, held, join, now, open, random, seat,
 };
-use crate::save::{Recovered, RunLock, clean_packs, clean_sections, open_locked, recover};
+use crate::save::{
+    Recovered, RunLock, clean_packs, clean_sections, open_locked, rebuild_lost, recover,
+};
 use crate::store::{Store, read_small};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +46,11 @@ pub(super) struct RankSide {
     /// The checkpoints of which this rank's node holds its part.
     pub(super) staged: Arc<Mutex<BTreeSet<u64>>>,
     /// The newest checkpoint that is complete on all nodes, and the first one that must stay there.
-    on_nodes: Option<(Sequence, Sequence)>,
+    pub(super) on_nodes: Option<(Sequence, Sequence)>,
+    /// How nodes protect each other, and this node's failure domain.
+    redundancy: Redundancy,
+    domain: Option<String>,
+    pub(super) protection: Option<NodeProtection>,
     /// A checkpoint that was to go to the shared store does not exist.
     lost: bool,
     /// Whether this rank looks at the store of its node for all that run there.
@@ -83,6 +91,9 @@ impl RankSide {
             near,
             staged: Arc::default(),
             on_nodes: None,
+            redundancy: Redundancy::None,
+            domain: None,
+            protection: None,
             lost: false,
             lists: false,
             watch,
@@ -90,6 +101,12 @@ impl RankSide {
             link,
             gone: Arc::default(),
         }
+    }
+
+    /// Lets nodes protect each other.
+    pub(super) fn protected(mut self, redundancy: Redundancy, domain: Option<String>) -> RankSide {
+        (self.redundancy, self.domain) = (redundancy, domain);
+        self
     }
 
     /// Ends the work with the ranks of this side, when nothing of it is under way here, and goes on with others. Whoever
@@ -106,6 +123,7 @@ impl RankSide {
             openings: self.openings.clone(),
             // An aggregator ends with the ranks that it was for; those that are left lead themselves.
             ..RankSide::new(comm, self.limit, self.near, None)
+                .protected(self.redundancy, self.domain.clone())
         }
     }
 
@@ -162,6 +180,12 @@ impl RankSide {
                 Some(Err(_)) => {}
             }
         }
+    }
+
+    /// Waits until the parts of this rank's group of everything that was begun are there, or have failed.
+    pub(super) fn wait_for_parts(&self) {
+        // Whoever has failed is known from the vote.
+        self.pending.iter().for_each(|pending| drop(pending.progress.wait_for_part(&self.watch)));
     }
 
     /// A look at deaths, for whoever waits.
@@ -328,7 +352,10 @@ impl RankSide {
 
     /// A save has begun whose outcome later votes will tell.
     pub(super) fn began(&mut self, decision: Decision, progress: SaveProgress) {
-        let Decision { sequence, step, shared, .. } = decision;
+        let Decision { sequence, step, shared, whole, .. } = decision;
+        if let Some(protection) = &mut self.protection {
+            protection.state.began(sequence, whole);
+        }
         if !shared {
             held(&self.outcomes).aside.insert(sequence.0);
         }
@@ -338,6 +365,9 @@ impl RankSide {
     /// What all ranks know is told to the program, and forgotten.
     fn settle(&mut self, known: &Outcomes, failures: &Failures) {
         let replaced = known.committed.last().copied().unwrap_or(0);
+        if let Some(protection) = &mut self.protection {
+            protection.state.committed(replaced);
+        }
         let lost = &mut self.lost;
         self.pending.retain(|PendingSave { sequence, step, progress, shared }| {
             match known.of(*sequence).filter(|_| *shared) {
@@ -427,28 +457,26 @@ impl RankSide {
         if !self.near {
             return self.open_shared(tiers, run, None, succession).map(|(opened, _)| opened);
         }
-        let lists = self.is_first_on_node()?;
+        let nodes = NodeRanks::meet(self.comm.clone(), self.domain.as_deref(), self.redundancy)?;
+        let lists = nodes.leads_node();
         self.lists = lists;
+        let rebuilt = rebuild_lost(&nodes, tiers, run)?;
         let Recovered { lock, notes } = recover(&*self.comm, tiers, run, lists, succession)?;
         let (mut opened, epoch) = self.open_shared(tiers, run, lock, succession)?;
-        opened.notes.extend(notes);
+        opened.notes.extend(rebuilt.into_iter().chain(notes));
+        let opening = opened.opening.writer.opening;
+        let (protection, note) = NodeProtection::new(nodes, self.redundancy, opening)?;
+        self.protection = protection;
+        opened.notes.extend(note.filter(|_| self.rank() == Rank(0)));
         if lists {
             let writer = opened.opening.writer;
             let cleaned = clean_sections(tiers, run, writer)
-                .and_then(|()| clean_packs(tiers, run, writer, epoch));
+                .and_then(|()| clean_packs(tiers, run, writer, epoch))
+                .and_then(|()| remove_spent(tiers.first().as_ref(), run, opening));
             let what = |error| format!("what earlier programs left on this node stays: {error}");
             opened.notes.extend(cleaned.err().map(what));
         }
         Ok(opened)
-    }
-
-    /// Whether no rank before this one runs on its node; collective.
-    fn is_first_on_node(&self) -> Result<bool> {
-        let nodes = self.comm.gather(Rank(0), self.comm.node().as_bytes())?;
-        let mut seen = BTreeSet::new();
-        let mut first: Vec<u8> = nodes.iter().map(|node| u8::from(seen.insert(node))).collect();
-        self.comm.broadcast(Rank(0), &mut first)?;
-        first.get(self.comm.rank().0 as usize).map(|first| *first == 1).ok_or_else(garbled)
     }
 
     /// One rank takes the run in the shared store; the others join it. Also the number at which the open epoch began.

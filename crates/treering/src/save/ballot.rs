@@ -21,6 +21,7 @@ pub(crate) enum Together {
     Restored,
     Finish,
     GoOn,
+    Protect,
 }
 
 /// A global array, of which each rank may have a box.

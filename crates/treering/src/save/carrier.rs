@@ -8,6 +8,10 @@
 //! - sections before a number that the ranks have agreed on, because a later checkpoint is complete on all nodes, unless
 //!   they wait; then packs that no section left here needs;
 //! - when the node is full, also what the shared store has.
+//!
+//! Where nodes protect each other ([`redundancy`](crate::redundancy)), a pack can be made again only if everything is
+//! there that was protected with it: a section stays as long as its pack does, and a full node removes nothing of a
+//! checkpoint that is not in the shared store as a whole.
 
 use super::epoch::Epoch;
 use super::handle::{Failures, SaveProgress, held};
@@ -67,6 +71,8 @@ pub(crate) struct CarrierWork {
     pub(crate) published: Vec<Sequence>,
     pub(crate) failures: Failures,
     pub(crate) epoch: Arc<Mutex<Epoch>>,
+    /// Whether nodes protect each other.
+    pub(crate) protected: bool,
 }
 
 impl Carrier {
@@ -220,10 +226,14 @@ impl CarrierWork {
 
     fn forget_before(&mut self, first: Sequence) -> Result<()> {
         let old = self.staged.range(..first).map(|(sequence, _)| *sequence);
-        let old: Vec<Sequence> = old.filter(|sequence| !self.waits(*sequence)).collect();
-        self.remove_sections(&old)?;
+        let mut old: Vec<Sequence> = old.filter(|sequence| !self.waits(*sequence)).collect();
         let kept = self.staged.iter().filter(|(sequence, _)| !old.contains(sequence));
         let needed: BTreeSet<(String, PackName)> = kept.flat_map(|(_, s)| packs(s)).collect();
+        if self.protected {
+            let packs: BTreeSet<u64> = needed.iter().map(|(_, pack)| pack.attempt).collect();
+            old.retain(|sequence| !packs.contains(&sequence.0));
+        }
+        self.remove_sections(&old)?;
         let gone = old.iter().filter_map(|sequence| self.staged.get(sequence)).flat_map(packs);
         self.remove_packs(gone.filter(|pack| !needed.contains(pack)).collect())?;
         for sequence in &old {
@@ -238,7 +248,9 @@ impl CarrierWork {
         let there = there.filter(|s| *s <= self.log.committed() && !self.waits(*s));
         self.remove_sections(&there.collect::<Vec<_>>())?;
         let all = self.staged.values().flat_map(packs);
-        self.remove_packs(all.filter(|pack| self.path.is_durable(pack)).collect())
+        let whole = |pack: &PackName| !self.protected || pack.attempt <= self.log.committed().0;
+        let durable = all.filter(|pack| self.path.is_durable(pack) && whole(&pack.1));
+        self.remove_packs(durable.collect())
     }
 
     fn remove_sections(&self, of: &[Sequence]) -> Result<()> {

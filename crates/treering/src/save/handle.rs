@@ -51,6 +51,16 @@ impl SaveProgress {
         self.set(|state| state.error = Some(error));
     }
 
+    /// Waits for the part of this rank's group. If a rank of the group dies, it fails.
+    pub(crate) fn wait_for_part(&self, watch: &DeathWatch) -> Result<()> {
+        loop {
+            match self.wait_for(LOOK, |state| state.tiers > 0 || state.durable) {
+                Some(done) => return done,
+                None => drop(watch.look()),
+            }
+        }
+    }
+
     fn set(&self, change: impl FnOnce(&mut SaveState)) {
         change(&mut held(&self.state.0));
         self.state.1.notify_all();
@@ -106,17 +116,6 @@ impl Awaited {
         watch: DeathWatch,
     ) -> Awaited {
         Awaited { store, key: Names::new(run).entry(sequence), limit, watch }
-    }
-
-    /// Waits for the own group's part. If a rank of the group dies, its part fails.
-    fn wait_for_part(&self, progress: &SaveProgress) -> Result<()> {
-        loop {
-            let done = progress.wait_for(LOOK, |state| state.tiers > 0 || state.durable);
-            match done {
-                Some(done) => return done,
-                None => drop(self.watch.look()),
-            }
-        }
     }
 
     /// Looks for the manifest less and less often; votes of the ranks may tell earlier.
@@ -213,7 +212,7 @@ impl Save {
     /// done its part.
     pub fn staged(&self) -> Result<()> {
         if let (Some(awaited), Some(progress)) = (&self.awaited, &self.progress) {
-            return awaited.wait_for_part(progress);
+            return progress.wait_for_part(&awaited.watch);
         }
         self.wait(|state| state.tiers > 0 || state.durable)
     }

@@ -48,8 +48,8 @@ pub(crate) use open::{
 };
 pub(crate) use publish::{Fence, LogWriter};
 pub(crate) use recover::{
-    NodeParts, Recovered, bring_section, clean_packs, clean_sections, completed, recover,
-    section_packs,
+    NodeParts, Recovered, bring_section, clean_packs, clean_sections, completed, rebuild_lost,
+    recover, section_packs, what_waits,
 };
 pub(crate) use saver::{AggregatorTally, Saver, SaverRank, serve};
 pub(crate) use seats::{GroupSeat, NodeRole, SeatWish, assign, roles, seat};

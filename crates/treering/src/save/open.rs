@@ -184,6 +184,13 @@ pub(crate) struct Ticket {
     pub(crate) epoch: Option<u64>,
 }
 
+impl Ticket {
+    /// The writer whose opening it is.
+    pub(crate) fn writer(&self) -> WriterId {
+        WriterId { opening: Sequence(self.opening), nonce: self.nonce }
+    }
+}
+
 impl Opened {
     /// The ticket for the other ranks.
     pub(crate) fn ticket(&self) -> Ticket {

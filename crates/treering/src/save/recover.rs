@@ -19,6 +19,7 @@ use crate::comm::Comm;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, BranchName, Names, WriterId};
 use crate::log::Log;
+use crate::redundancy::{NodeRanks, PIECE, rebuild};
 use crate::store::{BundledStore, Store, TieredStore, read_small};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -96,6 +97,31 @@ fn read_part(store: &dyn Store, names: &Names, name: BranchName) -> Result<Branc
     match part.name() == name {
         true => Ok(part),
         false => Err(Error::damaged("a section belongs elsewhere").at(place())),
+    }
+}
+
+/// Makes the objects again that nodes have lost and that may still become a checkpoint; collective. What a person should
+/// know.
+pub(crate) fn rebuild_lost(nodes: &NodeRanks, tiers: &Tiers, run: &str) -> Result<Vec<String>> {
+    let waits = what_waits(&tiers.last, run);
+    let rebuilt = rebuild(nodes, tiers.first().as_ref(), run, &waits, PIECE)?;
+    Ok(rebuilt.sentences())
+}
+
+/// Which objects on nodes may still become a checkpoint: those of the newest writer that are newer than the shared log.
+/// Of a log that cannot be read, none; the opening fails then.
+pub(crate) fn what_waits(last: &Arc<dyn Store>, run: &str) -> impl Fn(&str) -> bool + use<> {
+    let log = Log::read(Arc::new(BundledStore::new(last.clone())), run).ok();
+    let newest = log.and_then(|log| {
+        let opening = log.entry(*log.openings.last()?).ok()?;
+        Some((opening.head().2, log.newest()))
+    });
+    move |key| {
+        let Some((writer, newest)) = newest else { return false };
+        let file = key.rsplit('/').next().unwrap_or(key);
+        let section = Names::parse_branch(file).map(|name| (name.writer, name.sequence));
+        let pack = || Names::parse_pack(file).map(|name| (name.writer, Sequence(name.attempt)));
+        section.or_else(pack).is_some_and(|(of, number)| of == writer && number > newest)
     }
 }
 

@@ -107,6 +107,8 @@ pub(crate) struct SaverRank {
     pub(crate) outcomes: Arc<Mutex<Outcomes>>,
     /// The checkpoints of which the node holds this rank's part.
     pub(crate) staged: Arc<Mutex<BTreeSet<u64>>>,
+    /// Whether nodes protect each other.
+    pub(crate) protected: bool,
     /// The threads that encode; all cores by default.
     pub(crate) threads: usize,
 }
@@ -288,7 +290,7 @@ impl Work {
         notes: CompactionNotes,
         rank: SaverRank,
     ) -> Result<Work> {
-        let SaverRank { own, seat, team, outcomes, staged, threads } = rank;
+        let SaverRank { own, seat, team, outcomes, staged, protected, threads } = rank;
         let epoch = Arc::new(Mutex::new(Epoch::new(settings.growth)));
         let (last, rule) = (settings.tiers.last.clone(), settings.compaction);
         // The thread that commits to the last tier compacts it.
@@ -314,6 +316,7 @@ impl Work {
                 published: Vec::new(),
                 failures: failures.clone(),
                 epoch: epoch.clone(),
+                protected,
             })?),
             false => None,
         };
@@ -662,7 +665,8 @@ pub(crate) fn serve(
     let outcomes = aggregator.outcomes.clone();
     let team = Team::Aggregator(Box::new(aggregator));
     let (staging, failures) = (Staging::new(0), Failures::default());
-    let rank = SaverRank { own, seat, team, outcomes, staged: Arc::default(), threads };
+    let staged = Arc::default();
+    let rank = SaverRank { own, seat, team, outcomes, staged, protected: false, threads };
     let notes = CompactionNotes::default();
     let mut work = Work::new(settings, &mut opened, staging.clone(), failures, notes, rank)?;
     loop {

@@ -8,43 +8,45 @@ use std::time::Duration;
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
     ChunkSize, Comm, Encoding, End, Error, ErrorKind, Keep, Level, Library, MemoryStore, Options,
-    Rank, Result, Run, Save, Store, ThreadRanks, Variable, VariableMut,
+    Rank, Redundancy, Result, Run, Save, Store, ThreadRanks, Variable, VariableMut,
 };
 
-const LONG: Duration = Duration::from_secs(120);
+pub(super) const LONG: Duration = Duration::from_secs(120);
 /// The length of the global array.
 const LENGTH: u64 = 6000;
 
 /// A store without locks: a rank that is killed as a thread never lets go of one.
-fn memory() -> Arc<dyn Store> {
+pub(super) fn memory() -> Arc<dyn Store> {
     Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
 }
 
 /// The stores of some nodes, and the shared one.
 #[derive(Clone)]
-struct Cluster {
-    nodes: Vec<Arc<dyn Store>>,
-    shared: Arc<dyn Store>,
-    every: u32,
+pub(super) struct Cluster {
+    pub(super) nodes: Vec<Arc<dyn Store>>,
+    pub(super) shared: Arc<dyn Store>,
+    pub(super) every: u32,
+    pub(super) redundancy: Redundancy,
 }
 
 impl Cluster {
-    fn new(nodes: usize, every: u32) -> Cluster {
-        Cluster { nodes: (0..nodes).map(|_| memory()).collect(), shared: memory(), every }
+    pub(super) fn new(nodes: usize, every: u32) -> Cluster {
+        let nodes = (0..nodes).map(|_| memory()).collect();
+        Cluster { nodes, shared: memory(), every, redundancy: Redundancy::None }
     }
 
     /// A program of ranks that sit on these nodes.
-    fn world(&self, on: &[usize]) -> ThreadRanks {
+    pub(super) fn world(&self, on: &[usize]) -> ThreadRanks {
         let names: Vec<String> = on.iter().map(|node| format!("node {node}")).collect();
         ThreadRanks::on_nodes(&names)
     }
 
-    fn options(&self, comm: &Arc<dyn Comm>) -> Options {
+    pub(super) fn options(&self, comm: &Arc<dyn Comm>) -> Options {
         let node: usize = comm.node().strip_prefix("node ").unwrap().parse().unwrap();
         self.options_with(comm, self.nodes[node].clone(), self.shared.clone())
     }
 
-    fn options_with(
+    pub(super) fn options_with(
         &self,
         comm: &Arc<dyn Comm>,
         node: Arc<dyn Store>,
@@ -52,11 +54,12 @@ impl Cluster {
     ) -> Options {
         let options = Options::in_store(shared, "r").node(node).shared_every(self.every);
         let options = options.ranks(comm.clone()).patience(LONG).ranks_per_pack(2);
+        let options = options.redundancy(self.redundancy);
         options.chunk(ChunkSize::new(64).unwrap()).encoding(Encoding::Raw)
     }
 
     /// The steps that the shared store has, each of them sound.
-    fn steps(&self) -> Vec<u64> {
+    pub(super) fn steps(&self) -> Vec<u64> {
         let library = Library::of(self.shared.clone());
         let (all, trouble) = library.checkpoints("r").unwrap();
         assert!(trouble.is_empty(), "{trouble:?}");
@@ -65,13 +68,13 @@ impl Cluster {
         all.iter().map(|info| info.step).collect()
     }
 
-    fn count(&self, node: usize, folder: &str) -> usize {
+    pub(super) fn count(&self, node: usize, folder: &str) -> usize {
         self.nodes[node].list(&format!("runs/r/{folder}")).unwrap().len()
     }
 
     /// Runs ranks that go on from what is there, save some steps more, and end without a word, as if all were killed
     /// at once. What was restored, which is the same on all ranks.
-    fn go_on(&self, on: &[usize], more: u64, finish: bool) -> Option<u64> {
+    pub(super) fn go_on(&self, on: &[usize], more: u64, finish: bool) -> Option<u64> {
         let cluster = self.clone();
         let ends = self.world(on).run(move |comm| {
             let mut run = Run::open(cluster.options(&comm)).unwrap();
@@ -79,6 +82,7 @@ impl Cluster {
             let first = restored.map_or(0, |step| step + 1);
             for step in first..first + more {
                 checkpoint(&mut run, &*comm, step).unwrap().staged().unwrap();
+                run.protect().unwrap();
             }
             match finish {
                 true => run.finish().unwrap(),
@@ -104,14 +108,14 @@ fn values(first: u64, count: u64, step: u64) -> Vec<f64> {
     (first..first + count).map(value).collect()
 }
 
-fn checkpoint(run: &mut Run, comm: &dyn Comm, step: u64) -> Result<Save> {
+pub(super) fn checkpoint(run: &mut Run, comm: &dyn Comm, step: u64) -> Result<Save> {
     let (first, count) = part(comm);
     let values = values(first, count, step);
     run.checkpoint(step, &[Variable::new("x", &values).part_of(&[LENGTH], &[first])])
 }
 
 /// Restores the newest checkpoint and compares it with what was saved; its step.
-fn restore(run: &mut Run, comm: &dyn Comm) -> Result<Option<u64>> {
+pub(super) fn restore(run: &mut Run, comm: &dyn Comm) -> Result<Option<u64>> {
     let (first, count) = part(comm);
     let mut back = vec![0.0; count as usize];
     let target = VariableMut::new("x", &mut back).part_of(&[LENGTH], &[first]);
@@ -122,7 +126,7 @@ fn restore(run: &mut Run, comm: &dyn Comm) -> Result<Option<u64>> {
     Ok(restored.map(|restored| restored.step))
 }
 
-fn all_done<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {
+pub(super) fn all_done<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {
     let shown = format!("{ends:?}");
     assert!(!shown.contains("Killed") && !shown.contains("Panicked"), "{shown}");
     ends.into_iter().filter_map(End::done).collect()
@@ -375,7 +379,8 @@ fn one_rank_brings_every_third_to_the_shared_store() {
         }
     }
     drop(run);
-    let cluster = Cluster { nodes: vec![node.clone()], shared: shared.clone(), every: 3 };
+    let (nodes, redundancy) = (vec![node.clone()], Redundancy::None);
+    let cluster = Cluster { nodes, shared: shared.clone(), every: 3, redundancy };
     assert_eq!(cluster.steps(), [2, 5, 8, 11, 14, 17]);
     assert!(cluster.count(0, "packs") < 10, "{}", cluster.count(0, "packs"));
     // What only the node has is brought forward.
@@ -477,9 +482,11 @@ fn a_damaged_part_on_a_node_gives_way_to_the_checkpoint_before() {
 #[test]
 fn a_rank_that_dies_at_any_call_of_its_stores_leaves_nothing_half() {
     let mut hits = 0;
-    for victim in 0..3 {
-        for fuse in (0..).step_by(if victim == 2 { 4 } else { 13 }) {
-            let cluster = Cluster::new(2, 2);
+    let schemes =
+        [(Redundancy::None, 4), (Redundancy::Partner, 9), (Redundancy::Xor { set: 2 }, 11)];
+    for (victim, (redundancy, pace)) in (0..3).flat_map(|v| schemes.map(|scheme| (v, scheme))) {
+        for fuse in (0..).step_by(if victim == 2 { pace } else { 3 * pace + 1 }) {
+            let cluster = Cluster { redundancy, ..Cluster::new(2, 2) };
             let on = [0, 0, 1];
             // Step 1 is in the shared store; step 2 is on the nodes only, and complete there.
             cluster.go_on(&on, 3, false);
@@ -509,6 +516,7 @@ fn a_rank_that_dies_at_any_call_of_its_stores_leaves_nothing_half() {
                         if save.level() == Level::Shared && save.durable().is_ok() {
                             told.lock().unwrap().insert(step);
                         }
+                        run.protect()?;
                     }
                     run.finish()
                 };

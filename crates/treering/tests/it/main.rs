@@ -22,6 +22,7 @@ mod lineage_model;
 mod load;
 mod mishaps;
 mod model;
+mod node_loss;
 mod pack_size;
 mod paper_tree;
 mod parsers;

@@ -266,10 +266,24 @@ impl World {
         }
     }
 
+    /// Whether something happens in a job that excuses failures.
+    fn excuses(&self, job: &Job) -> bool {
+        let excuse =
+            |deed: &Deed| matches!(deed, Deed::Full | Deed::Down | Deed::Damage | Deed::Overtake);
+        let dies = job.crash.is_some() || job.comm_crash.is_some();
+        let damaged = self.damaged.load(Ordering::SeqCst);
+        dies || self.is_bad_weather() || damaged || job.deeds.iter().any(excuse)
+    }
+
+    /// A rank that waits for a checkpoint of which another group's part has failed waits that long.
+    fn patience(&self, job: &Job) -> Duration {
+        Duration::from_secs(if self.excuses(job) { 2 } else { 120 })
+    }
+
     fn options(&self, job: &Job, store: Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
         Options::in_store(store, "r")
             .ranks(comm.clone())
-            .patience(Duration::from_secs(120))
+            .patience(self.patience(job))
             .ranks_per_pack(job.per_pack)
             .chunk(ChunkSize::new(64).unwrap())
             .encoding(Encoding::Raw)
@@ -414,11 +428,7 @@ impl Job {
             self.crash,
             self.comm_crash
         ));
-        let overtaken = deeds.iter().any(|deed| matches!(deed, Deed::Overtake));
-        let bad = deeds.iter().any(|deed| matches!(deed, Deed::Full | Deed::Down));
-        let excused = bad || overtaken || self.crash.is_some() || self.comm_crash.is_some();
-        let excused = excused || world.is_bad_weather() || world.damaged.load(Ordering::SeqCst);
-        let excused = excused || deeds.iter().any(|deed| matches!(deed, Deed::Damage));
+        let excused = world.excuses(self);
         let (job, shared, kills) = (self.clone(), world.clone(), ranks.clone());
         let fuse = Arc::new(AtomicI64::new(self.crash.map_or(-1, |(_, call, _)| call)));
         let ends = ranks.run(move |comm| job.rank(&shared, comm, &kills, &fuse));
