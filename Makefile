@@ -84,14 +84,13 @@ kills:
 
 # Bounded by an hour; ends with 1 if a state differs, a checkpoint is half visible or a phase was never hit.
 ranks-check: needs
-	$(CARGO) build --release
-	$(CARGO) build --release -p particles --features mpi,treering/testing --bin particles-ranks
+	$(BUILD) --release
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(VENV)/bin/python tests/ranks_check.py \
 		target/release/particles-ranks target/release/treering $(RANK_KILLS) 3600 \
 		$(VENV)/bin/mpirun --with-ft ulfm --oversubscribe --mca async_mpi_finalize 1
 
 big: needs
-	$(CARGO) build --release -p treering-mpi --example big
+	$(BUILD) --release
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 bash tests/big.sh \
 		target/release/examples/big $(VENV)/bin/mpirun --oversubscribe
 
@@ -100,7 +99,7 @@ watch-load:
 		$(CARGO) test -p treering-cli --test it under_load -- --nocapture
 
 model:
-	TREERING_PROGRAMS=$(PROGRAMS) $(CARGO) test --release -p treering --test it model:: -- --nocapture
+	TREERING_PROGRAMS=$(PROGRAMS) $(CARGO) test --release --workspace $(MPI) --test it model:: -- --nocapture
 
 campaign:
 	TREERING_PAIRS=$(PAIRS) $(CARGO) test --release -p treering --test it law_of_the_cells -- --nocapture
@@ -115,8 +114,7 @@ bench:
 
 # With the sets of `make corpus`, if they are there. Takes 5 GiB of disk and of memory.
 bench-ranks: needs
-	$(CARGO) build --release
-	$(CARGO) build --release -p treering-mpi --example blocked
+	$(BUILD) --release
 	target/release/treering bench ranks $(wildcard $(SETS:%=$(CORPUS)/%))
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 bash tests/bench_ranks.sh \
 		target/release/examples/blocked 512 $(VENV)/bin/mpirun --oversubscribe

@@ -256,7 +256,8 @@ impl Run {
         drop(turn);
         let awaited = self.ranks.as_ref().filter(|_| decision.shared).map(|ranks| {
             let (last, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
-            Awaited::new(last, run, decision.sequence, self.options.patience, ranks.watch())
+            let (writer, sequence) = (self.ticket.writer(), decision.sequence);
+            Awaited::new(last, run, writer, sequence, self.options.patience, ranks.watch())
         });
         let progress = capturing.end(changed, blocked);
         let level = if decision.shared { Level::Shared } else { Level::Node };

@@ -162,13 +162,13 @@ impl RankSide {
         };
         let entries: Vec<Option<Result<LogEntry>>> = self.pending.iter().map(read).collect();
         // A checkpoint that was meant for nodes only needs nothing more once a later one is in the shared store.
-        let there =
-            |entry: &Option<Result<LogEntry>>| matches!(entry, Some(Ok(LogEntry::Manifest(_))));
+        let own = |found: &Manifest| self.openings.contains(&found.writer.nonce);
+        let there = |entry: &Option<Result<LogEntry>>| matches!(entry, Some(Ok(LogEntry::Manifest(m))) if own(m));
         let replaced = entries.iter().rposition(there).unwrap_or(0);
         let pending = self.pending.drain(..).zip(entries).enumerate();
         for (at, (PendingSave { step, progress, shared, .. }, entry)) in pending {
             match entry {
-                Some(Ok(LogEntry::Manifest(_))) => progress.durable(),
+                Some(Ok(LogEntry::Manifest(m))) if own(&m) => progress.durable(),
                 Some(Ok(_)) if !shared && at < replaced => {}
                 None | Some(Ok(_)) => fail(failures, step, &progress),
                 // Numbers before an opening are all used: it was pruned, or put into a bundle.

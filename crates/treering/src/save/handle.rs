@@ -1,9 +1,10 @@
 //! The handle of a save that a program can wait for, and the list of saves that failed.
 
+use super::publish::overtaken;
 use super::watch::DeathWatch;
 use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Names};
+use crate::format::{LogEntry, Names, WriterId};
 use crate::store::{Store, read_small};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -100,6 +101,7 @@ pub(crate) fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(crate) struct Awaited {
     store: Arc<dyn Store>,
     key: String,
+    writer: WriterId,
     limit: Duration,
     watch: DeathWatch,
 }
@@ -111,11 +113,12 @@ impl Awaited {
     pub(crate) fn new(
         store: Arc<dyn Store>,
         run: &str,
+        writer: WriterId,
         sequence: Sequence,
         limit: Duration,
         watch: DeathWatch,
     ) -> Awaited {
-        Awaited { store, key: Names::new(run).entry(sequence), limit, watch }
+        Awaited { store, key: Names::new(run).entry(sequence), writer, limit, watch }
     }
 
     /// Looks for the manifest less and less often; votes of the ranks may tell earlier.
@@ -129,10 +132,14 @@ impl Awaited {
             // Whoever has died may have completed it before; so the look at the store comes second.
             let death = self.watch.look();
             match self.store.open(&self.key).and_then(|blob| read_small(blob.as_ref())) {
-                Ok(bytes) if matches!(LogEntry::parse(&bytes), Ok(LogEntry::Manifest(_))) => {
-                    progress.durable();
-                }
-                Ok(_) => return Err(Error::new(ErrorKind::Lost, "this checkpoint was given up")),
+                Ok(bytes) => match LogEntry::parse(&bytes)? {
+                    LogEntry::Manifest(found) if found.writer == self.writer => progress.durable(),
+                    LogEntry::Mark(mark) if mark.writer == self.writer => {
+                        return Err(Error::new(ErrorKind::Lost, "this checkpoint was given up"));
+                    }
+                    // Somebody else has the number, whatever it holds.
+                    _ => return Err(overtaken()),
+                },
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 Err(_) if death.is_some() => {
                     let hint = "Run::go_on_with tells what has become of this checkpoint";

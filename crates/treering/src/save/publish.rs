@@ -31,7 +31,7 @@ impl Fence {
     }
 }
 
-fn overtaken() -> Error {
+pub(super) fn overtaken() -> Error {
     Error::new(ErrorKind::Busy, "another process has taken this run over")
         .hint("end this one; it must not write any more")
 }

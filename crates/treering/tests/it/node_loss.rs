@@ -97,8 +97,9 @@ fn what_was_lost_twice_is_named_and_the_shared_store_serves() {
         lost.iter().for_each(|node| cluster.nodes[*node] = memory());
         let (restored, notes) = reopen(&cluster, &ON);
         assert_eq!(restored, Some(if survives { 6 } else { 3 }), "{scheme:?} {lost:?}: {notes}");
-        // Of partners that are both lost, nobody knows what they had; but somebody knows which groups there were.
-        let named = notes.contains("cannot be made again") || scheme == Redundancy::Partner;
+        // Of a set of which nothing is left, nobody knows what it had; but others know which groups there were.
+        let nothing = scheme != Redundancy::Xor { set: 4 };
+        let named = nothing || notes.contains("cannot be made again");
         let told = named && notes.contains("step 6 was on nodes only and is not complete");
         assert_eq!(told, !survives, "{notes}");
     }

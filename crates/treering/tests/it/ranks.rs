@@ -446,3 +446,38 @@ fn a_checkpoint_of_many_groups_has_branches() {
     assert_sound(&store);
     save(3, 3);
 }
+
+/// A second program takes the run and saves under a number that the first one uses, too: no rank of the first takes that
+/// checkpoint for its own.
+#[test]
+fn the_checkpoint_of_a_second_writer_is_nobody_elses() {
+    let store = memory();
+    let (shared, second) = (store.clone(), store.clone());
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        // Its own part fails late, after it has looked for the whole.
+        let slow = HookedStore::new(shared.clone(), |_| {
+            if std::thread::current().name() == Some("treering-saver") {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            Ok(())
+        });
+        let mut run = Run::open(options_with(&(Arc::new(slow) as _), &comm, 1)).unwrap();
+        checkpoint(&mut run, &*comm, 0).unwrap().durable().unwrap();
+        comm.reduce(treering::Reduction::Max, &mut [0]).unwrap();
+        if comm.rank() == Rank(0) {
+            let mut other = Run::open(Options::in_store(second.clone(), "r")).unwrap();
+            for step in 90..94 {
+                other.checkpoint(step, &[Variable::new("x", &[step])]).unwrap();
+            }
+            other.finish().unwrap();
+        }
+        comm.reduce(treering::Reduction::Max, &mut [0]).unwrap();
+        let saves: Result<Vec<_>> = (1..5).map(|step| checkpoint(&mut run, &*comm, step)).collect();
+        saves.map_or(0, |saves| saves.iter().filter(|save| save.durable().is_ok()).count())
+    });
+    for end in ends {
+        assert_eq!(end.done(), Some(0), "a rank was told that it is durable");
+    }
+    let (all, _) = Library::of(store).checkpoints("r").unwrap();
+    assert_eq!(all.iter().map(|info| info.step).collect::<Vec<_>>(), [0, 90, 91, 92, 93]);
+}
