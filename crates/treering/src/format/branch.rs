@@ -12,8 +12,9 @@ use crate::merkle::digest;
 
 const BRANCH: &[u8; 8] = b"TREEBRAN";
 
-/// The most branches or groups right below a branch or a manifest.
-pub const FAN: u32 = 64;
+/// The most branches or groups right below a branch or a manifest. With one less there would be a branch more than G/63 + 1
+/// for some numbers of groups G.
+pub const FAN: u32 = 65;
 
 /// A manifest is no larger than this: else its groups stand in branches.
 const MANIFEST_BYTES: usize = 8 << 10;

@@ -9,7 +9,7 @@ pub mod schemes;
 pub mod set;
 mod study;
 pub mod tables;
-mod throttle;
+pub mod throttle;
 
 use self::ends::Bench;
 use self::schemes::Scheme;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::{
     DType, DirectoryStore, Error, Ingest, IngestSettings, Order, Result, Run, Shape, Store,
-    Variable,
+    Variable, VariableMut,
 };
 
 /// The limit of a shared pack's size over that of an ingested one.
@@ -29,12 +29,13 @@ pub struct Sizes {
 }
 
 /// An array of a file.
-struct Field {
+#[derive(Clone, PartialEq)]
+pub struct Field {
     name: String,
     dtype: DType,
     shape: Shape,
     order: Order,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 pub fn run(options: &Options) -> Result<Vec<Sizes>> {
@@ -105,7 +106,7 @@ fn of_set(folder: &Path, options: &Options) -> Result<Sizes> {
 }
 
 /// Everything that the files of a rank hold.
-fn fields(files: &Files) -> Result<Vec<Field>> {
+pub fn fields(files: &Files) -> Result<Vec<Field>> {
     let mut all = Vec::new();
     for file in files {
         let (anatomy, record) = set::record(file)?;
@@ -133,11 +134,21 @@ fn fields(files: &Files) -> Result<Vec<Field>> {
     Ok(all)
 }
 
-fn variable(field: &Field) -> Variable<'_> {
+pub fn variable(field: &Field) -> Variable<'_> {
     let variable = Variable::from_bytes(&field.name, field.dtype, &field.shape.0, &field.bytes);
     match field.order {
         Order::Fortran => variable.fortran(),
         Order::C => variable,
+    }
+}
+
+/// The same array, to be filled.
+pub fn target(field: &mut Field) -> VariableMut<'_> {
+    let Field { name, dtype, shape, order, bytes } = field;
+    let target = VariableMut::from_bytes(name, *dtype, &shape.0, bytes);
+    match order {
+        Order::Fortran => target.fortran(),
+        Order::C => target,
     }
 }
 
