@@ -7,7 +7,7 @@
 
 /// Every point, and what has just happened there.
 #[cfg(any(test, feature = "testing"))]
-pub const POINTS: [(&str, &str); 18] = [
+pub const POINTS: [(&str, &str); 19] = [
     ("opening-committed", "An opener has used up its number; its opening is not announced yet."),
     ("opening-announced", "Writers before this one are fenced."),
     ("leftovers-removed", "What earlier writers left unfinished is gone."),
@@ -18,6 +18,7 @@ pub const POINTS: [(&str, &str); 18] = [
     ("pack-begun", "A leader is about to write the pack of its group."),
     ("stage-handed-over", "The leader of a group has this rank's stage."),
     ("stages-collected", "A leader has the stages of all members."),
+    ("pack-entrusted", "A deputy has the pack of its group; the store may not have it yet."),
     ("pack-durable", "The pack of a group is durable; its section is not there yet."),
     (
         "section-published",

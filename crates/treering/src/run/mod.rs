@@ -254,7 +254,7 @@ impl Run {
         let blocked = start.elapsed();
         self.blocked += blocked;
         drop(turn);
-        let awaited = self.ranks.as_ref().filter(|_| decision.shared).map(|ranks| {
+        let awaited = self.ranks.as_ref().map(|ranks| {
             let (last, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
             let (writer, sequence) = (self.ticket.writer(), decision.sequence);
             Awaited::new(last, run, writer, sequence, self.options.patience, ranks.watch())
@@ -577,7 +577,8 @@ impl Run {
     /// revokes the communicator, so that the others hear of it, and all of them shrink it and call this. The same run
     /// goes on: [`restore`](Run::restore) and [`checkpoint`](Run::checkpoint) work as after [`Run::open`] on the smaller
     /// number of ranks, and the next checkpoint is whole. A checkpoint that was under way when the rank died exists if
-    /// all parts of it had been written; if not, [`Run::failures`] has it.
+    /// all parts of it had been written, or had been packed by groups of which another rank lives; if not,
+    /// [`Run::failures`] has it.
     ///
     /// The survivors take a new opening of the run. So whatever the old ranks still do completes nothing: a rank that
     /// counts as dead and was only slow, or a second set of survivors, is refused with [`ErrorKind::Busy`].

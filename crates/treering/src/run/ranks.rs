@@ -225,7 +225,7 @@ impl RankSide {
         if let TeamMeeting::Hands(hander) = &meeting {
             self.gone = hander.gone();
         }
-        let (team, breaker) = meeting.begin(&own)?;
+        let (team, breaker) = meeting.begin(&own, self.comm.survives())?;
         (self.watch.members, self.watch.breaker) = (own.members.clone(), breaker);
         reach("seated");
         Ok((own, team))

@@ -172,7 +172,7 @@ pub struct Save {
     level: Level,
     halts: bool,
     progress: Option<SaveProgress>,
-    /// With several ranks, its manifest.
+    /// With several ranks, its manifest, and whoever has a part in it.
     awaited: Option<Awaited>,
     changed: u64,
     blocked: Duration,

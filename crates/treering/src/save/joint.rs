@@ -14,10 +14,11 @@ use super::aggregator::{HandedDecision, ResumedFrom};
 use super::behind::BehindPut;
 use super::group::{GroupMember, PackJob, SealedPack, draft, pack_of};
 use super::handed::{HandedPut, PullPlan};
+use super::image::EntrustedPack;
 use super::maker::{EpochBase, PackSource, PartWriter};
 use super::seats::GroupSeat;
 use super::stage::{SmallOfAll, SplitVariables, StagePut, VariableSides};
-use super::team::Team;
+use super::team::{Leader, StageEnd, Team};
 use crate::array::{Rank, Sequence, VariableKey};
 use crate::capture::{Declared, StagedBatch};
 use crate::codec::Codec;
@@ -338,13 +339,21 @@ impl GroupWork {
         Ok(cost)
     }
 
-    /// As a member: makes the stage, hands it over and waits until it is published. What was packed, and the bytes of
-    /// small variables.
+    /// The leader, if it has a deputy.
+    pub(super) fn leader_with_deputy(&self) -> Option<&Leader> {
+        match &self.team {
+            Team::Leader(leader) if leader.has_deputy() => Some(leader),
+            _ => None,
+        }
+    }
+
+    /// As a member: makes the stage, hands it over and waits until it is published, or until it is left to this rank to
+    /// do that. What was packed, and the bytes of small variables.
     pub(super) fn write_stage(
         &mut self,
         job: &GroupJob,
         feed: &mut BatchFeed,
-    ) -> Result<(SealedPack, u64)> {
+    ) -> Result<(SealedPack, u64, Option<EntrustedPack>)> {
         let mut put = StagePut::new()?;
         let mut split =
             SplitVariables::new(self.rank, job.declared, &mut self.sides, &self.restored);
@@ -361,9 +370,13 @@ impl GroupWork {
         let Team::Member(member) = &self.team else {
             return Err(Error::new(ErrorKind::Io, "only a member of a group hands a stage over"));
         };
-        let at = member.publish(sequence, &stage, head)?;
-        self.made.own = at.map(|at| part_at(sealed.footer.clone(), at));
-        Ok((sealed, small_bytes))
+        match member.publish(sequence, &stage, head)? {
+            StageEnd::Published(at) => {
+                self.made.own = at.map(|at| part_at(sealed.footer.clone(), at));
+                Ok((sealed, small_bytes, None))
+            }
+            StageEnd::Left(pack) => Ok((sealed, small_bytes, Some(pack))),
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod gather;
 mod group;
 mod handed;
 mod handle;
+mod image;
 mod joint;
 mod maker;
 mod mover;

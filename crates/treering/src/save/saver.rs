@@ -9,11 +9,12 @@ use super::carrier::{Carried, Carrier, CarrierWork};
 use super::epoch::{Decision, Epoch, Vote, decide, restore_cost};
 use super::group::SealedPack;
 use super::handle::{Failures, SaveProgress, held};
+use super::image::{EntrustedPack, ImagePut};
 use super::joint::{GroupJob, GroupWork, TakeBatch};
 use super::maker::{EpochBase, PackSource};
 use super::mover::{Movers, PackPath, next};
 use super::open::{Opened, join};
-use super::publish::LogWriter;
+use super::publish::{LogWriter, commit_once};
 use super::roomy::RoomyPut;
 use super::seats::GroupSeat;
 use super::sections::Sections;
@@ -452,8 +453,10 @@ impl Work {
                 let error = error.at(format!("{}@{}", self.settings.run, job.decision.step));
                 self.begin_epoch();
                 held(&self.epoch).failed(sequence);
-                if self.staged.is_some() && job.decision.shared {
-                    // What is not on the node is never carried to the shared store.
+                // What is not on the node is never carried to the shared store. Of a leader that is gone nobody knows yet what
+                // it has left.
+                let known = error.kind() != ErrorKind::Dead;
+                if self.staged.is_some() && job.decision.shared && known {
                     held(&self.outcomes).given_up.insert(sequence.0);
                 }
                 self.failures.add(job.decision.step, error.clone(), &job.progress);
@@ -502,18 +505,9 @@ impl Work {
         }
         self.log.check()?;
         reach("pack-begun");
-        let (sealed, direct) = self.pack(job)?;
+        let (sealed, manifest, direct) = self.pack(job)?;
         reach("pack-durable");
-        let mut manifest = self.group.draft(&self.settings.run, &sealed, self.ranks);
-        manifest.time = job.time.unwrap_or(manifest.time);
         let sequence = job.decision.sequence;
-        manifest.sequence = sequence;
-        manifest.writer = self.writer;
-        manifest.step = job.decision.step;
-        manifest.parent = self.parent.clone();
-        manifest.epoch = self.origin.clone().unwrap_or(Origin { run: None, sequence });
-        manifest.seed = job.hasher.seed();
-        manifest.stats.blocked_ns = sealed.stats.blocked_ns;
         let direct = self.publish(&manifest, direct)?;
         let cost = restore_cost(&sealed.footer);
         held(&self.epoch).committed(sequence, cost);
@@ -572,8 +566,11 @@ impl Work {
         let staged =
             self.group.write_stage(&group_job, &mut |take| each_batch(&job.feed, staging, take));
         self.pool = Some(pool);
-        let (sealed, small) = staged?;
+        let (sealed, small, left) = staged?;
         let sequence = job.decision.sequence;
+        if let Some(pack) = left {
+            self.finish_for_leader(&pack)?;
+        }
         let cost = restore_cost(&sealed.footer).saturating_add(small);
         let mut epoch = held(&self.epoch);
         epoch.committed(sequence, cost);
@@ -583,6 +580,26 @@ impl Work {
         self.group.keep(sealed);
         self.origin.get_or_insert(Origin { run: None, sequence });
         Ok(())
+    }
+
+    /// Finishes the pack of a leader that is gone, and publishes its section.
+    fn finish_for_leader(&mut self, pack: &EntrustedPack) -> Result<()> {
+        let (names, part) = (Names::new(&self.settings.run), &pack.section.part);
+        let key = names.pack(self.group.name(self.writer, part.sequence));
+        if self.sections.is_some() {
+            self.log.catch_up()?;
+        }
+        self.log.check()?;
+        let store = self.settings.tiers.first();
+        pack.write(store.as_ref(), &key)?;
+        match &self.sections {
+            Some(sections) => {
+                let group = GroupOf { group: self.seat.group, groups: self.seat.groups };
+                sections.publish(&mut self.log, part, group)
+            }
+            // Whoever opens the run next finds it on the node.
+            None => commit_once(store.as_ref(), &names, &pack.section),
+        }
     }
 
     /// Hands everything that changed to the aggregator.
@@ -611,8 +628,8 @@ impl Work {
         Ok(())
     }
 
-    /// Writes the pack; whether it is in the last tier.
-    fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, bool)> {
+    /// Writes the pack; its manifest, and whether it is in the last tier.
+    fn pack(&mut self, job: &SaveJob) -> Result<(SealedPack, Manifest, bool)> {
         let pool = self.pool.take().map_or_else(|| start_pool(self.threads), Ok)?;
         let name = self.group.name(self.writer, job.decision.sequence);
         let key = Names::new(&self.settings.run).pack(name);
@@ -625,6 +642,19 @@ impl Work {
         let in_front = carrier.is_some() || !movers.is_empty();
         let make_room = in_front.then_some(&make_room as &(dyn Fn() + Sync));
         let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, make_room)?;
+        let sequence = job.decision.sequence;
+        let epoch = self.origin.clone().unwrap_or(Origin { run: None, sequence });
+        let (parent, writer, ranks) = (self.parent.clone(), self.writer, self.ranks);
+        // The manifest of the checkpoint, or this group's part of it.
+        let manifest = |group: &GroupWork, sealed: &SealedPack| {
+            let mut manifest = group.draft(&self.settings.run, sealed, ranks);
+            manifest.time = job.time.unwrap_or(manifest.time);
+            (manifest.sequence, manifest.step) = (sequence, job.decision.step);
+            (manifest.parent, manifest.epoch) = (parent.clone(), epoch.clone());
+            (manifest.writer, manifest.seed) = (writer, job.hasher.seed());
+            manifest.stats.blocked_ns = sealed.stats.blocked_ns;
+            manifest
+        };
         let group_job = GroupJob {
             settings: &self.settings,
             writer: self.writer,
@@ -634,11 +664,25 @@ impl Work {
             pool: &pool,
         };
         let staging = &self.staging;
-        let sealed = self
-            .group
-            .write(&group_job, &mut put, &mut |take| each_batch(&job.feed, staging, take));
+        let mut feed = |take: &mut TakeBatch| each_batch(&job.feed, staging, take);
+        let sealed = match self.group.leader_with_deputy().is_some() {
+            false => self.group.write(&group_job, &mut put, &mut feed),
+            true => std::thread::scope(|scope| {
+                let mut kept = ImagePut::start(scope, &mut put)?;
+                let sealed = self.group.write(&group_job, &mut kept, &mut feed)?;
+                if let Some(leader) = self.group.leader_with_deputy() {
+                    let (of, index) = (self.seat.groups, self.seat.group.0);
+                    let part = manifest(&self.group, &sealed);
+                    leader.entrust(&kept.image()?, &Branch { of, level: 0, index, part });
+                }
+                kept.end().map(|()| sealed)
+            }),
+        };
+        let direct = sealed.is_ok().then(|| put.finish()).transpose();
         self.pool = Some(pool);
-        Ok((sealed?, put.finish()?))
+        let (sealed, direct) = (sealed?, direct?.unwrap_or(false));
+        let manifest = manifest(&self.group, &sealed);
+        Ok((sealed, manifest, direct))
     }
 }
 

@@ -144,6 +144,12 @@ impl StagePut {
         Ok(StagePut { file: io::memory()?, len: 0 })
     }
 
+    /// The memory that it is written to.
+    pub(super) fn again(&self) -> Result<File> {
+        let again = self.file.try_clone();
+        again.map_err(|error| Error::io("cannot share the memory of a stage", error))
+    }
+
     /// Adds the small variables and the head; where the head lies.
     pub(super) fn close(
         mut self,

@@ -5,13 +5,18 @@
 //! communicator: only the program's thread may use that. A member hands over one stage at a time and keeps nothing once
 //! the leader has told it that the checkpoint is published. The law: a checkpoint of a group is published with the stage of
 //! every member, or fails for all of them. A process that dies is noticed by its socket; of a rank that is killed as a
-//! thread the program's thread hears, and it breaks the team up.
+//! thread the program's thread hears, and it breaks the team up. Where ranks survive each other, the first member is the
+//! leader's deputy: it gets the pack, before that is written, and finishes it if the leader is gone ([`ImagePut`]).
+//!
+//! [`ImagePut`]: super::image::ImagePut
 
 use super::aggregator::{Aggregator, Hander};
+use super::image::EntrustedPack;
 use super::seats::GroupSeat;
 use super::stage::MemberStage;
 use crate::array::{Rank, Sequence};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::Branch;
 use crate::io::{Post, PostOffice};
 use crate::points::reach;
 use serde::{Deserialize, Serialize};
@@ -31,6 +36,8 @@ enum TeamLetter {
     Staged { sequence: u64, head: u64 },
     /// A member, or the leader, could not do its part.
     Failed { sequence: u64, code: u8, what: String },
+    /// The pack of the group comes along; this is the section that is published with it.
+    Entrusted { sequence: u64, section: Vec<u8> },
     /// The leader has published the section. The frames of the member's part begin at this position of the pack, if they
     /// lie there as they were.
     Published { sequence: u64, at: Option<u64> },
@@ -105,7 +112,7 @@ impl TeamMeeting {
     }
 
     /// Begins to work, when every member has come to its leader's office.
-    pub(crate) fn begin(self, seat: &GroupSeat) -> Result<(Team, TeamBreaker)> {
+    pub(crate) fn begin(self, seat: &GroupSeat, survives: bool) -> Result<(Team, TeamBreaker)> {
         match self {
             TeamMeeting::Alone => Ok((Team::Alone, TeamBreaker::default())),
             TeamMeeting::Joins(post) => {
@@ -122,7 +129,7 @@ impl TeamMeeting {
                     posts.push(office.accept()?);
                 }
                 let again = posts.iter().map(Post::again).collect::<Result<_>>()?;
-                let leader = Leader::start(posts, &seat.members[1..])?;
+                let leader = Leader::start(posts, &seat.members[1..], survives)?;
                 Ok((Team::Leader(leader), TeamBreaker(Arc::new(again))))
             }
         }
@@ -134,22 +141,35 @@ pub(crate) struct Member {
     post: Post,
 }
 
+/// What has become of a stage.
+pub(super) enum StageEnd {
+    /// It is published. Where its frames begin in the pack, if they lie there as they were.
+    Published(Option<u64>),
+    /// The leader is gone, and has left its pack to this rank.
+    Left(EntrustedPack),
+}
+
 impl Member {
-    /// Hands a stage over and waits until it is published; where its frames begin in the pack.
-    pub(super) fn publish(
-        &self,
-        sequence: Sequence,
-        stage: &File,
-        head: u64,
-    ) -> Result<Option<u64>> {
+    /// Hands a stage over and waits until it is published.
+    pub(super) fn publish(&self, sequence: Sequence, stage: &File, head: u64) -> Result<StageEnd> {
         TeamLetter::Staged { sequence: sequence.0, head }
             .send(&self.post, Some(stage))
             .map_err(|_| leader_is_gone())?;
         reach("stage-handed-over");
+        let mut entrusted = None;
         loop {
-            let letter = self.post.receive()?.ok_or_else(leader_is_gone)?;
+            let Some(letter) = self.post.receive()? else {
+                return entrusted.map(StageEnd::Left).ok_or_else(leader_is_gone);
+            };
             match TeamLetter::parse(&letter.bytes)? {
-                TeamLetter::Published { sequence: of, at } if of == sequence.0 => return Ok(at),
+                TeamLetter::Published { sequence: of, at } if of == sequence.0 => {
+                    return Ok(StageEnd::Published(at));
+                }
+                TeamLetter::Entrusted { sequence: of, section } if of == sequence.0 => {
+                    let section = Branch::parse(&section)?;
+                    let pack = letter.memory.map(|image| EntrustedPack { image, section });
+                    entrusted = pack.filter(|pack| pack.section.part.sequence == sequence);
+                }
                 TeamLetter::Failed { sequence: of, code, what } if of == sequence.0 => {
                     return Err(reported(code, what));
                 }
@@ -167,7 +187,7 @@ impl Member {
 }
 
 fn leader_is_gone() -> Error {
-    Error::new(ErrorKind::Lost, "the rank that writes the pack of this group is gone")
+    Error::new(ErrorKind::Dead, "the rank that writes the pack of this group is gone")
 }
 
 enum StageEvent {
@@ -185,10 +205,12 @@ pub(crate) struct Leader {
     gone: Option<Rank>,
     /// Where the parts of members begin in the newest pack.
     places: HashMap<Rank, u64>,
+    /// The member that finishes a pack if this rank dies.
+    deputy: Option<Rank>,
 }
 
 impl Leader {
-    fn start(posts: Vec<Post>, members: &[Rank]) -> Result<Leader> {
+    fn start(posts: Vec<Post>, members: &[Rank], survives: bool) -> Result<Leader> {
         let (sender, events) = channel();
         let mut by_rank = HashMap::new();
         let mut gone = None;
@@ -211,7 +233,8 @@ impl Leader {
             }
         }
         let (members, places) = (members.to_vec(), HashMap::new());
-        Ok(Leader { members, posts: by_rank, events, gone, places })
+        let deputy = members.first().copied().filter(|_| survives);
+        Ok(Leader { members, posts: by_rank, events, gone, places, deputy })
     }
 
     /// Waits for the stages of all members, in the order of ranks.
@@ -246,6 +269,20 @@ impl Leader {
         }
         reach("stages-collected");
         Ok(self.members.iter().filter_map(|rank| stages.remove(rank)).collect())
+    }
+
+    /// Whether there is somebody to leave a pack to.
+    pub(super) fn has_deputy(&self) -> bool {
+        self.deputy.is_some()
+    }
+
+    /// Leaves a pack and its section to the deputy. If that is not there, or not in time, nothing is worse than without.
+    pub(super) fn entrust(&self, image: &File, section: &Branch) {
+        let (sequence, section) = (section.part.sequence.0, section.write());
+        if let Some(post) = self.deputy.and_then(|deputy| self.posts.get(&deputy)) {
+            let _ = TeamLetter::Entrusted { sequence, section }.send(post, Some(image));
+        }
+        reach("pack-entrusted");
     }
 
     /// Notes where the part of a member begins in the pack that is being joined.

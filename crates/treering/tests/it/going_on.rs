@@ -476,3 +476,57 @@ fn survivors_do_not_take_the_run_from_a_stranger() {
     let (all, _) = Library::of(store).checkpoints("r").unwrap();
     assert_eq!(all.iter().map(|info| info.step).collect::<Vec<_>>(), [0, 9]);
 }
+
+/// The leader of a group dies when everything of a checkpoint was handed over and its store is still slow. Its deputy
+/// finishes the pack, so the survivors go on from that checkpoint, whole or delta, with stores of nodes or without.
+#[test]
+fn a_pack_that_a_dead_leader_has_left_is_finished() {
+    for (near, fatal) in [(false, 0), (false, 3), (true, 0), (true, 3)] {
+        let (store, nodes) = (memory(), [memory(), memory()]);
+        let names: Vec<String> = ["a", "a", "b", "b"].map(String::from).to_vec();
+        let world = ThreadRanks::on_nodes(&names);
+        let (shared, kills) = (store.clone(), world.clone());
+        let ends = world.run(move |comm| {
+            let own = comm.rank();
+            // A store of a rank that is dead does nothing.
+            let (kill, slow) = (kills.clone(), own == Rank(2));
+            let seen = |inner: &Arc<dyn Store>| -> Arc<dyn Store> {
+                let kill = kill.clone();
+                Arc::new(HookedStore::new(inner.clone(), move |_| {
+                    if slow && std::thread::current().name() == Some("treering-writer") {
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    kill.stop_if_dead(own)
+                }))
+            };
+            let mut options = options(&seen(&shared), &comm).growth(1000.0);
+            if near {
+                options = options.node(seen(&nodes[own.0 as usize / 2])).shared_every(100);
+            }
+            let death = Death::Point(2, "pack-entrusted", fatal);
+            die_at_points(&kills, own, &[death]);
+            let mut run = Run::open(options).unwrap();
+            let mut died = None;
+            for step in 0..=fatal as u64 {
+                let saved = save(&mut run, &*comm, step).and_then(|save| save.staged());
+                died = died.or(saved.err());
+            }
+            // All of them hear of the death, at the latest here.
+            let died = died.map_or_else(|| comm.reduce(Reduction::Max, &mut [0]), Err);
+            assert!(died.is_err_and(|error| somebody_died(&error)));
+            let mut comm = comm;
+            shrink(&mut comm);
+            run.go_on_with(comm.clone()).unwrap();
+            let restored = restore(&mut run, &*comm).unwrap();
+            let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
+            save(&mut run, &*comm, 9).unwrap();
+            run.finish().unwrap();
+            (restored, failed)
+        });
+        let ends: Vec<(Option<u64>, Vec<u64>)> = ends.into_iter().filter_map(End::done).collect();
+        let expected = (Some(fatal as u64), Vec::new());
+        assert!(ends.len() == 3 && ends.iter().all(|end| *end == expected), "{near}: {ends:?}");
+        let report = Library::of(store).verify(None, true, &|_, _| {}).unwrap();
+        assert!(report.is_sound(), "{:?}", report.findings);
+    }
+}
