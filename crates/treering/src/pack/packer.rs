@@ -106,6 +106,34 @@ impl OpenVariable {
     }
 }
 
+/// The frames of an array whose planes are larger than a frame: an even number of them makes up a plane, so that whoever
+/// reads half of the array in each direction reads little of the other half.
+#[derive(Clone, Copy)]
+struct PlaneFrames {
+    plane: u64,
+    count: u64,
+    element: u64,
+}
+
+impl PlaneFrames {
+    fn of(nature: Nature) -> Option<PlaneFrames> {
+        let element = nature.dtype.size() as u64 * u64::from(nature.record);
+        let plane = element * u64::from(nature.plane);
+        let count = 2 * plane.div_ceil(2 * FRAME as u64);
+        (plane > FRAME as u64).then_some(PlaneFrames { plane, count, element })
+    }
+
+    /// The bytes from a place of the array to the end of its frame.
+    fn left(self, at: u64) -> usize {
+        let in_plane = at % self.plane;
+        let end = |frame: u64| frame * self.plane / self.count / self.element * self.element;
+        // Rounding down to elements may have put the place into the frame before.
+        let frame = in_plane * self.count / self.plane + 1;
+        let end = (frame..).map(end).find(|end| *end > in_plane).unwrap_or(self.plane);
+        (end - in_plane) as usize
+    }
+}
+
 /// What is computed of a strip in parallel, before anything is decided.
 #[derive(Default)]
 struct PreparedStrip {
@@ -449,25 +477,32 @@ impl<'a> Packer<'a> {
             }
             None => FRAME,
         };
+        let planes = PlaneFrames::of(self.plan.variables[variable].nature);
+        let planes = planes.filter(|_| self.kind.is_some() && len == FRAME);
         for fresh in fresh {
             let mut rest = &bytes[fresh.bytes.clone()];
+            let end = fresh.at + rest.len() as u64;
+            // Where little has changed there are no planes to keep apart.
+            let planes = planes.filter(|_| rest.len() >= 2 * FRAME);
             while !rest.is_empty() {
-                if self.partial.is_empty() && rest.len() >= len {
-                    let (frame, tail) = rest.split_at(len);
-                    let before = old.as_mut().map(|old| old.take(len));
-                    cuts.push(Cut { bytes: Cow::Borrowed(frame), kind: self.kind, before });
-                    rest = tail;
+                let room = match planes {
+                    Some(planes) => planes.left(end - rest.len() as u64),
+                    None => len.saturating_sub(self.partial.len()).max(1),
+                };
+                let (head, tail) = rest.split_at(rest.len().min(room));
+                rest = tail;
+                let full = head.len() == room;
+                if full && self.partial.is_empty() {
+                    let before = old.as_mut().map(|old| old.take(room));
+                    cuts.push(Cut { bytes: Cow::Borrowed(head), kind: self.kind, before });
                     continue;
                 }
-                let room = len.saturating_sub(self.partial.len()).max(1);
-                let (head, tail) = rest.split_at(rest.len().min(room));
                 self.partial.extend_from_slice(head);
                 if let Some(old) = &mut old {
                     let head = old.take(head.len());
                     self.partial_before.get_or_insert_default().append(&head);
                 }
-                rest = tail;
-                if self.partial.len() >= len {
+                if full {
                     self.flush(cuts);
                 }
             }
@@ -553,4 +588,38 @@ impl<'a> Packer<'a> {
 /// How many boughs cover so many chunks.
 fn bough_count(chunks: u64) -> usize {
     chunks.div_ceil(crate::merkle::BOUGH as u64) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::DType;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Frames follow each other without gaps, none is larger than the usual one, and planes and halves of planes begin
+        /// with one.
+        #[test]
+        fn an_even_number_of_frames_makes_up_a_plane(a in 1u32..3000, b in 1u32..3000, record in 1u8..4) {
+            let nature = Nature { dtype: DType::F64, record, row: b, plane: a * b, spacing: None };
+            let plane = u64::from(a * b) * 8 * u64::from(record);
+            let Some(frames) = PlaneFrames::of(nature) else {
+                prop_assert!(plane <= FRAME as u64);
+                return Ok(());
+            };
+            let (mut at, mut starts) = (0, Vec::new());
+            while at < 2 * plane {
+                starts.push(at);
+                let left = frames.left(at);
+                prop_assert!((1..=FRAME + 24).contains(&left));
+                prop_assert_eq!(at % (8 * u64::from(record)), 0);
+                at += left as u64;
+            }
+            prop_assert_eq!(at, 2 * plane);
+            prop_assert!(starts.contains(&plane) && starts.len() as u64 == 2 * frames.count);
+            if plane % (2 * frames.element) == 0 {
+                prop_assert!(starts.contains(&(plane / 2)));
+            }
+        }
+    }
 }

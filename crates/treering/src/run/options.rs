@@ -72,6 +72,7 @@ impl Options {
                 record: 1 << 30,
                 growth: Growth::default(),
                 compaction: Some(Compaction::default()),
+                together: 4 << 20,
             },
             staging: 1 << 30,
             overload: Overload::Wait,
@@ -116,6 +117,15 @@ impl Options {
     #[must_use]
     pub fn ranks_per_pack(mut self, ranks: u32) -> Self {
         self.ranks_per_pack = ranks;
+        self
+    }
+
+    /// The bytes of each rank that are packed side by side with those of the other ranks that share its pack, by the rank
+    /// that writes it; variables below 256 KiB always are. More makes packs smaller where values repeat from rank to rank,
+    /// and leaves the encoding to fewer cores. Default: 4 MiB.
+    #[must_use]
+    pub fn pack_together(mut self, bytes: u64) -> Self {
+        self.writer.together = bytes;
         self
     }
 

@@ -75,6 +75,7 @@ pub(super) struct GroupWork {
     /// The parts of the newest joined pack that this rank has made, as they lie there.
     made: MadeParts,
     sides: VariableSides,
+    together: u64,
     /// The trees of the state that was restored, which the leader has not heard of.
     restored: HashMap<String, Tree>,
     /// Where the run goes on from, for an aggregator that has not heard of it.
@@ -109,7 +110,8 @@ impl GroupWork {
             team,
             starts: PartStarts::default(),
             made: MadeParts::default(),
-            sides: VariableSides::default(),
+            sides: VariableSides::new(settings.together),
+            together: settings.together,
             restored: HashMap::new(),
             resumed: None,
             handed: false,
@@ -122,7 +124,7 @@ impl GroupWork {
         self.small.begin_epoch();
         self.starts.clear();
         self.made = MadeParts::default();
-        (self.sides, self.restored) = (VariableSides::default(), HashMap::new());
+        (self.sides, self.restored) = (VariableSides::new(self.together), HashMap::new());
         self.handed = false;
         self.resumed.iter_mut().for_each(|resumed| resumed.base = None);
     }

@@ -88,6 +88,8 @@ pub(crate) struct WriterSettings {
     pub(crate) growth: Growth,
     /// When closed epochs are compacted, if ever.
     pub(crate) compaction: Option<Compaction>,
+    /// The bytes of a rank that are packed side by side with those of others, whatever their variables are.
+    pub(crate) together: u64,
 }
 
 /// The stores of a run: those in front, the nearest first, and the one that lasts.

@@ -2,7 +2,11 @@
 //!
 //! A variable that fills frames by itself is packed by its rank, so that encoding is spread over all ranks. Smaller ones
 //! go to the leader as they are, which packs those that are similar side by side: a frame then holds one kind of
-//! values of many ranks. A variable stays on its side as long as the epoch lasts, because its tree does.
+//! values of many ranks. So do larger ones of ranks that have little in all ([`Options::pack_together`]): values repeat
+//! from rank to rank, which only the leader sees. A variable stays on its side as long as the epoch lasts, because its tree
+//! does.
+//!
+//! [`Options::pack_together`]: crate::Options::pack_together
 
 use super::group::{GroupMember, Take};
 use crate::array::{Rank, Sequence, VariableKey};
@@ -27,18 +31,24 @@ const MOST_SMALL: u64 = 64 << 20;
 const TOGETHER: usize = 16 << 20;
 
 /// Which variables of a rank are packed by the rank itself, as long as an epoch lasts.
-#[derive(Default)]
 pub(super) struct VariableSides {
     large: HashMap<String, bool>,
     small_bytes: u64,
+    /// The bytes of a rank that go to the leader whatever their variables are.
+    together: u64,
 }
 
 impl VariableSides {
+    pub(super) fn new(together: u64) -> VariableSides {
+        VariableSides { large: HashMap::new(), small_bytes: 0, together }
+    }
+
     fn is_large(&mut self, name: &str, bytes: u64) -> bool {
         if let Some(known) = self.large.get(name) {
             return *known;
         }
-        let large = bytes >= LARGE || self.small_bytes + bytes > MOST_SMALL;
+        let all = self.small_bytes.saturating_add(bytes);
+        let large = all > self.together && (bytes >= LARGE || all > MOST_SMALL);
         self.small_bytes += if large { 0 } else { bytes };
         self.large.insert(name.to_string(), large);
         large

@@ -18,6 +18,8 @@ pub fn memory() -> Arc<dyn Store> {
 pub fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>, per_pack: u32, raw: bool) -> Options {
     let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).patience(LONG);
     let options = options.ranks_per_pack(per_pack).chunk(ChunkSize::new(64).unwrap());
+    // All large variables are packed by their ranks, or some of them by the leader.
+    let options = options.pack_together(if raw { 0 } else { 1 << 19 });
     if raw { options.encoding(Encoding::Raw) } else { options }
 }
 
