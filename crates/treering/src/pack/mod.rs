@@ -14,11 +14,13 @@ mod cut;
 mod join;
 mod keeper;
 mod learnt;
+mod merge;
 mod packer;
 
 pub(crate) use join::{JoinedPack, PartMaker, PartStarts, moved_to};
 pub(crate) use keeper::Keeper;
 pub(crate) use learnt::{Learnt, is_over as remembers_no_longer};
+pub(crate) use merge::{MergedVariable, stays_with_rank};
 pub(crate) use packer::{PackPlan, Packer, firsts};
 
 use crate::array::{Rank, VariableKey};

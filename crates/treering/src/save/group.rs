@@ -44,6 +44,13 @@ impl GroupMember {
         };
         GroupMember { packed, description: description.clone(), rounded }
     }
+
+    /// The same variable, packed together with all others of its rank: values repeat from one to another.
+    pub(crate) fn with_rank(mut self) -> GroupMember {
+        let flat = Nature::flat(self.description.dtype).rounded(self.rounded.as_ref());
+        (self.packed.like, self.packed.nature, self.packed.far) = (String::new(), flat, true);
+        self
+    }
 }
 
 /// One pack to be written.

@@ -21,7 +21,7 @@ use super::stage::{SmallOfAll, SplitVariables, StagePut, VariableSides};
 use super::team::{Leader, StageEnd, Team};
 use crate::array::{Rank, Sequence, VariableKey};
 use crate::capture::{Declared, StagedBatch};
-use crate::codec::Codec;
+use crate::codec::{Codec, Encoding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Frame, Manifest, PackName, RAW, Stats, WriterId, header};
 use crate::memory::zeroed;
@@ -76,6 +76,8 @@ pub(super) struct GroupWork {
     made: MadeParts,
     sides: VariableSides,
     together: u64,
+    /// Whether small variables are packed with their rank, as long as the epoch lasts.
+    with_rank: Option<bool>,
     /// The trees of the state that was restored, which the leader has not heard of.
     restored: HashMap<String, Tree>,
     /// Where the run goes on from, for an aggregator that has not heard of it.
@@ -112,6 +114,7 @@ impl GroupWork {
             made: MadeParts::default(),
             sides: VariableSides::new(settings.together),
             together: settings.together,
+            with_rank: None,
             restored: HashMap::new(),
             resumed: None,
             handed: false,
@@ -123,7 +126,7 @@ impl GroupWork {
         self.own.begin_epoch();
         self.small.begin_epoch();
         self.starts.clear();
-        self.made = MadeParts::default();
+        (self.made, self.with_rank) = (MadeParts::default(), None);
         (self.sides, self.restored) = (VariableSides::new(self.together), HashMap::new());
         self.handed = false;
         self.resumed.iter_mut().for_each(|resumed| resumed.base = None);
@@ -250,10 +253,16 @@ impl GroupWork {
             let (variables, bytes) = stage.small()?;
             of_all.add(rank, variables, bytes);
         }
-        for (key, boughs) in of_all.sort() {
+        let with_rank = match (self.with_rank, job.settings.encoding) {
+            (Some(known), _) => known,
+            (None, Encoding::Best(_)) => of_all.stays_with_rank()?,
+            (None, _) => false,
+        };
+        self.with_rank = Some(with_rank);
+        for (key, boughs) in of_all.sort(with_rank) {
             self.small.writer.keeper.trees.insert(key, Tree::build(boughs));
         }
-        let members = of_all.members();
+        let members = of_all.members(with_rank);
         let mut memory = StagePut::new()?;
         memory.append(&header())?;
         let (footer, of_small) =

@@ -17,7 +17,7 @@ use crate::format::{
 };
 use crate::io;
 use crate::merkle::{Digest, Tree, checksum};
-use crate::pack::{FRAME, Strip};
+use crate::pack::{FRAME, MergedVariable, Strip, stays_with_rank};
 use crate::store::Put;
 use std::collections::HashMap;
 use std::fs::File;
@@ -270,11 +270,45 @@ impl SmallOfAll {
         self.bytes.extend_from_slice(&bytes);
     }
 
-    /// Puts similar ones side by side. The boughs of restored states come out of them.
-    pub(super) fn sort(&mut self) -> Vec<(VariableKey, Vec<Digest>)> {
-        self.variables.sort_by_cached_key(|(rank, small, _)| {
-            (small.description.name.clone(), small.description.dtype.name(), *rank)
-        });
+    fn merged(&self) -> Vec<MergedVariable<'_>> {
+        let merged = |(rank, small, range): &'_ (Rank, SmallVariable, std::ops::Range<usize>)| {
+            (*rank, small.description.dtype, range.len() as u64, small.rounded.is_some())
+        };
+        let names = self.variables.iter().map(|(_, small, _)| &small.description.name[..]);
+        let all = self.variables.iter().map(merged).zip(names);
+        let variable = |((rank, dtype, len, rounded), like)| MergedVariable {
+            rank,
+            like,
+            dtype,
+            len,
+            rounded,
+        };
+        all.map(variable).collect()
+    }
+
+    /// Whether those of a rank stay together, as a sample tells.
+    pub(super) fn stays_with_rank(&self) -> Result<bool> {
+        stays_with_rank(&self.merged(), &|number, out| {
+            let (.., range) = &self.variables[number];
+            out.copy_from_slice(&self.bytes[range.clone()][..out.len()]);
+            Ok(())
+        })
+    }
+
+    /// Puts similar ones side by side, or those of a rank. The boughs of restored states come out of them.
+    pub(super) fn sort(&mut self, with_rank: bool) -> Vec<(VariableKey, Vec<Digest>)> {
+        match with_rank {
+            true => {
+                let places: Vec<_> = self.merged().iter().map(|m| m.place_in_rank()).collect();
+                let mut all: Vec<_> =
+                    places.into_iter().zip(std::mem::take(&mut self.variables)).collect();
+                all.sort_by_key(|(place, _)| *place);
+                self.variables = all.into_iter().map(|(_, variable)| variable).collect();
+            }
+            false => self.variables.sort_by_cached_key(|(rank, small, _)| {
+                (small.description.name.clone(), small.description.dtype.name(), *rank)
+            }),
+        }
         let known = self.variables.iter_mut().filter(|(_, small, _)| !small.known.is_empty());
         let known = known.map(|(rank, small, _)| {
             let key = VariableKey::new(*rank, &small.description.name);
@@ -283,9 +317,10 @@ impl SmallOfAll {
         known.collect()
     }
 
-    pub(super) fn members(&self) -> Vec<GroupMember> {
+    pub(super) fn members(&self, with_rank: bool) -> Vec<GroupMember> {
         let member = |(rank, small, _): &(Rank, SmallVariable, _)| {
-            GroupMember::own(*rank, &small.description, small.rounded)
+            let own = GroupMember::own(*rank, &small.description, small.rounded);
+            if with_rank { own.with_rank() } else { own }
         };
         self.variables.iter().map(member).collect()
     }
