@@ -30,7 +30,10 @@ pub fn run(arguments: &LossArguments, json: bool) -> Result<()> {
         ranks_per_node: arguments.node,
         simulations: arguments.simulate,
     };
-    let bar = output::counting("simulating failures");
+    let bar = match arguments.simulate {
+        Some(_) => output::counting("simulating failures"),
+        None => output::waiting("computing probabilities"),
+    };
     let told = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -38,7 +41,9 @@ pub fn run(arguments: &LossArguments, json: bool) -> Result<()> {
     let report = loss(&settings, &told)?;
     bar.finish_and_clear();
     if let Some(path) = &arguments.report {
+        let bar = output::waiting("drawing figures");
         write_whole(path, report.html(&output::now())?.as_bytes())?;
+        bar.finish_and_clear();
     }
     if json {
         return output::json(&report);

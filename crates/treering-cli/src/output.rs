@@ -183,6 +183,15 @@ pub fn counting(what: &str) -> ProgressBar {
     bar(what, "{msg} {bar:40} {pos} of {len}, {eta} left")
 }
 
+/// A sign of life on a terminal while something is computed whose end is not known.
+pub fn waiting(what: &str) -> ProgressBar {
+    let bar = bar(what, "{spinner} {msg}, {elapsed}");
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    bar
+}
+
 fn bar(what: &str, style: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() || QUIET.load(Ordering::Relaxed) {
         return ProgressBar::hidden();

@@ -3,11 +3,11 @@
 use super::escaped;
 use std::fmt::Write;
 
-/// The number of colours; curves beyond begin again.
-const COLOURS: usize = 7;
+/// The page's colours of curves, similar ones far apart; curves beyond begin again.
+const COLOURS: [u8; 7] = [0, 1, 2, 3, 4, 6, 5];
 
-/// Dashes of curves, so that they can be told apart without colours.
-const DASHES: [&str; 5] = ["none", "8 3", "2.5 2.5", "9 3 2.5 3", "14 4"];
+/// Dashes of curves, so that they can be told apart without colours. Strong curves are solid.
+const DASHES: [&str; 7] = ["none", "8 3", "2.5 2.5", "9 3 2.5 3", "14 4", "5 5", "9 3 2.5 3 2.5 3"];
 
 /// Space around the plot.
 const TOP: f64 = 12.0;
@@ -49,6 +49,7 @@ pub(super) enum Mark {
     /// A measured value with its error bar.
     Dot {
         style: usize,
+        radius: f64,
         title: String,
         x: f64,
         y: f64,
@@ -119,11 +120,10 @@ impl Chart {
         let _ = match mark {
             Mark::Line { style, strong, title, points } => {
                 let path = self.path(points.iter().copied());
-                let width = if *strong { 2.8 } else { 1.7 };
-                let (stroke, title) = (stroke(*style), escaped(title));
+                let (stroke, title) = (stroke(*style, *strong), escaped(title));
                 writeln!(
                     svg,
-                    "<path class=\"curve\" d=\"M{path}\" fill=\"none\" {stroke} stroke-width=\"{width}\">\
+                    "<path class=\"curve\" d=\"M{path}\" fill=\"none\" {stroke}>\
                      <title>{title}</title></path>"
                 )
             }
@@ -133,13 +133,13 @@ impl Chart {
                 let fill = colour(*style);
                 writeln!(svg, "<path d=\"M{path}Z\" fill=\"{fill}\" fill-opacity=\".16\"/>")
             }
-            Mark::Dot { style, title, x, y, low, high } => {
+            Mark::Dot { style, radius, title, x, y, low, high } => {
                 let (x, y, fill) = (self.at_x(*x), self.at_y(*y), colour(*style));
                 let (low, high, title) = (self.at_y(*low), self.at_y(*high), escaped(title));
                 writeln!(
                     svg,
                     "<g class=\"dot\"><path d=\"M{x:.1} {low:.1}V{high:.1}\" stroke=\"var(--fg)\"/>\
-                     <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.4\" fill=\"{fill}\" stroke=\"var(--bg)\"/>\
+                     <circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius}\" fill=\"{fill}\" stroke=\"var(--bg)\"/>\
                      <title>{title}</title></g>"
                 )
             }
@@ -165,10 +165,10 @@ impl Mark {
 /// A legend of curves: style, whether strong, words.
 pub(super) fn legend(entries: impl IntoIterator<Item = (usize, bool, String)>) -> String {
     let entry = |(style, strong, words): (usize, bool, String)| {
-        let (stroke, width) = (stroke(style), if strong { 2.8 } else { 1.7 });
+        let stroke = stroke(style, strong);
         format!(
-            "<span><svg width=\"30\" height=\"14\" aria-hidden=\"true\"><path d=\"M1 7H29\" {stroke} \
-             stroke-width=\"{width}\"/></svg>{}</span>",
+            "<span><svg width=\"30\" height=\"14\" aria-hidden=\"true\"><path d=\"M1 7H29\" {stroke}/>\
+             </svg>{}</span>",
             escaped(&words)
         )
     };
@@ -177,11 +177,16 @@ pub(super) fn legend(entries: impl IntoIterator<Item = (usize, bool, String)>) -
 }
 
 fn colour(style: usize) -> String {
-    format!("var(--c{})", style % COLOURS)
+    format!("var(--c{})", COLOURS[style % COLOURS.len()])
 }
 
-fn stroke(style: usize) -> String {
-    format!("stroke=\"{}\" stroke-dasharray=\"{}\"", colour(style), DASHES[style % DASHES.len()])
+fn stroke(style: usize, strong: bool) -> String {
+    let (dashes, width) = match strong {
+        true => ("none", 3.0),
+        false => (DASHES[style % DASHES.len()], 1.7),
+    };
+    let colour = colour(style);
+    format!("stroke=\"{colour}\" stroke-dasharray=\"{dashes}\" stroke-width=\"{width}\"")
 }
 
 fn line(svg: &mut String, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
@@ -225,7 +230,15 @@ mod tests {
             x: axis(0.0, 4.0, false),
             y: axis(0.0, 1.0, false),
             marks: vec![
-                Mark::Dot { style: 1, title: "dot".into(), x: 2.0, y: 0.5, low: 0.4, high: 0.6 },
+                Mark::Dot {
+                    style: 1,
+                    radius: 3.0,
+                    title: "dot".into(),
+                    x: 2.0,
+                    y: 0.5,
+                    low: 0.4,
+                    high: 0.6,
+                },
                 Mark::Line { style: 8, strong: true, title: "a < b".into(), points },
                 Mark::Band { style: 0, points: vec![(0.0, 0.0, 0.5), (4.0, 0.5, 1.0)] },
             ],

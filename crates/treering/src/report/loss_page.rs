@@ -61,7 +61,11 @@ fn head(report: &LossReport) -> String {
         format!("<div><dt>{name}</dt><dd><b>{}</b>{small}</dd></div>", escaped(&value))
     };
     let nodes = match report.unit {
-        "node" => item("Nodes", number(report.units), &units(report.ranks_per_node.into(), "rank")),
+        "node" => item(
+            "Nodes",
+            number(report.units),
+            &(units(report.ranks_per_node.into(), "rank") + " each"),
+        ),
         _ => String::new(),
     };
     let simulated = match (report.simulated_failures_fraction, report.simulated_standard_error) {
@@ -173,7 +177,8 @@ fn panel(report: &LossReport, curves: &[DrawnCurve], name: &str) -> String {
         },
         marks,
     };
-    format!("<div>{}{}</div>", chart.svg(), legend(entries))
+    // Legends do not make panels wider, so that two of them are side by side.
+    format!("<div style=\"width:500px;max-width:100%\">{}{}</div>", chart.svg(), legend(entries))
 }
 
 /// The part of a curve in which it rises, at up to 120 numbers of failures.
@@ -202,7 +207,7 @@ fn dots(report: &LossReport, style: usize) -> Vec<Mark> {
         let x = f64::from(failures) / f64::from(report.units);
         let (y, reach) = (simulated.value, 2.0 * simulated.error);
         let title = format!("simulated: {} ± {}", percent(y), percent(simulated.error));
-        Some(Mark::Dot { style, title, x, y, low: y - reach, high: y + reach })
+        Some(Mark::Dot { style, radius: 3.4, title, x, y, low: y - reach, high: y + reach })
     };
     spread(report.curve(), 0.01, 0.995, 16).into_iter().filter_map(dot).collect()
 }
@@ -232,6 +237,7 @@ fn figure_of_sizes(report: &LossReport, survivals: &[Survival]) -> String {
     };
     marks.push(Mark::Dot {
         style,
+        radius: 5.5,
         title: format!("{} ranks: {}", number(own.ranks), percent(mean)),
         x: f64::from(own.ranks),
         y: mean,
