@@ -34,7 +34,7 @@ impl Axis {
 }
 
 /// Something that is drawn in the colour of a curve.
-pub(super) enum Mark {
+pub(super) enum ChartMark {
     Line {
         style: usize,
         strong: bool,
@@ -65,7 +65,7 @@ pub(super) struct Chart {
     pub(super) height: f64,
     pub(super) x: Axis,
     pub(super) y: Axis,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<ChartMark>,
 }
 
 impl Chart {
@@ -115,10 +115,10 @@ impl Chart {
         );
     }
 
-    fn draw(&self, mark: &Mark, svg: &mut String) {
+    fn draw(&self, mark: &ChartMark, svg: &mut String) {
         // Writing to a string cannot fail.
         let _ = match mark {
-            Mark::Line { style, strong, title, points } => {
+            ChartMark::Line { style, strong, title, points } => {
                 let path = self.path(points.iter().copied());
                 let (stroke, title) = (stroke(*style, *strong), escaped(title));
                 writeln!(
@@ -127,13 +127,13 @@ impl Chart {
                      <title>{title}</title></path>"
                 )
             }
-            Mark::Band { style, points } => {
+            ChartMark::Band { style, points } => {
                 let up = points.iter().map(|(x, low, _)| (*x, *low));
                 let path = self.path(up.chain(points.iter().rev().map(|(x, _, high)| (*x, *high))));
                 let fill = colour(*style);
                 writeln!(svg, "<path d=\"M{path}Z\" fill=\"{fill}\" fill-opacity=\".16\"/>")
             }
-            Mark::Dot { style, radius, title, x, y, low, high } => {
+            ChartMark::Dot { style, radius, title, x, y, low, high } => {
                 let (x, y, fill) = (self.at_x(*x), self.at_y(*y), colour(*style));
                 let (low, high, title) = (self.at_y(*low), self.at_y(*high), escaped(title));
                 writeln!(
@@ -152,12 +152,12 @@ impl Chart {
     }
 }
 
-impl Mark {
+impl ChartMark {
     fn layer(&self) -> usize {
         match self {
-            Mark::Band { .. } => 0,
-            Mark::Line { .. } => 1,
-            Mark::Dot { .. } => 2,
+            ChartMark::Band { .. } => 0,
+            ChartMark::Line { .. } => 1,
+            ChartMark::Dot { .. } => 2,
         }
     }
 }
@@ -230,7 +230,7 @@ mod tests {
             x: axis(0.0, 4.0, false),
             y: axis(0.0, 1.0, false),
             marks: vec![
-                Mark::Dot {
+                ChartMark::Dot {
                     style: 1,
                     radius: 3.0,
                     title: "dot".into(),
@@ -239,8 +239,8 @@ mod tests {
                     low: 0.4,
                     high: 0.6,
                 },
-                Mark::Line { style: 8, strong: true, title: "a < b".into(), points },
-                Mark::Band { style: 0, points: vec![(0.0, 0.0, 0.5), (4.0, 0.5, 1.0)] },
+                ChartMark::Line { style: 8, strong: true, title: "a < b".into(), points },
+                ChartMark::Band { style: 0, points: vec![(0.0, 0.0, 0.5), (4.0, 0.5, 1.0)] },
             ],
         };
         let svg = chart.svg();

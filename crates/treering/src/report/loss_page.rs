@@ -3,7 +3,7 @@
 //!
 //! The figures are drawn here, so that the page shows them without scripts, too.
 
-use super::chart::{Axis, Chart, Mark, legend};
+use super::chart::{Axis, Chart, ChartMark, legend};
 use super::loss::{percent, units};
 use super::{dressed, escaped};
 use crate::error::Result;
@@ -149,10 +149,10 @@ fn panel(report: &LossReport, curves: &[DrawnCurve], name: &str) -> String {
         f64::from(drawn.curve.failures_until(0.01)) / f64::from(drawn.curve.units())
     };
     let low = curves.iter().map(first).fold(0.1, f64::min);
-    let mut marks: Vec<Mark> = curves
+    let mut marks: Vec<ChartMark> = curves
         .iter()
         .enumerate()
-        .map(|(style, drawn)| Mark::Line {
+        .map(|(style, drawn)| ChartMark::Line {
             style,
             strong: drawn.own,
             title: drawn.words.clone(),
@@ -201,13 +201,13 @@ fn spread(curve: &LossCurve, from: f64, to: f64, count: u32) -> Vec<u32> {
 }
 
 /// What simulations of the machine gave, where its curve rises.
-fn dots(report: &LossReport, style: usize) -> Vec<Mark> {
+fn dots(report: &LossReport, style: usize) -> Vec<ChartMark> {
     let dot = |failures: u32| {
         let simulated = report.simulated(failures)?;
         let x = f64::from(failures) / f64::from(report.units);
         let (y, reach) = (simulated.value, 2.0 * simulated.error);
         let title = format!("simulated: {} ± {}", percent(y), percent(simulated.error));
-        Some(Mark::Dot { style, radius: 3.4, title, x, y, low: y - reach, high: y + reach })
+        Some(ChartMark::Dot { style, radius: 3.4, title, x, y, low: y - reach, high: y + reach })
     };
     spread(report.curve(), 0.01, 0.995, 16).into_iter().filter_map(dot).collect()
 }
@@ -224,10 +224,10 @@ fn figure_of_sizes(report: &LossReport, survivals: &[Survival]) -> String {
         let mine = || survivals.iter().filter(|survival| survival.replicas == *replicas);
         let ranks = |survival: &Survival| f64::from(survival.ranks);
         let band = mine().map(|s| (ranks(s), s.low, s.high)).collect();
-        marks.push(Mark::Band { style, points: band });
+        marks.push(ChartMark::Band { style, points: band });
         let points = mine().map(|s| (ranks(s), s.expected)).collect();
         let (strong, title) = (*replicas == own.replicas, units((*replicas).into(), "replica"));
-        marks.push(Mark::Line { style, strong, title, points });
+        marks.push(ChartMark::Line { style, strong, title, points });
     }
     let style = replicas.iter().position(|replicas| *replicas == own.replicas).unwrap_or(0);
     let (mean, error) = match (report.simulated_failures_fraction, report.simulated_standard_error)
@@ -235,7 +235,7 @@ fn figure_of_sizes(report: &LossReport, survivals: &[Survival]) -> String {
         (Some(mean), Some(error)) => (mean, error),
         _ => (report.expected_failures_fraction, 0.0),
     };
-    marks.push(Mark::Dot {
+    marks.push(ChartMark::Dot {
         style,
         radius: 5.5,
         title: format!("{} ranks: {}", number(own.ranks), percent(mean)),
