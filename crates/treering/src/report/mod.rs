@@ -6,6 +6,7 @@
 mod chart;
 mod loss;
 mod loss_page;
+mod scales;
 
 use crate::compare::{Answer, Number, Outcome, VariableOutcome};
 use crate::error::{Error, Result};
