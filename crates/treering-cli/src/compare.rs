@@ -209,9 +209,7 @@ fn keep_inputs(outputs: &[Option<&Path>], inputs: &[&str]) -> Result<()> {
 
 /// Writes the page.
 pub fn write_report(path: &Path, outcome: &Outcome) -> Result<()> {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    let moment = output::moment(now.map_or(0, |n| n.as_millis() as u64));
-    write_whole(path, outcome.html(&moment)?.as_bytes())
+    write_whole(path, outcome.html(&output::now())?.as_bytes())
 }
 
 /// 0 for equal, 1 for different; what could not be decided is trouble.

@@ -5,6 +5,7 @@ mod commands;
 mod compare;
 mod demo;
 mod files;
+mod loss;
 mod output;
 mod ranks;
 mod watch;
@@ -124,6 +125,8 @@ enum Command {
         #[command(subcommand)]
         command: compare::GoldenCommand,
     },
+    /// Computes how likely random failures destroy all replicas of some data, and how many failures are survived.
+    Loss(loss::LossArguments),
     /// Runs a benchmark; prints ratios to limits measured in the same run.
     Bench {
         /// Which one.
@@ -168,6 +171,7 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::Drain { place, nodes, dry_run } => commands::drain(&place, &nodes, dry_run, json),
         Command::Halt { place, cancel } => commands::halt(&place, cancel, json),
         Command::Branch { place, new } => commands::branch(&place, &new, json),
+        Command::Loss(arguments) => loss::run(&arguments, json),
         Command::Bench { name, options } => bench::run(name, &options, json),
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),
     };

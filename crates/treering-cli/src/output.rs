@@ -54,6 +54,12 @@ pub fn moment(milliseconds: u64) -> String {
     humantime::format_rfc3339_seconds(time).to_string().replace('T', " ").replace('Z', " UTC")
 }
 
+/// This moment, in UTC.
+pub fn now() -> String {
+    let now = std::time::SystemTime::now().duration_since(UNIX_EPOCH);
+    moment(now.map_or(0, |now| now.as_millis() as u64))
+}
+
 /// How many times smaller.
 pub fn ratio(full: u64, stored: u64) -> String {
     match (full, stored) {
@@ -167,13 +173,30 @@ pub fn notes(notes: &[String]) {
     notes.iter().for_each(|note| complain(format!("note: {note}")));
 }
 
-/// A progress bar on a terminal; nothing in a pipe.
+/// A progress bar of bytes on a terminal; nothing in a pipe.
 pub fn progress(what: &str) -> ProgressBar {
+    bar(what, "{msg} {bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left")
+}
+
+/// A progress bar of things that are counted.
+pub fn counting(what: &str) -> ProgressBar {
+    bar(what, "{msg} {bar:40} {pos} of {len}, {eta} left")
+}
+
+/// A sign of life on a terminal while something is computed whose end is not known.
+pub fn waiting(what: &str) -> ProgressBar {
+    let bar = bar(what, "{spinner} {msg}, {elapsed}");
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(Duration::from_millis(200));
+    }
+    bar
+}
+
+fn bar(what: &str, style: &str) -> ProgressBar {
     if !std::io::stderr().is_terminal() || QUIET.load(Ordering::Relaxed) {
         return ProgressBar::hidden();
     }
     let bar = ProgressBar::new(0).with_message(what.to_string());
-    let style = "{msg} {bar:40} {binary_bytes} of {binary_total_bytes}, {eta} left";
     if let Ok(style) = ProgressStyle::with_template(style) {
         bar.set_style(style);
     }

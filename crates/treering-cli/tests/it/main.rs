@@ -4,4 +4,5 @@ mod commands;
 mod compare;
 mod files;
 mod kill;
+mod loss;
 mod watch;

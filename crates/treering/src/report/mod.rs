@@ -1,10 +1,26 @@
 //! Results as people read them: a sentence, and one page with figures.
+//!
+//! Pages have one look, light and dark, and need nothing but themselves. The figures of a comparison are drawn by the
+//! page, which answers to clicks; those of the probability of loss are drawn here.
+
+mod chart;
+mod loss;
+mod loss_page;
+mod scales;
 
 use crate::compare::{Answer, Number, Outcome, VariableOutcome};
 use crate::error::{Error, Result};
 
 /// The page without its data.
 const PAGE: &str = include_str!("page.html");
+/// The look of all pages.
+const STYLE: &str = include_str!("style.css");
+/// Where it goes.
+const STYLE_PLACE: &str = "/*__TREERING_STYLE__*/";
+/// The choice between light and dark.
+const THEME: &str = include_str!("theme.js");
+/// Where it goes.
+const THEME_PLACE: &str = "//__TREERING_THEME__";
 /// Where the data goes.
 const PLACE: &str = "\"__TREERING_DATA__\"";
 
@@ -15,6 +31,11 @@ const SUMMARY: &str = "<!--__TREERING_SUMMARY__-->";
 fn escaped(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;");
     text.replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A page with its look.
+fn dressed(page: &str) -> String {
+    page.replacen(STYLE_PLACE, STYLE, 1).replacen(THEME_PLACE, THEME, 1)
 }
 
 impl Outcome {
@@ -51,7 +72,7 @@ fn html(outcome: &Outcome, created: &str) -> Result<String> {
     // What looks like the end of a script must not be one.
     let data = data.to_string().replace("</", "<\\/");
     // The sentence first: the data may hold anything.
-    Ok(PAGE.replacen(SUMMARY, &escaped(&sentence(outcome)), 1).replacen(PLACE, &data, 1))
+    Ok(dressed(PAGE).replacen(SUMMARY, &escaped(&sentence(outcome)), 1).replacen(PLACE, &data, 1))
 }
 
 fn sentence(outcome: &Outcome) -> String {

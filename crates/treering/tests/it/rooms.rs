@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 /// A room, and whether it is pure.
-const ROOMS: [(&str, bool); 25] = [
+const ROOMS: [(&str, bool); 26] = [
     ("error", true),
     // With the feature `testing` it asks the environment.
     ("points", false),
@@ -24,6 +24,8 @@ const ROOMS: [(&str, bool); 25] = [
     ("log", false),
     ("compact", false),
     ("restore", false),
+    // Placement and probabilities are pure, see below; the store in ranks' memory will not be.
+    ("replica", false),
     ("compare", false),
     ("report", true),
     ("capture", false),
@@ -36,11 +38,23 @@ const ROOMS: [(&str, bool); 25] = [
 ];
 
 /// Pure code in rooms that are not pure as a whole.
-const PURE_FILES: [&str; 18] = [
+const PURE_FILES: [&str; 30] = [
     "compact/plan.rs",
     "redundancy/census.rs",
     "redundancy/placement.rs",
     "redundancy/plan.rs",
+    "replica/after_deaths.rs",
+    "replica/comparison.rs",
+    "replica/loss.rs",
+    "replica/loss_exact.rs",
+    "replica/loss_report.rs",
+    "replica/loss_simulation.rs",
+    "replica/permutation.rs",
+    "replica/placement/layers.rs",
+    "replica/placement/mod.rs",
+    "replica/placement/seating.rs",
+    "replica/probing.rs",
+    "replica/topology.rs",
     "restore/delivery.rs",
     "restore/nearby.rs",
     "restore/plan.rs",
