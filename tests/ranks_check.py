@@ -152,7 +152,7 @@ def lives(pid):
 def named_points(survives):
     """The names of the table in the sources. Where ranks do not survive each other there is nobody to leave a pack to."""
     table = pathlib.Path(__file__).parent.parent / "crates/treering/src/points.rs"
-    names = re.findall(r'^    \("([a-z-]+)", "', table.read_text(), re.MULTILINE)
+    names = re.findall(r'^    \(\s*"([a-z-]+)",\s*"', table.read_text(), re.MULTILINE)
     elsewhere = ELSEWHERE if survives else ELSEWHERE | {"pack-entrusted"}
     return [name for name in names if name not in elsewhere]
 
