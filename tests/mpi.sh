@@ -20,6 +20,7 @@ suite() {
     cp target/debug/examples/suite "target/mpi-suite-$name"
     cp target/debug/treering "target/mpi-treering-$name"
     cp target/debug/examples/heat "target/mpi-heat-$name"
+    cp target/debug/examples/replicas "target/mpi-replicas-$name"
     for ranks in 1 2 3 5; do
         echo "$name: $(timeout 120 "$@" -n "$ranks" "target/mpi-suite-$name" 2>&1 || { echo failed; exit 1; })"
         runs=$((runs + 1))
@@ -60,6 +61,19 @@ survivors() {
         runs=$((runs + 1))
     done
     rm -r "$store"
+}
+
+# replicas MPIRUN...: ranks die, one after another, and the survivors have what they had submitted.
+replicas() {
+    local out ranks
+    for ranks in "4 0" "5 4 1 0"; do
+        # What its runtime prints about the deaths is no failure.
+        # shellcheck disable=SC2086
+        out=$(timeout 120 "$@" -n ${ranks%% *} target/mpi-replicas-openmpi5 ${ranks#* } 2>/dev/null || true)
+        echo "openmpi5, ranks ${ranks#* } died: $out"
+        [[ "$out" == *" of ${ranks%% *} ranks have everything" ]]
+        runs=$((runs + 1))
+    done
 }
 
 # aggregated NAME MPIRUN...: the same plate with ranks that write the checkpoints of the others: it goes on with other
@@ -162,6 +176,7 @@ for ranks in 2 4 8; do
 done
 restarts openmpi5 "$venv/bin/mpirun" --oversubscribe
 survivors openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm --mca async_mpi_finalize 1
+replicas "$venv/bin/mpirun" --oversubscribe --with-ft ulfm --mca async_mpi_finalize 1
 aggregated openmpi5 "$venv/bin/mpirun" --oversubscribe
 tools openmpi5 "$venv/bin/mpirun" --oversubscribe
 kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm

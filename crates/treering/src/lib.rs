@@ -66,6 +66,10 @@ pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use error::{Error, ErrorKind, Result};
 pub use lineage::{ChunkSize, Method};
 pub use redundancy::Redundancy;
+pub use replica::{
+    GenerationInfo, GenerationNumber, LoadedBlocks, LoadedPiece, Probing, Remade, ReplicaMemory,
+    ReplicaSettings, ReplicaStore, ReplicaTraffic, Scrubbed, StartRank, SubmitProgress, Survived,
+};
 pub use replica::{LossPoint, LossReport, LossSettings, loss};
 pub use restore::redistribute;
 pub use run::{Aggregation, AggregationReport, aggregate};

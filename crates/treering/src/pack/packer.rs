@@ -117,7 +117,7 @@ struct PlaneFrames {
 
 impl PlaneFrames {
     fn of(nature: Nature) -> Option<PlaneFrames> {
-        let element = nature.dtype.size() as u64 * u64::from(nature.record);
+        let element = nature.dtype.size() * u64::from(nature.record);
         let plane = element * u64::from(nature.plane);
         let count = 2 * plane.div_ceil(2 * FRAME as u64);
         (plane > FRAME as u64).then_some(PlaneFrames { plane, count, element })

@@ -111,6 +111,7 @@ impl AfterDeaths {
         self.died.get(rank.0 as usize) == Some(&ALIVE)
     }
 
+    #[cfg(test)]
     /// The number of living ranks.
     pub fn alive(&self) -> u32 {
         self.now().ranks

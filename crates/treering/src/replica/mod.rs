@@ -12,31 +12,30 @@
 //!                                                                             loss_report
 //! ```
 //!
-//! Everything here is arithmetic on original ranks: all ranks compute the same without communication, for any number
-//! of ranks, and tests need neither ranks nor bytes.
+//! Everything but the store is arithmetic on original ranks: all ranks compute the same without communication, for any
+//! number of ranks, and tests need neither ranks nor bytes. The store ([`ReplicaStore`]) moves bytes as that tells it.
 //!
 //! The paper: Hübner, Hespe, Sanders and Stamatakis, "ReStore: In-Memory REplicated STORagE for Rapid Recovery in
 //! Fault-Tolerant Algorithms" (2022).
 
-// The store of issue 14, part 1, makes lost copies again by this.
-#[allow(dead_code)]
 mod after_deaths;
-// `bench replica` of issue 14, part 6, prints these figures.
-#[allow(dead_code)]
+// Figures of both ways to make lost copies again, for tests.
+#[cfg(test)]
 mod comparison;
 mod loss;
 mod loss_exact;
 mod loss_report;
 mod loss_simulation;
-// The store of issue 14, part 1, uses the rest of these four.
-#[allow(dead_code)]
 mod permutation;
-#[allow(dead_code)]
 mod placement;
-#[allow(dead_code)]
 mod probing;
-#[allow(dead_code)]
+mod store;
 mod topology;
 
 pub(crate) use loss_report::{LossCurve, LossMachine};
 pub use loss_report::{LossPoint, LossReport, LossSettings, loss};
+pub use probing::Probing;
+pub use store::{
+    GenerationInfo, GenerationNumber, LoadedBlocks, LoadedPiece, Remade, ReplicaMemory,
+    ReplicaSettings, ReplicaStore, ReplicaTraffic, Scrubbed, StartRank, SubmitProgress, Survived,
+};

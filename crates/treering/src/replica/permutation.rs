@@ -43,11 +43,13 @@ impl Permutation {
         Permutation { seed: mix(seed), ..self }
     }
 
+    #[cfg(test)]
     /// The number of permuted numbers.
     pub fn len(&self) -> u64 {
         self.n
     }
 
+    #[cfg(test)]
     /// Whether nothing is permuted.
     pub fn is_empty(&self) -> bool {
         self.n == 0

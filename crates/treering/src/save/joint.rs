@@ -386,7 +386,7 @@ impl GroupWork {
                 self.made.own = at.map(|at| part_at(sealed.footer.clone(), at));
                 Ok((sealed, small_bytes, None))
             }
-            StageEnd::Left(pack) => Ok((sealed, small_bytes, Some(pack))),
+            StageEnd::Left(pack) => Ok((sealed, small_bytes, Some(*pack))),
         }
     }
 }

@@ -146,7 +146,7 @@ pub(super) enum StageEnd {
     /// It is published. Where its frames begin in the pack, if they lie there as they were.
     Published(Option<u64>),
     /// The leader is gone, and has left its pack to this rank.
-    Left(EntrustedPack),
+    Left(Box<EntrustedPack>),
 }
 
 impl Member {
@@ -159,7 +159,8 @@ impl Member {
         let mut entrusted = None;
         loop {
             let Some(letter) = self.post.receive()? else {
-                return entrusted.map(StageEnd::Left).ok_or_else(leader_is_gone);
+                let left = entrusted.map(|pack| StageEnd::Left(Box::new(pack)));
+                return left.ok_or_else(leader_is_gone);
             };
             match TeamLetter::parse(&letter.bytes)? {
                 TeamLetter::Published { sequence: of, at } if of == sequence.0 => {

@@ -128,6 +128,7 @@ impl ReplicaPlacement {
         &self.topology
     }
 
+    #[cfg(test)]
     /// The kind of unit that never holds two copies of a range.
     pub fn separate(&self) -> FailureUnit {
         self.separate

@@ -1,0 +1,55 @@
+//! Messages that arrive damaged.
+
+use super::partial::PartialComm;
+use super::*;
+
+/// A communicator that damages the messages of one exchange on rank 1.
+fn damaging(comm: Arc<dyn Comm>, world: &ThreadRanks, call: u64, byte: usize) -> Arc<dyn Comm> {
+    let (start, world) = (comm.rank().0, world.clone());
+    let damaged = (start == 1).then_some((call, byte));
+    let (deaths, calls) = Default::default();
+    Arc::new(PartialComm { inner: comm, world, start, deaths, calls, damaged })
+}
+
+#[test]
+fn a_submit_with_damaged_messages_is_refused_on_all_ranks_and_loads_find_other_copies() {
+    let mut refused = 0;
+    for call in 3..64 {
+        for byte in [0, 30, 300, 600, 999] {
+            let world = ThreadRanks::new(4);
+            let inner = world.clone();
+            let ends = run(&world, move |comm| {
+                let rank = comm.rank().0;
+                let comm = damaging(comm, &inner, call, byte);
+                let settings = ReplicaSettings { piece: 300, ..small() };
+                let mut store = ReplicaStore::new(comm, 3, settings).unwrap();
+                let mut errors = Vec::new();
+                for tag in 1..4 {
+                    match submit_even(&mut store, tag, 160) {
+                        Ok(_) => {}
+                        Err(error) => {
+                            let kinds = [ErrorKind::Damaged, ErrorKind::Mismatch];
+                            assert!(kinds.contains(&error.kind()), "{error}");
+                            assert_eq!(store.newest().map_or(0, |info| info.tag), tag - 1);
+                            errors.push(error.to_string());
+                            submit_even(&mut store, tag, 160).unwrap();
+                        }
+                    }
+                    let loaded = store.load(&[3..150]).unwrap();
+                    assert!(loaded.lost.is_empty() && loaded.bytes == blocks(tag, 3..150, 8));
+                    let list: Vec<(Rank, Range<u64>)> =
+                        (0..4).map(|rank| (Rank(rank), 0..160)).collect();
+                    let loaded = store.load_all(&list).unwrap();
+                    assert!(loaded.lost.is_empty() && loaded.bytes == blocks(tag, 0..160, 8));
+                }
+                assert_eq!(store.scrub().unwrap().repaired, [], "rank {rank}");
+                errors
+            });
+            let ends = survivors(ends);
+            assert!(ends.len() == 4 && ends.iter().all(|errors| *errors == ends[0]), "{ends:?}");
+            refused += ends[0].len();
+        }
+    }
+    // Rounds of submits are among these calls.
+    assert!(refused >= 30, "{refused} submits were refused");
+}
