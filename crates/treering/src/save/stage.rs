@@ -29,6 +29,8 @@ const LARGE: u64 = FRAME as u64;
 const MOST_SMALL: u64 = 64 << 20;
 /// The bytes of small variables that are packed at a time.
 const TOGETHER: usize = 16 << 20;
+/// The same in the middle of one kind.
+const MOST_TOGETHER: usize = 4 * TOGETHER;
 
 /// Which variables of a rank are packed by the rank itself, as long as an epoch lasts.
 pub(super) struct VariableSides {
@@ -328,6 +330,8 @@ impl SmallOfAll {
     /// Hands everything over, in the order of [`members`](Self::members).
     pub(super) fn feed(self, take: &mut Take) -> Result<()> {
         let (mut strips, mut bytes) = (Vec::new(), Vec::new());
+        let names: Vec<String> =
+            self.variables.iter().map(|(_, small, _)| small.description.name.clone()).collect();
         for (variable, (_, small, range)) in self.variables.into_iter().enumerate() {
             let mut offset = bytes.len();
             bytes.extend_from_slice(&self.bytes[range]);
@@ -336,7 +340,9 @@ impl SmallOfAll {
                 strips.push(Strip { variable, first, changed, hashed, offset, whole: None });
                 offset += len;
             }
-            if bytes.len() >= TOGETHER {
+            // How values of one kind repeat is seen where those of all ranks come at once.
+            let goes_on = names.get(variable + 1) == Some(&names[variable]);
+            if bytes.len() >= if goes_on { MOST_TOGETHER } else { TOGETHER } {
                 take(&strips, &bytes)?;
                 (strips, bytes) = (Vec::new(), Vec::new());
             }
