@@ -3,12 +3,14 @@
 //! Where ranks survive each other, the leader of a group makes its pack in memory and hands that to a deputy, a member
 //! of the group, together with the section, as soon as nothing of either is missing; a slow store may still be at it. If
 //! the leader dies before it has published the section, the deputy writes the same bytes under the same names: whoever is
-//! faster, and if both do, the checkpoint is the same.
+//! faster, and if both do, the checkpoint is the same. A pack that is larger than the memory for it is not kept: what is
+//! written of it is given back, and nobody can finish it.
 
 use super::handle::held;
 use super::stage::StagePut;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Branch;
+use crate::io::give_back;
 use crate::memory::zeroed;
 use crate::store::{Put, Store};
 use std::fs::File;
@@ -51,8 +53,11 @@ impl EntrustedPack {
 /// How far a pack has come.
 #[derive(Default)]
 struct ImageState {
-    /// The bytes that are in memory.
+    /// The bytes that were appended, and those of them that are written.
     len: u64,
+    done: u64,
+    /// Whether it has become too large to be kept.
+    large: bool,
     /// Nothing more comes.
     ended: bool,
     failed: Option<Error>,
@@ -63,26 +68,30 @@ type SharedImage = Arc<(Mutex<ImageState>, Condvar)>;
 /// A pack in memory that a thread behind this one writes to the store.
 pub(super) struct ImagePut<'scope> {
     memory: StagePut,
+    limit: u64,
     state: SharedImage,
     thread: Option<ScopedJoinHandle<'scope, ()>>,
 }
 
 impl<'scope> ImagePut<'scope> {
+    /// At most about `limit` bytes are in memory.
     pub(super) fn start<'env>(
         scope: &'scope Scope<'scope, 'env>,
         put: &'scope mut dyn Put,
+        limit: u64,
     ) -> Result<Self> {
         let (memory, state) = (StagePut::new()?, SharedImage::default());
         let (image, of_thread) = (memory.again()?, state.clone());
         let work = move || write_behind(&image, &of_thread, put);
         let thread = Builder::new().name("treering-writer".into()).spawn_scoped(scope, work);
         let thread = thread.map_err(|e| Error::io("cannot start the threads of a run", e))?;
-        Ok(ImagePut { memory, state, thread: Some(thread) })
+        Ok(ImagePut { memory, limit, state, thread: Some(thread) })
     }
 
-    /// The memory.
-    pub(super) fn image(&self) -> Result<File> {
-        self.memory.again()
+    /// The memory, if it holds all of the pack.
+    pub(super) fn image(&self) -> Result<Option<File>> {
+        let large = held(&self.state.0).large;
+        (!large).then(|| self.memory.again()).transpose()
     }
 
     /// Waits until everything is written.
@@ -114,13 +123,19 @@ impl Drop for ImagePut<'_> {
 }
 
 fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), put: &mut dyn Put) {
-    let mut done = 0;
+    let mut given_back = 0;
     loop {
-        let more = |state: &mut ImageState| state.len <= done && !state.ended;
-        let waited = changed.wait_while(held(state), more);
-        let len = waited.unwrap_or_else(|poisoned| poisoned.into_inner()).len;
+        let idle = |state: &mut ImageState| state.len <= state.done && !state.ended;
+        let waited = changed.wait_while(held(state), idle);
+        let now = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        let (len, done, large) = (now.len, now.done, now.large);
+        drop(now);
         if len <= done {
             return;
+        }
+        if large {
+            give_back(image, given_back..done);
+            given_back = done;
         }
         let written = zeroed((len - done).min(PIECE)).and_then(|mut piece| {
             let read = image.read_exact_at(&mut piece, done);
@@ -128,25 +143,41 @@ fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), p
             put.append(&piece)?;
             Ok(piece.len() as u64)
         });
+        let failed = written.is_err();
+        let mut now = held(state);
         match written {
-            Ok(bytes) => done += bytes,
-            Err(error) => return held(state).failed = Some(error),
+            Ok(bytes) => now.done += bytes,
+            Err(error) => now.failed = Some(error),
+        }
+        drop(now);
+        changed.notify_all();
+        if failed {
+            return;
         }
     }
 }
 
 impl Put for ImagePut<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if let Some(error) = &held(&self.state.0).failed {
+        let mut state = held(&self.state.0);
+        state.large |= state.len + bytes.len() as u64 > self.limit;
+        // What is not kept waits for room.
+        let full = |state: &mut ImageState| {
+            state.large && state.len > state.done + self.limit && state.failed.is_none()
+        };
+        let waited = self.state.1.wait_while(state, full);
+        let state = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(error) = &state.failed {
             return Err(error.clone());
         }
+        drop(state);
         self.memory.append(bytes)?;
         self.change(|state| state.len += bytes.len() as u64);
         Ok(())
     }
 
-    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.memory.read_back(offset, buffer)
+    fn read_back(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Err(Error::new(ErrorKind::Io, "what is written behind cannot be read back"))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {
@@ -166,7 +197,7 @@ mod tests {
         let mut put = store.put("x").unwrap();
         let mut all = Vec::new();
         let image = std::thread::scope(|scope| {
-            let mut kept = ImagePut::start(scope, put.as_mut()).unwrap();
+            let mut kept = ImagePut::start(scope, put.as_mut(), u64::MAX).unwrap();
             for number in 0..200u32 {
                 let frame = vec![number as u8; 1 + (number * 3701 % 40_000) as usize];
                 all.extend_from_slice(&frame);
@@ -174,7 +205,7 @@ mod tests {
             }
             let image = kept.image().unwrap();
             kept.end().unwrap();
-            image
+            image.unwrap()
         });
         put.finish().unwrap();
         let part = crate::save::group::draft("r", &[], &[], 1);
@@ -194,17 +225,44 @@ mod tests {
 
     #[test]
     fn an_error_of_the_store_is_that_of_a_later_call_or_of_the_end() {
-        for frames in [2, 5000] {
+        for (frames, limit) in [(2, u64::MAX), (5000, u64::MAX), (5000, 10_000)] {
             let full = HookedStore::new(Arc::new(MemoryStore::new()), |call| match call {
                 Call::Append(..) => Err(Error::new(ErrorKind::Full, "no room")),
                 _ => Ok(()),
             });
             let mut put = full.put("x").unwrap();
             std::thread::scope(|scope| {
-                let mut kept = ImagePut::start(scope, put.as_mut()).unwrap();
+                let mut kept = ImagePut::start(scope, put.as_mut(), limit).unwrap();
                 let appended: Result<()> = (0..frames).try_for_each(|_| kept.append(&[1; 800]));
                 assert_eq!(appended.and(kept.end()).unwrap_err().kind(), ErrorKind::Full);
             });
         }
+    }
+
+    /// A pack that is larger than its memory arrives all the same, and is not kept.
+    #[test]
+    fn what_is_too_large_is_written_and_not_kept() {
+        const LIMIT: u64 = 3 << 20;
+        let store = MemoryStore::new();
+        let mut put = store.put("x").unwrap();
+        let mut all = Vec::new();
+        std::thread::scope(|scope| {
+            let mut kept = ImagePut::start(scope, put.as_mut(), LIMIT).unwrap();
+            for number in 0..400u32 {
+                let frame = vec![number as u8; 40_000 + number as usize];
+                all.extend_from_slice(&frame);
+                kept.append(&frame).unwrap();
+                let blocks = std::os::unix::fs::MetadataExt::blocks;
+                let memory = 512 * blocks(&kept.memory.again().unwrap().metadata().unwrap());
+                assert!(memory <= LIMIT + 2 * PIECE + 50_000, "{memory} bytes are held");
+            }
+            assert!(kept.image().unwrap().is_none());
+            kept.end().unwrap();
+        });
+        put.finish().unwrap();
+        let blob = store.open("x").unwrap();
+        let mut back = vec![0; blob.size() as usize];
+        blob.read_at(0, &mut back).unwrap();
+        assert!(back == all);
     }
 }

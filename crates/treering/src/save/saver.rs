@@ -668,12 +668,16 @@ impl Work {
         let sealed = match self.group.leader_with_deputy().is_some() {
             false => self.group.write(&group_job, &mut put, &mut feed),
             true => std::thread::scope(|scope| {
-                let mut kept = ImagePut::start(scope, &mut put)?;
+                // As much as the ranks of the group may stage.
+                let limit = staging.limit().saturating_mul(self.seat.members.len() as u64);
+                let mut kept = ImagePut::start(scope, &mut put, limit)?;
                 let sealed = self.group.write(&group_job, &mut kept, &mut feed)?;
-                if let Some(leader) = self.group.leader_with_deputy() {
+                if let (Some(leader), Some(image)) =
+                    (self.group.leader_with_deputy(), kept.image()?)
+                {
                     let (of, index) = (self.seat.groups, self.seat.group.0);
                     let part = manifest(&self.group, &sealed);
-                    leader.entrust(&kept.image()?, &Branch { of, level: 0, index, part });
+                    leader.entrust(&image, &Branch { of, level: 0, index, part });
                 }
                 kept.end().map(|()| sealed)
             }),

@@ -120,7 +120,7 @@ fn play(ranks: u32) -> Result<Vec<Scale>> {
 pub fn show(rows: &[Scale]) {
     output::line(format!(
         "Simulated ranks, {GROUP} for each group, leaders in random order, a store in memory. Limits: 2 G + G/63 + 2\n\
-         objects for G groups, 64 names of a level, {} of manifest.",
+         objects for G groups, about 64 names of a level, {} of manifest.",
         output::bytes(MANIFEST)
     ));
     let cells = |row: &Scale| {
