@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use treering::{Comm, Error, ErrorKind, Options, Rank, Result};
+use treering::{Comm, Error, ErrorKind, Options, Rank, Result, write_whole};
 use treering_mpi::MpiRanks;
 
 /// Simulates gravity between particles in a periodic cube on the ranks of MPI, with checkpoints. A run
@@ -131,7 +131,8 @@ fn write_state(folder: Option<&Path>, simulation: &RankSimulation, name: &str) -
     match simulation.gather()? {
         Some(all) => {
             let path = folder.join(name);
-            std::fs::write(&path, all.bytes()).map_err(|error| cannot_write(&path, error))
+            // Whole or not at all, whenever a rank is killed.
+            write_whole(&path, &all.bytes())
         }
         None => Ok(()),
     }

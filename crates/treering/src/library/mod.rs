@@ -94,9 +94,11 @@ impl Library {
         runs(self.store.as_ref())
     }
 
-    /// All runs, in short.
+    /// All runs, in short. A folder of a run that nobody has opened to the end is none.
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
-        self.run_names()?.iter().map(|run| info::run(self, run)).collect()
+        let mut names = self.run_names()?;
+        names.retain(|run| !self.log(run).is_err_and(|error| error.kind() == ErrorKind::NotFound));
+        names.iter().map(|run| info::run(self, run)).collect()
     }
 
     /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.

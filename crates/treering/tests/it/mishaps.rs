@@ -180,3 +180,16 @@ fn a_bound_that_no_variable_has_is_noted() {
     assert!(notes.contains("\"prssure*\""), "{notes}");
     run.finish().unwrap();
 }
+
+/// A program that was killed while it opened a new run leaves folders, and no run: nobody lists it, nobody finds it.
+#[test]
+fn a_run_that_was_not_opened_to_the_end_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("runs/ghost/log")).unwrap();
+    let run = Run::open(Options::directory(folder.path(), "real")).unwrap();
+    run.finish().unwrap();
+    let library = Library::of(std::sync::Arc::new(treering::DirectoryStore::new(folder.path())));
+    let names: Vec<String> = library.runs().unwrap().into_iter().map(|run| run.name).collect();
+    assert_eq!(names, ["real"]);
+    assert_eq!(library.checkpoints("ghost").unwrap_err().kind(), treering::ErrorKind::NotFound);
+}
