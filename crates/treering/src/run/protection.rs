@@ -183,7 +183,7 @@ mod tests {
         ) {
             let mut state = ProtectionState::opened(Sequence(3));
             let mut protected = BTreeSet::new();
-            let (mut last, mut epochs) = (3u64, vec![3u64]);
+            let (mut last, mut epochs, mut complete) = (3u64, vec![3u64], 0);
             for (whole, complete_before, shared_before) in deeds {
                 last += 1;
                 let whole = whole || last == 4;
@@ -192,7 +192,12 @@ mod tests {
                 if shared_before == 2 && last > 8 {
                     state.committed(last - 5);
                 }
-                let Some(newest) = last.checked_sub(complete_before).filter(|n| *n > 4) else { continue };
+                // What is complete stays so.
+                let newest = complete.max(last - complete_before.min(last));
+                if newest <= 4 {
+                    continue;
+                }
+                complete = newest;
                 let first = newest - 1;
                 for number in state.due(Sequence(newest), Sequence(first)) {
                     protected.insert(number);
