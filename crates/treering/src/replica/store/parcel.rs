@@ -91,7 +91,7 @@ impl<'a> Outbox<'a> {
     }
 
     /// Packs small parts behind the lists.
-    pub(crate) fn seal(mut self) -> Sealed<'a> {
+    pub(crate) fn seal(mut self) -> SealedOutbox<'a> {
         for parcel in self.parcels.values_mut() {
             let entries = (parcel.head.len() / ENTRY) as u64;
             let packed: usize = parcel.packed.iter().map(|bytes| bytes.len()).sum();
@@ -99,14 +99,14 @@ impl<'a> Outbox<'a> {
             parcel.packed.iter().for_each(|bytes| parcel.head.extend_from_slice(bytes));
             parcel.head.extend(entries.to_le_bytes());
         }
-        Sealed(self)
+        SealedOutbox(self)
     }
 }
 
 /// Parts that are ready to be sent.
-pub(crate) struct Sealed<'a>(Outbox<'a>);
+pub(crate) struct SealedOutbox<'a>(Outbox<'a>);
 
-impl Sealed<'_> {
+impl SealedOutbox<'_> {
     pub(crate) fn messages(&self) -> Vec<(Rank, &[u8])> {
         let mut messages = Vec::new();
         for (to, parcel) in &self.0.parcels {
