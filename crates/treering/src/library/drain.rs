@@ -74,7 +74,7 @@ impl Library {
         let keeps = |node: &Arc<dyn Store>| node.list(&ParityName::folder(run));
         if nodes.iter().any(|node| keeps(node).is_ok_and(|files| !files.is_empty())) {
             plan.notes
-                .push("what lost nodes had is made again first, as far as these nodes can".into());
+                .push("data of lost nodes is rebuilt first, as far as these nodes can".into());
         }
         Ok(plan)
     }
@@ -89,7 +89,12 @@ impl Library {
             let ranks = NodeRanks::meet(comm, None, Redundancy::None)?;
             rebuild(&ranks, store.as_ref(), &run, &waits, PIECE)
         });
-        let failed = || Error::new(ErrorKind::Io, "making lost parts again has ended by a panic");
+        let failed = || {
+            Error::new(
+                ErrorKind::Io,
+                "rebuilding lost parts ended in an internal error; please report it",
+            )
+        };
         let mut all = Vec::new();
         for end in ends {
             all.push(end.done().unwrap_or_else(|| Err(failed()))?);

@@ -2,7 +2,7 @@
 
 use super::Library;
 use crate::array::{DType, Order, Part, Rank, Sequence, Shape, VariableKey};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::format::{
     Footer, Manifest, Origin, Stats, TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin,
     VariableDelta, VariableEntry,
@@ -110,11 +110,14 @@ pub struct TreeInfo {
     pub bytes: u64,
 }
 
-pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
-    let log = library.log(run);
-    let (manifests, trouble) = match &log {
+/// A run in short; nothing for a folder that nobody has opened to the end, or whose name no run can have.
+pub(super) fn run(library: &Library, run: &str) -> Result<Option<RunInfo>> {
+    let (manifests, trouble) = match library.log(run) {
         Ok(log) => log.manifests(),
-        Err(_) => Default::default(),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Usage) => {
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
     };
     let names = crate::format::Names::new(run);
     let mut stored_bytes = 0;
@@ -123,7 +126,7 @@ pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
         stored_bytes += items.iter().map(|item| item.size).sum::<u64>();
     }
     let newest = manifests.last();
-    Ok(RunInfo {
+    Ok(Some(RunInfo {
         name: run.to_string(),
         checkpoints: manifests.len() as u64,
         unreadable: trouble.len() as u64,
@@ -131,7 +134,7 @@ pub(super) fn run(library: &Library, run: &str) -> Result<RunInfo> {
         newest_time: newest.map(|m| m.time),
         full_bytes: manifests.iter().map(|m| m.full_bytes).sum(),
         stored_bytes,
-    })
+    }))
 }
 
 pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {

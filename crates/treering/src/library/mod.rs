@@ -96,9 +96,8 @@ impl Library {
 
     /// All runs, in short. A folder of a run that nobody has opened to the end is none.
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
-        let mut names = self.run_names()?;
-        names.retain(|run| !self.log(run).is_err_and(|error| error.kind() == ErrorKind::NotFound));
-        names.iter().map(|run| info::run(self, run)).collect()
+        let runs = self.run_names()?;
+        runs.iter().filter_map(|run| info::run(self, run).transpose()).collect()
     }
 
     /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.

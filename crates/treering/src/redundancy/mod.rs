@@ -35,16 +35,16 @@ pub(crate) use protect::Protected;
 pub(crate) use protect::{ProtectJob, protect};
 pub(crate) use rebuild::{Rebuilt, rebuild};
 
-/// How what is only in the stores of nodes is protected against the loss of a node.
+/// Protection of checkpoints that are only in the stores of nodes against the loss of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redundancy {
-    /// Not at all.
+    /// No redundancy.
     #[default]
     None,
-    /// Another node keeps a copy.
+    /// Another node keeps a full copy.
     Partner,
-    /// Nodes form sets of about this size, and each keeps a part of the parity of the others: a set survives the loss of
-    /// one of its nodes. 8 is a common choice.
+    /// Nodes form sets of about this size and keep XOR parity of each other's data: a set survives the loss of one of its
+    /// nodes. 8 is a common choice.
     Xor {
         /// The number of nodes of a set.
         set: u32,

@@ -39,16 +39,16 @@ impl Rebuilt {
         let mut all = self.notes;
         if !self.made.is_empty() {
             all.push(format!(
-                "{} files that nodes had lost were made again from what other nodes keep",
+                "{} lost files of nodes were rebuilt from data that other nodes keep",
                 self.made.len()
             ));
         }
         let named = self.lost.iter().take(NAMED);
         all.extend(named.map(|lost| {
-            format!("{} of node {} cannot be made again: {}", lost.key, lost.node, lost.why)
+            format!("{} of node {} cannot be rebuilt: {}", lost.key, lost.node, lost.why)
         }));
         let more = self.lost.len().saturating_sub(NAMED);
-        all.extend((more > 0).then(|| format!("nor can {more} files more")));
+        all.extend((more > 0).then(|| format!("{more} more files cannot be rebuilt")));
         all
     }
 }

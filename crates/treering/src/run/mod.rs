@@ -176,9 +176,8 @@ impl Run {
         save
     }
 
-    /// Waits until the newest checkpoint is on the nodes and, with [`Options::redundancy`], protects it, so that it
-    /// survives the loss of a node from now on; otherwise the next checkpoint does that. With several ranks it is
-    /// collective. Without redundancy nothing happens.
+    /// Waits until the newest checkpoint is on the nodes and protects it with [`Options::redundancy`]: from then on it
+    /// survives the loss of a node. Otherwise the next checkpoint does this. Collective. Does nothing without redundancy.
     pub fn protect(&mut self) -> Result<()> {
         self.check_process()?;
         let Some(ranks) = self.ranks.as_mut().filter(|ranks| ranks.protection.is_some()) else {

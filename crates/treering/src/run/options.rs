@@ -120,9 +120,9 @@ impl Options {
         self
     }
 
-    /// The bytes of each rank that are packed side by side with those of the other ranks that share its pack, by the rank
-    /// that writes it; variables below 256 KiB always are. More makes packs smaller where values repeat from rank to rank,
-    /// and leaves the encoding to fewer cores. Default: 4 MiB.
+    /// Bytes of each rank that the writing rank of a pack encodes together with the data of the other ranks; variables below
+    /// 256 KiB always are. Larger values make packs smaller where values repeat from rank to rank, and use fewer cores for
+    /// encoding. Default: 4 MiB.
     #[must_use]
     pub fn pack_together(mut self, bytes: u64) -> Self {
         self.writer.together = bytes;
@@ -173,22 +173,22 @@ impl Options {
         self
     }
 
-    /// Lets nodes protect each other's checkpoints that are not in the shared store; all ranks give the same. Not at all
-    /// unless told.
+    /// Redundancy between nodes for checkpoints that are not in the shared store yet; the same on all ranks. Default:
+    /// [`Redundancy::None`].
     ///
-    /// The data goes from node to node on the program's thread, at the call that follows a checkpoint: the next
-    /// [`checkpoint`](crate::Run::checkpoint), or [`Run::protect`](crate::Run::protect) at any time before. If nodes are lost
-    /// then, the next opener or `treering drain` makes their part again. If a node has no room for what it keeps for others,
-    /// [`Run::notes`](crate::Run::notes) says so and the run goes on.
+    /// The data is sent between nodes on the program's thread, at the first call after a checkpoint: the next
+    /// [`checkpoint`](crate::Run::checkpoint), or an earlier [`Run::protect`](crate::Run::protect). If a node is lost after
+    /// that, the next [`Run::open`](crate::Run::open) or `treering drain` rebuilds its part. If a node has no room for the
+    /// data of others, [`Run::notes`](crate::Run::notes) reports it and the run continues.
     #[must_use]
     pub fn redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;
         self
     }
 
-    /// What this rank's node fails together with: the name of a switch or of a power supply. Nodes are protected by nodes
-    /// of other domains, as far as there are enough; [`Run::notes`](crate::Run::notes) says if not. Default: each node by
-    /// itself.
+    /// Failure domain of this rank's node, for example the name of a switch or a power supply. Nodes are protected by nodes
+    /// of other domains where there are enough of them; [`Run::notes`](crate::Run::notes) reports otherwise. Default: every
+    /// node is its own domain.
     #[must_use]
     pub fn domain(mut self, name: &str) -> Self {
         self.domain = Some(name.to_string());

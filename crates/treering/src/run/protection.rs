@@ -62,6 +62,14 @@ impl ProtectionState {
         epoch.max(self.committed + 1)
     }
 
+    /// Forgets the epochs that are over; the first number of which objects are needed on nodes.
+    fn forget_before(&mut self, first: Sequence) -> u64 {
+        if let Some(epoch) = self.epochs.range(..=first.0).next_back().copied() {
+            self.epochs = self.epochs.split_off(&epoch);
+        }
+        self.needed_from(first)
+    }
+
     /// The numbers to be protected when the newest complete checkpoint is `newest`, and `first` the first that stays.
     fn due(&self, newest: Sequence, first: Sequence) -> RangeInclusive<u64> {
         self.needed_from(first).max(self.through + 1)..=newest.0
@@ -94,6 +102,12 @@ impl NodeProtection {
     ) -> Result<Option<String>> {
         let store = tiers.first().as_ref();
         let names = Names::new(run);
+        let needed = self.state.forget_before(first);
+        // What protects nothing any more makes room first.
+        if self.ranks.leads_node() {
+            // What cannot be removed now is removed after the next checkpoint, or by the next opener.
+            let _ = remove_spent(store, run, Sequence(needed.saturating_sub(1)));
+        }
         for number in self.state.due(newest, first) {
             let sequence = Sequence(number);
             let objects = writes.map(|seat| objects(store, &names, writer, sequence, seat));
@@ -114,11 +128,6 @@ impl NodeProtection {
                 // It is tried again after the next checkpoint.
                 Err(error) => return Ok(self.said_once(&error)),
             }
-        }
-        if self.ranks.leads_node() {
-            let through = Sequence(self.state.needed_from(first).saturating_sub(1));
-            // What cannot be removed now is removed after the next checkpoint, or by the next opener.
-            let _ = remove_spent(store, run, through);
         }
         Ok(None)
     }
@@ -199,6 +208,7 @@ mod tests {
                 }
                 complete = newest;
                 let first = newest - 1;
+                state.forget_before(Sequence(first));
                 for number in state.due(Sequence(newest), Sequence(first)) {
                     protected.insert(number);
                     state.through = number;

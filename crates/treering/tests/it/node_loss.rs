@@ -51,7 +51,7 @@ fn what_a_lost_node_had_is_made_again() {
                 cluster.nodes[lost] = memory();
                 let (restored, notes) = reopen(&cluster, on);
                 assert_eq!(restored, Some(6), "{scheme:?} without {lost} on {on:?}: {notes}");
-                assert!(notes.contains("made again from what other nodes keep"), "{notes}");
+                assert!(notes.contains("rebuilt from data that other nodes keep"), "{notes}");
                 assert_eq!(cluster.steps(), [3, 6]);
                 let used = on.iter().collect::<BTreeSet<_>>();
                 assert!(used.iter().all(|node| cluster.count(**node, "parity") == 0));
@@ -99,7 +99,7 @@ fn what_was_lost_twice_is_named_and_the_shared_store_serves() {
         assert_eq!(restored, Some(if survives { 6 } else { 3 }), "{scheme:?} {lost:?}: {notes}");
         // Of a set of which nothing is left, nobody knows what it had; but others know which groups there were.
         let nothing = scheme != Redundancy::Xor { set: 4 };
-        let named = nothing || notes.contains("cannot be made again");
+        let named = nothing || notes.contains("cannot be rebuilt");
         let told = named && notes.contains("step 6 was on nodes only and is not complete");
         assert_eq!(told, !survives, "{notes}");
     }
@@ -219,6 +219,36 @@ fn a_node_without_room_for_parity_is_told_and_passed_by() {
     assert_eq!(cluster.steps(), [3, 6]);
 }
 
+/// A node that has room for two parity files goes on protecting: what is needed no more goes first.
+#[test]
+fn a_node_with_little_room_keeps_what_is_needed() {
+    let mut cluster = Cluster { every: 100, ..cluster(Redundancy::Xor { set: 4 }) };
+    let all = cluster.clone();
+    let notes = all_done(cluster.world(&ON).run(move |comm| {
+        let node = all.nodes[ON[comm.rank().0 as usize]].clone();
+        let inner = node.clone();
+        let small = HookedStore::new(node, move |call| match call {
+            Call::Put(key) if key.contains("/parity/") => {
+                match inner.list("runs/r/parity")?.len() {
+                    0 | 1 => Ok(()),
+                    _ => Err(Error::new(ErrorKind::Full, "no room")),
+                }
+            }
+            _ => Ok(()),
+        });
+        let options = all.options_with(&comm, Arc::new(small), all.shared.clone()).growth(0.0);
+        let mut run = Run::open(options).unwrap();
+        for step in 0..8 {
+            checkpoint(&mut run, &*comm, step).unwrap().staged().unwrap();
+            run.protect().unwrap();
+        }
+        run.notes().join("; ")
+    }));
+    assert!(notes.iter().all(|notes| !notes.contains("is not protected")), "{notes:?}");
+    cluster.nodes[3] = memory();
+    assert_eq!(reopen(&cluster, &ON).0, Some(7));
+}
+
 /// Bad arguments are one sentence, on one rank.
 #[test]
 fn nodes_that_cannot_protect_each_other_are_one_sentence() {
@@ -257,7 +287,7 @@ fn drained_nodes_make_a_lost_one_again() {
             cluster.nodes.remove(lost);
             let library = Library::of(cluster.shared.clone());
             let plan = library.plan_drain("r", &cluster.nodes).unwrap();
-            assert!(plan.notes.iter().any(|note| note.contains("made again first")));
+            assert!(plan.notes.iter().any(|note| note.contains("rebuilt first")));
             let done = library.drain("r", &cluster.nodes, &|_, _| {}).unwrap();
             assert!(done.completed.iter().any(|planned| planned.step == 6), "{done:?}");
             assert!(cluster.steps().ends_with(&[6]));
