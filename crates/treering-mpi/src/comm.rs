@@ -385,13 +385,13 @@ impl Comm for MpiComm {
         Ok(flag != 0)
     }
 
-    fn split(&self, color: u32) -> Result<Arc<dyn Comm>> {
+    fn split(&self, color: u32, key: u32) -> Result<Arc<dyn Comm>> {
         let state = self.state()?;
         let mut raw = std::ptr::null_mut();
-        // MPI's colors are signed.
-        let color = (color & 0x7fff_ffff) as c_int;
+        // MPI's colors and keys are signed.
+        let (color, key) = ((color & 0x7fff_ffff) as c_int, (key & 0x7fff_ffff) as c_int);
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { shim::tr_split(state.raw.0, color, self.rank.0 as c_int, &mut raw) };
+        let code = unsafe { shim::tr_split(state.raw.0, color, key, &mut raw) };
         check(code, "cannot split a communicator")?;
         self.part(raw)
     }

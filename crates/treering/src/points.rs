@@ -7,7 +7,7 @@
 
 /// Every point, and what has just happened there.
 #[cfg(any(test, feature = "testing"))]
-pub const POINTS: [(&str, &str); 19] = [
+pub const POINTS: [(&str, &str); 29] = [
     ("opening-committed", "An opener has used up its number; its opening is not announced yet."),
     ("opening-announced", "Writers before this one are fenced."),
     ("leftovers-removed", "What earlier writers left unfinished is gone."),
@@ -29,6 +29,16 @@ pub const POINTS: [(&str, &str); 19] = [
     ("sections-removed", "Nothing but the checkpoint is left."),
     ("entries-removed", "Prune has removed manifests; their packs are still there."),
     ("packs-removed", "Prune has removed packs."),
+    ("crew-formed", "All processes have agreed on who sits where."),
+    ("crew-revoked", "A death is known; nobody uses the communicator of all any more."),
+    ("crew-shrunk", "The processes that live have a communicator."),
+    ("crew-opened", "The crew has the run."),
+    ("crew-restored", "The arrays of this rank are filled."),
+    ("crew-resumed", "The crew is about to go on."),
+    ("replicas-kept", "A state is in the memory of ranks, as far as this rank knows."),
+    ("replicas-loaded", "This rank has its share of a state from the memory of ranks."),
+    ("replicas-restored", "The arrays of all ranks are filled from memory."),
+    ("replicas-remade", "Lost replicas are made again."),
     (
         "going-on",
         "The survivors have agreed on the number of their opening, and nobody has made it.",

@@ -83,7 +83,7 @@ impl Comm for Alone {
         Ok(yes)
     }
 
-    fn split(&self, _color: u32) -> Result<Arc<dyn Comm>> {
+    fn split(&self, _color: u32, _key: u32) -> Result<Arc<dyn Comm>> {
         self.check(Rank(0))?;
         Ok(Arc::new(Alone::new()))
     }

@@ -88,8 +88,8 @@ pub trait Comm: Send + Sync {
     /// Whether all ranks that live say yes. All that survive get the same answer, whoever dies meanwhile.
     fn agree(&self, yes: bool) -> Result<bool>;
 
-    /// A communicator of the ranks that name the same color, in the same order.
-    fn split(&self, color: u32) -> Result<Arc<dyn Comm>>;
+    /// A communicator of the ranks that name the same color, in the order of their keys, then of their numbers.
+    fn split(&self, color: u32, key: u32) -> Result<Arc<dyn Comm>>;
 
     /// The members that are known to have died; not collective.
     fn dead(&self) -> Result<Vec<Rank>>;

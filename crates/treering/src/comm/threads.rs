@@ -478,10 +478,15 @@ impl Comm for ThreadComm {
         Ok(all.values().all(|bytes| bytes == &[1]))
     }
 
-    fn split(&self, color: u32) -> Result<Arc<dyn Comm>> {
-        let (number, all) = self.meet(false, color.to_le_bytes().to_vec())?;
-        let same = all.iter().filter(|(_, bytes)| bytes[..] == color.to_le_bytes());
-        let ranks: Vec<Rank> = same.map(|(rank, _)| *rank).collect();
+    fn split(&self, color: u32, key: u32) -> Result<Arc<dyn Comm>> {
+        let own = [color.to_le_bytes(), key.to_le_bytes()].concat();
+        let (number, all) = self.meet(false, own)?;
+        let same = all.iter().filter(|(_, bytes)| bytes[..4] == color.to_le_bytes());
+        let key =
+            |bytes: &[u8]| bytes.iter().rev().fold(0, |key, byte| key << 8 | u32::from(*byte));
+        let mut ranks: Vec<(u32, Rank)> = same.map(|(rank, own)| (key(&own[4..]), *rank)).collect();
+        ranks.sort_unstable();
+        let ranks: Vec<Rank> = ranks.into_iter().map(|(_, rank)| rank).collect();
         Ok(self.make(false, number, color, &ranks))
     }
 

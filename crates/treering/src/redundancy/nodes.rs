@@ -81,7 +81,7 @@ impl NodeRanks {
         let nodes = nodes_of(&ranks).map_err(|e| if first { e } else { e.repeated() });
         let heads = |nodes: &[PlacedNode]| nodes.iter().any(|node| node.rank == comm.rank());
         let is_head = nodes.as_ref().is_ok_and(|nodes| heads(nodes));
-        let part = comm.split(u32::from(!is_head))?;
+        let part = comm.split(u32::from(!is_head), 0)?;
         Ok(NodeRanks { nodes: nodes?, heads: is_head.then_some(part), comm })
     }
 

@@ -406,9 +406,9 @@ impl Comm for Mortal {
         self.count();
         self.inner.agree(yes)
     }
-    fn split(&self, color: u32) -> Result<Arc<dyn Comm>> {
+    fn split(&self, color: u32, key: u32) -> Result<Arc<dyn Comm>> {
         self.count();
-        Ok(self.wrap(self.inner.split(color)?))
+        Ok(self.wrap(self.inner.split(color, key)?))
     }
     fn dead(&self) -> Result<Vec<Rank>> {
         self.inner.dead()

@@ -58,10 +58,10 @@ impl Need {
 
 /// A variable that a rank holds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct HeldVariable {
+pub(crate) struct HeldVariable {
     /// The rank that saved it.
-    pub(super) source: u32,
-    pub(super) description: Description,
+    pub(crate) source: u32,
+    pub(crate) description: Description,
 }
 
 /// What a stored variable is to a rank that needs one of its name.

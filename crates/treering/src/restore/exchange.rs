@@ -1,4 +1,5 @@
-//! Filling the arrays of all ranks from a checkpoint of which each rank has loaded a part.
+//! Filling the arrays of all ranks from a state of which each rank has a part at hand: of a checkpoint, what it has
+//! loaded; of a generation in the memory of ranks, the pieces that it has taken over.
 //!
 //! Ranks that read for themselves would read the same frames many times: a box of another decomposition cuts frames
 //! of many ranks, and all of them need the footers of all. So each frame is read and decoded by one rank, which hands
@@ -25,16 +26,71 @@ use std::ops::Range;
 /// The bytes that a rank reads, or sends, in one round.
 const ROUND: u64 = 64 << 20;
 
-/// What a rank has loaded of a checkpoint, and which of these variables it hands on; each variable has one holder.
+/// What a rank has at hand of a state and hands on; each variable has one holder.
+pub(crate) trait HeldState {
+    /// The number of ranks that have saved the state.
+    fn saved_by(&self) -> u32;
+
+    /// The state in words, for errors.
+    fn place(&self) -> String;
+
+    /// The variables that this rank hands on.
+    fn variables(&self) -> Vec<HeldVariable>;
+
+    /// Reads ranges of one of these variables, one after another into `to`.
+    fn read(&self, variable: usize, ranges: &[Range<u64>], to: &mut [u8]) -> Result<()>;
+}
+
+/// A part of a checkpoint: what a rank has loaded of it, and which of these variables it hands on.
 pub(crate) struct HeldCheckpoint<'a> {
-    pub(crate) checkpoint: &'a Checkpoint,
-    pub(crate) serves: &'a dyn Fn(&VariableEntry) -> bool,
+    checkpoint: &'a Checkpoint,
+    entries: Vec<&'a VariableEntry>,
+}
+
+impl<'a> HeldCheckpoint<'a> {
+    pub(crate) fn new(
+        checkpoint: &'a Checkpoint,
+        serves: &dyn Fn(&VariableEntry) -> bool,
+    ) -> HeldCheckpoint<'a> {
+        let entries = checkpoint.entries().iter();
+        let entries = entries.filter(|entry| !entry.is_hidden() && serves(entry)).collect();
+        HeldCheckpoint { checkpoint, entries }
+    }
+}
+
+impl HeldState for HeldCheckpoint<'_> {
+    fn saved_by(&self) -> u32 {
+        self.checkpoint.manifest().ranks
+    }
+
+    fn place(&self) -> String {
+        self.checkpoint.place()
+    }
+
+    fn variables(&self) -> Vec<HeldVariable> {
+        let held = |entry: &&VariableEntry| {
+            let description = entry.description.clone();
+            HeldVariable { source: entry.rank.0, description }
+        };
+        self.entries.iter().map(held).collect()
+    }
+
+    fn read(&self, variable: usize, ranges: &[Range<u64>], to: &mut [u8]) -> Result<()> {
+        let entry = self.entries[variable];
+        match ranges {
+            // A variable that is read as a whole is checked by its root, too.
+            [whole] if *whole == (0..entry.bytes()) => {
+                self.checkpoint.read_bytes(entry, whole.clone(), to).map(drop)
+            }
+            _ => self.checkpoint.read_ranges(entry, ranges, to),
+        }
+    }
 }
 
 /// Fills arrays of all ranks; collective. The positions of optional ones that the checkpoint does not have.
 pub(crate) fn fill_together(
     comm: &dyn Comm,
-    held: Result<HeldCheckpoint>,
+    held: Result<&dyn HeldState>,
     targets: &mut [&mut VariableMut],
 ) -> Result<Vec<usize>> {
     let mut flags = [u64::from(held.is_err()), u64::from(!targets.is_empty())];
@@ -45,26 +101,24 @@ pub(crate) fn fill_together(
         (Ok(_), [_, 0]) => return Ok(Vec::new()),
         (Ok(held), _) => held,
     };
-    let entries = held.checkpoint.entries().iter();
-    let entries: Vec<&VariableEntry> =
-        entries.filter(|entry| !entry.is_hidden() && (held.serves)(entry)).collect();
-    let own = Announcement::of(targets, &entries);
+    let own_variables = held.variables();
+    let own = Announcement::of(targets, &own_variables);
     let all: Vec<Announcement> = share_all(comm, &own)?;
     let (needs, variables): (Vec<Vec<Need>>, Vec<Vec<HeldVariable>>) =
         all.into_iter().map(|announcement| (announcement.needs, announcement.held)).unzip();
-    let saved_by = held.checkpoint.manifest().ranks;
-    let known = Known::new(saved_by, comm.size(), variables.into_iter().flatten().collect());
+    let variables = variables.into_iter().flatten().collect();
+    let known = Known::new(held.saved_by(), comm.size(), variables);
 
-    let (queue, offers) = offer(&known, &entries, &needs);
+    let (queue, offers) = offer(&known, &own_variables, &needs);
     let received = hand_out(comm, &offers)?;
     let read = received.iter().map(|(_, bytes)| parse::<Vec<Offer>>(bytes));
     let checked = read.collect::<Result<Vec<_>>>().and_then(|offers| {
         let offers: Vec<Offer> = offers.into_iter().flatten().collect();
-        check(held.checkpoint, &known, comm.rank(), &own.needs, &offers, targets)
+        check(held, &known, comm.rank(), &own.needs, &offers, targets)
     });
     let (missing, expected) = all_well(comm, checked)?;
 
-    let sender = Sender { checkpoint: held.checkpoint, needs: &needs, queue, window: None };
+    let sender = Sender { held, needs: &needs, queue, window: None };
     let filled = deliver(comm, sender, targets)?;
     match filled == expected {
         true => Ok(missing),
@@ -81,21 +135,17 @@ struct Announcement {
 }
 
 impl Announcement {
-    fn of(targets: &[&mut VariableMut], entries: &[&VariableEntry]) -> Announcement {
+    fn of(targets: &[&mut VariableMut], variables: &[HeldVariable]) -> Announcement {
         let mut names = HashSet::new();
-        let told = entries.iter().filter(|entry| {
-            let new = names.insert(&entry.description.name);
-            new || entry.description.part == Some(Part::Rows)
+        let told = variables.iter().filter(|variable| {
+            let new = names.insert(&variable.description.name);
+            new || variable.description.part == Some(Part::Rows)
         });
         Announcement {
             needs: targets.iter().map(|target| Need::of(target.description())).collect(),
-            held: told.map(|entry| held_variable(entry)).collect(),
+            held: told.cloned().collect(),
         }
     }
-}
-
-fn held_variable(entry: &VariableEntry) -> HeldVariable {
-    HeldVariable { source: entry.rank.0, description: entry.description.clone() }
 }
 
 /// A share of a stored variable that a rank gets.
@@ -109,14 +159,15 @@ struct Offer {
 
 /// A stored variable, and the shares of ranks in it.
 struct Served<'a> {
-    entry: &'a VariableEntry,
+    variable: usize,
+    description: &'a Description,
     shares: Vec<(Rank, u32, Share)>,
 }
 
 /// What this rank hands on, and what it tells the others about that.
 fn offer<'a>(
     known: &Known,
-    entries: &[&'a VariableEntry],
+    variables: &'a [HeldVariable],
     needs: &[Vec<Need>],
 ) -> (VecDeque<Served<'a>>, BTreeMap<Rank, Vec<Offer>>) {
     let mut by_name: HashMap<&str, Vec<(Rank, u32)>> = HashMap::new();
@@ -127,12 +178,12 @@ fn offer<'a>(
         }
     }
     let (mut queue, mut offers) = (VecDeque::new(), BTreeMap::<Rank, Vec<Offer>>::new());
-    for entry in entries {
-        let variable = held_variable(entry);
+    for (at, variable) in variables.iter().enumerate() {
+        let description = &variable.description;
         let mut shares = Vec::new();
-        for (rank, number) in by_name.get(entry.description.name.as_str()).into_iter().flatten() {
+        for (rank, number) in by_name.get(description.name.as_str()).into_iter().flatten() {
             let need = &needs[rank.0 as usize][*number as usize];
-            let Some(share) = known.share(&variable, need, *rank) else { continue };
+            let Some(share) = known.share(variable, need, *rank) else { continue };
             // Whoever gets rows knows which: everybody knows how many rows everybody had.
             if !matches!(share, Share::Rows { .. }) {
                 let (share, variable) = (share.clone(), variable.clone());
@@ -142,7 +193,7 @@ fn offer<'a>(
             shares.push((*rank, *number, share));
         }
         if !shares.is_empty() {
-            queue.push_back(Served { entry, shares });
+            queue.push_back(Served { variable: at, description, shares });
         }
     }
     (queue, offers)
@@ -158,7 +209,7 @@ fn hand_out(comm: &dyn Comm, offers: &BTreeMap<Rank, Vec<Offer>>) -> Result<Vec<
 
 /// Checks that offers are what this rank needs, and makes room for them; what is missing, and the bytes that come.
 fn check(
-    checkpoint: &Checkpoint,
+    held: &dyn HeldState,
     known: &Known,
     rank: Rank,
     needs: &[Need],
@@ -171,7 +222,7 @@ fn check(
         if !known.has(&need.name) {
             match target.is_optional() {
                 true => missing.push(number),
-                false => return Err(known.has_no(&need.name, rank).at(checkpoint.place())),
+                false => return Err(known.has_no(&need.name, rank).at(held.place())),
             }
             continue;
         }
@@ -229,15 +280,15 @@ fn deliver(comm: &dyn Comm, mut sender: Sender, targets: &mut [&mut VariableMut]
 
 /// The variables that this rank hands on, window by window.
 struct Sender<'a> {
-    checkpoint: &'a Checkpoint,
+    held: &'a dyn HeldState,
     needs: &'a [Vec<Need>],
     queue: VecDeque<Served<'a>>,
-    window: Option<ReadWindow<'a>>,
+    window: Option<ReadWindow>,
 }
 
 /// Bytes of a variable that were read, and pieces that are still to be sent.
-struct ReadWindow<'a> {
-    entry: &'a VariableEntry,
+struct ReadWindow {
+    variable: usize,
     /// Sorted by where they begin in the variable.
     pieces: VecDeque<BytePiece>,
     /// The end of what was read, and the place of each range in the buffer.
@@ -283,31 +334,32 @@ impl<'a> Sender<'a> {
     }
 
     /// The window that holds the next piece, read if need be; `None` if there are no more pieces.
-    fn window(&mut self, read: &mut u64) -> Result<Option<&mut ReadWindow<'a>>> {
+    fn window(&mut self, read: &mut u64) -> Result<Option<&mut ReadWindow>> {
         while self.window.is_none() {
-            let Some(Served { entry, shares }) = self.queue.pop_front() else { return Ok(None) };
+            let Some(served) = self.queue.pop_front() else { return Ok(None) };
+            let Served { variable, description, shares } = served;
             let of = |(rank, number, share): &(Rank, u32, Share)| {
                 let need = &self.needs[rank.0 as usize][*number as usize];
-                pieces(&entry.description, (share, need), (*rank, *number))
+                pieces(description, (share, need), (*rank, *number))
             };
             let mut pieces: Vec<BytePiece> = shares.iter().flat_map(of).collect();
             pieces.sort_by_key(|piece| piece.from);
             if !pieces.is_empty() {
                 let (ranges, buffer) = (Vec::new(), Vec::new());
                 self.window =
-                    Some(ReadWindow { entry, pieces: pieces.into(), end: 0, ranges, buffer });
+                    Some(ReadWindow { variable, pieces: pieces.into(), end: 0, ranges, buffer });
             }
         }
         if let Some(window) = &mut self.window {
-            *read += window.load(self.checkpoint)?;
+            *read += window.load(self.held)?;
         }
         Ok(self.window.as_mut())
     }
 }
 
-impl ReadWindow<'_> {
+impl ReadWindow {
     /// Reads the window of the next piece unless it was; how many bytes that are.
-    fn load(&mut self, checkpoint: &Checkpoint) -> Result<u64> {
+    fn load(&mut self, held: &dyn HeldState) -> Result<u64> {
         let Some(next) = self.pieces.front().filter(|piece| piece.from >= self.end) else {
             return Ok(0);
         };
@@ -316,13 +368,7 @@ impl ReadWindow<'_> {
         let ranges = covering(&self.pieces.make_contiguous()[..here]);
         let bytes: u64 = ranges.iter().map(|range| range.end - range.start).sum();
         self.buffer = zeroed(bytes)?;
-        match &ranges[..] {
-            // A variable that is read as a whole is checked by its root, too.
-            [whole] if *whole == (0..self.entry.bytes()) => {
-                checkpoint.read_bytes(self.entry, whole.clone(), &mut self.buffer)?;
-            }
-            _ => checkpoint.read_ranges(self.entry, &ranges, &mut self.buffer)?,
-        }
+        held.read(self.variable, &ranges, &mut self.buffer)?;
         let mut at = 0;
         let place = |range: Range<u64>| {
             let start = at;
@@ -372,7 +418,10 @@ fn fill(
 }
 
 /// The values of all ranks, on every rank.
-fn share_all<T: Serialize + DeserializeOwned>(comm: &dyn Comm, own: &T) -> Result<Vec<T>> {
+pub(crate) fn share_all<T: Serialize + DeserializeOwned>(
+    comm: &dyn Comm,
+    own: &T,
+) -> Result<Vec<T>> {
     let root = Rank(0);
     let gathered = comm.gather(root, &write(own)?)?;
     let mut all = Vec::new();

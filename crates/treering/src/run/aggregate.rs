@@ -128,7 +128,7 @@ impl Aggregation {
             None => Ok(None),
         };
         let works = all.agree(office.is_ok() && link.is_ok())?;
-        let comm = all.split(u32::from(own == u64::MAX))?;
+        let comm = all.split(u32::from(own == u64::MAX), 0)?;
         let side = match (office?, link?) {
             (Some(office), _) => AggregationSide::Aggregator(office, served),
             (None, link) => AggregationSide::Compute(link.map(Arc::new)),

@@ -10,30 +10,29 @@ mod options;
 mod protection;
 mod ranks;
 mod reference;
+mod replicas;
+mod restoring;
 mod share;
 
 pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
+pub use restoring::Restored;
 
-use crate::array::{
-    Description, GroupId, Part, Rank, Sequence, Step, Variable, VariableKey, VariableMut,
-};
+use crate::array::{Description, Part, Rank, Sequence, Step, Variable};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
 use crate::comm::{Alone, Comm};
 use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Group, Manifest, Names, Origin, VariableEntry};
+use crate::format::Names;
 use crate::lineage::Method;
 use crate::log::Log;
 use crate::merkle::{Digest, digest};
 use crate::points::reach;
 use crate::redundancy::{NodeRanks, Redundancy};
-use crate::restore::{
-    Backwards, Checkpoint, HeldCheckpoint, RestoredVariable, fill_together, readers,
-};
+use crate::restore::Backwards;
 use crate::save::{
     self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, Opened, RankOf, Recovered, Save,
     SaveProgress, Saver, SaverRank, Team, Ticket, Tiers, Together, Vote, WriterSettings,
@@ -41,7 +40,7 @@ use crate::save::{
 use crate::store::{Lock, Store};
 use ranks::RankSide;
 use reference::ReferenceWatch;
-use std::collections::HashSet;
+use replicas::ReplicaLevel;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -58,6 +57,8 @@ pub struct Run {
     ranks: Option<RankSide>,
     /// When checkpoints go to the shared store.
     cadence: Cadence,
+    /// States in the memory of ranks.
+    replicas: Option<ReplicaLevel>,
     /// A checkpoint after which the program was asked to stop.
     halting: Option<SaveProgress>,
     /// The opening, for aggregators that come to know of the run.
@@ -72,27 +73,12 @@ pub struct Run {
     _lock: Option<Lock>,
 }
 
-/// What a restore found.
-#[derive(Clone, Debug)]
-pub struct Restored {
-    /// The step of the checkpoint.
-    pub step: u64,
-    /// What went wrong on the way: damaged copies, or newer checkpoints that could not be used.
-    pub notes: Vec<String>,
-    /// Optional variables that the checkpoint does not have; their arrays were left as they are.
-    pub missing: Vec<String>,
-}
-
 impl Run {
     /// Opens a run for writing, creating it if it is new.
     pub fn open(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
-        let near = !options.writer.tiers.near.is_empty();
         let link = options.aggregator.clone();
-        let mut ranks = comm.map(|comm| {
-            let side = RankSide::new(comm, options.patience, near, link);
-            side.protected(options.redundancy, options.domain.clone())
-        });
+        let mut ranks = comm.map(|comm| RankSide::of(&options, comm, link));
         let failures = Failures::default();
         let checked = options.check().and_then(|()| match &ranks {
             Some(_) => save::probe(&options.writer.tiers, &options.writer.run),
@@ -107,10 +93,23 @@ impl Run {
         }
         let reference = reference?;
         let writer = &options.writer;
-        let mut opened = match &mut ranks {
+        let opened = match &mut ranks {
             None => open_alone(&writer.tiers, &writer.run)?,
             Some(ranks) => ranks.open(&writer.tiers, &writer.run, None)?,
         };
+        let replicas = replica_level(&options);
+        Run::begin(options, ranks, opened, failures, reference, replicas)
+    }
+
+    /// Starts what works behind a run that was opened.
+    fn begin(
+        options: Options,
+        mut ranks: Option<RankSide>,
+        mut opened: Opened,
+        failures: Failures,
+        reference: Option<ReferenceWatch>,
+        replicas: Option<ReplicaLevel>,
+    ) -> Result<Run> {
         let ticket = opened.ticket();
         let compaction = CompactionNotes::default();
         let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &compaction)?;
@@ -118,6 +117,7 @@ impl Run {
             capture,
             cadence: Cadence::new(options.shared_every),
             halting: None,
+            replicas,
             options,
             store: opened.store,
             saver,
@@ -173,7 +173,54 @@ impl Run {
             Err(error) if agreed => self.hold_against_reference(step, Err(error.clone())),
             Err(_) => {}
         }
+        if save.as_ref().is_ok_and(|save| !save.is_skipped()) {
+            self.submit_replicas(step, variables)?;
+        }
         save
+    }
+
+    /// Keeps the arrays as the state of `step` in the memory of the ranks, and nowhere else: it survives the death of
+    /// ranks, not that of the program. Needs [`Options::replicas`]. Collective.
+    pub fn replicate(&mut self, step: u64, variables: &[Variable]) -> Result<()> {
+        self.check_process()?;
+        let checked = match self.replicas {
+            Some(_) => capture::check(variables),
+            None => Err(Error::usage("this run keeps no replicas").hint("give Options::replicas")),
+        };
+        self.or_all_fail(checked)?;
+        if let Some(ranks) = &mut self.ranks {
+            let ballot = ranks.ballot(Together::Replicate, self.saver.newest);
+            ranks.vote(Ok(ballot), &self.failures)?;
+        }
+        let own = self.own_of(variables);
+        self.submit_replicas(step, &own)
+    }
+
+    /// Whether one rank has the run.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.ranks.is_none()
+    }
+
+    /// Whether all ranks keep the newest state in their memory; the same on all ranks.
+    pub(crate) fn is_replicated(&self) -> bool {
+        self.replicas.as_ref().is_some_and(ReplicaLevel::is_whole)
+    }
+
+    /// Submits what this rank stores of a state. Replicas that cannot be kept are a note: no checkpoint fails for them.
+    fn submit_replicas(&mut self, step: u64, own: &[Variable]) -> Result<()> {
+        let (Some(level), Some(ranks)) = (&mut self.replicas, &self.ranks) else { return Ok(()) };
+        let start = Instant::now();
+        let done = level.submit(ranks.shared_comm(), (step, self.saver.newest.0), own);
+        self.blocked += start.elapsed();
+        match ranks.or_all_stop(done) {
+            Err(error) if !matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) => {
+                // An older state must not pass for the newest.
+                level.forget();
+                self.notes.push(format!("no replicas of step {step} are kept: {error}"));
+                Ok(())
+            }
+            done => done.inspect(|()| reach("replicas-kept")),
+        }
     }
 
     /// Waits until the newest checkpoint is on the nodes and protects it with [`Options::redundancy`]: from then on it
@@ -418,115 +465,6 @@ impl Run {
         self.blocked += start.elapsed();
     }
 
-    /// Fills the arrays from the newest complete checkpoint, if there is one.
-    ///
-    /// A checkpoint that turns out to be damaged is noted, and the one before it serves. An error of access
-    /// (no permission, too many open files, a failing disk) is no reason for that: it is returned. Later
-    /// checkpoints continue the lineage of the one that was restored. After an error the content of the
-    /// arrays is unspecified.
-    pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
-        let mut candidates = self.candidates()?;
-        let mut notes = Vec::new();
-        while let Some((manifest, open)) = self.next_candidate(&mut candidates, &mut notes)? {
-            let step = manifest.step;
-            match self.restore_one(manifest, open, variables) {
-                Ok(mut restored) => {
-                    notes.append(&mut restored.notes);
-                    return Ok(Some(Restored { notes, ..restored }));
-                }
-                Err(error) if may_fall_back(&error) => {
-                    notes.push(format!("step {step} cannot be used: {error}"));
-                }
-                Err(error) => return Err(with_notes(error, &notes)),
-            }
-        }
-        Ok(None)
-    }
-
-    /// The checkpoints that may be restored, the newest first; with several ranks, one of them has them.
-    fn candidates(&mut self) -> Result<Option<Result<Candidates>>> {
-        let log = self.read_log();
-        match &mut self.ranks {
-            None => Ok(Some(log.map(Candidates::new))),
-            Some(ranks) => {
-                let ballot = ranks.ballot(Together::Restore, self.saver.newest);
-                ranks.vote(log.as_ref().map(|_| ballot).map_err(Clone::clone), &self.failures)?;
-                self.promote(Together::Restore)?;
-                let Some(ranks) = &self.ranks else { return Ok(None) };
-                // Every rank has published its sections now, so everything that can appear has.
-                let first = ranks.rank() == Rank(0);
-                Ok(first.then(|| self.read_log().map(Candidates::new)))
-            }
-        }
-    }
-
-    /// The next checkpoint to try, and whether its epoch is the open one; the same on all ranks.
-    fn next_candidate(
-        &mut self,
-        candidates: &mut Option<Result<Candidates>>,
-        notes: &mut Vec<String>,
-    ) -> Result<Option<(Manifest, bool)>> {
-        let own = match candidates {
-            None => Ok(None),
-            Some(Err(error)) => Err(error.clone()),
-            Some(Ok(candidates)) => match candidates.next(notes) {
-                Ok(None) if !notes.is_empty() => Err(Error::damaged(format!(
-                    "no checkpoint can be restored: {}",
-                    notes.join("; ")
-                ))
-                .hint("`treering verify` reports what is damaged")),
-                own => own.map_err(|error| with_notes(error, notes)),
-            },
-        };
-        let offered = match &self.ranks {
-            None => own?,
-            Some(ranks) => ranks.share(own)?,
-        };
-        Ok(offered.map(|manifest| {
-            let open = is_open(candidates, &manifest);
-            (manifest, open)
-        }))
-    }
-
-    /// Fills the arrays from the newest checkpoint of that step.
-    ///
-    /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
-    pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
-        let candidates = self.candidates()?;
-        let own = match &candidates {
-            None => Ok(None),
-            Some(Err(error)) => Err(error.clone()),
-            Some(Ok(candidates)) => self.of_step(&candidates.log, step).map(Some),
-        };
-        let manifest = match &self.ranks {
-            None => own?,
-            Some(ranks) => ranks.share(own)?,
-        };
-        let Some(manifest) = manifest else { return Err(self.has_no_step(step)) };
-        let open = is_open(&candidates, &manifest);
-        self.restore_one(manifest, open, variables)
-    }
-
-    /// The newest checkpoint of a step.
-    fn of_step(&self, log: &Log, step: u64) -> Result<Manifest> {
-        let mut trouble = None;
-        for sequence in log.sequences.iter().rev() {
-            match log.manifest(*sequence) {
-                Ok(Some(manifest)) if manifest.step == Step(step) => return Ok(manifest),
-                Ok(_) => {}
-                Err(_) if log.is_surely_no_manifest(*sequence) => {}
-                Err(error) => drop(trouble.get_or_insert(error)),
-            }
-        }
-        Err(trouble.unwrap_or_else(|| self.has_no_step(step)))
-    }
-
-    fn has_no_step(&self, step: u64) -> Error {
-        let run = &self.options.writer.run;
-        Error::new(ErrorKind::NotFound, format!("run {run:?} has no checkpoint of step {step}"))
-            .hint("`treering ls` lists what there is")
-    }
-
     /// The states from the newest checkpoint back to the first, each made ready in advance. A state that
     /// cannot be read is an error in its place; the next older one follows.
     pub fn backwards(&mut self) -> Result<Backwards> {
@@ -624,11 +562,35 @@ impl Run {
         gone_on
     }
 
+    /// Joins ranks that have a run and call [`Run::go_on_with`], as one that takes the place of a dead one; the options are
+    /// theirs, with the communicator that all of them have now.
+    pub fn join(options: Options) -> Result<Run> {
+        let failures = Failures::default();
+        let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
+        let comm = comm.ok_or_else(|| Error::usage("there are no other ranks to be joined"))?;
+        let mut side = RankSide::of(&options, comm.clone(), None);
+        let checked = options.check();
+        let reference =
+            checked.and_then(|()| options.reference.as_ref().map(ReferenceWatch::open).transpose());
+        let ready = reference.as_ref().map(|_| Sequence::default()).map_err(Clone::clone);
+        let next = side.agree_to_go_on(ready, &failures)?;
+        let reference = reference?;
+        let mut replicas = replica_level(&options);
+        if let Some(level) = &mut replicas {
+            side.or_all_stop(level.go_on(&comm))?;
+        }
+        let opened = side.open(&options.writer.tiers, &options.writer.run, Some(next))?;
+        Run::begin(options, Some(side), opened, failures, reference, replicas)
+    }
+
     /// Opens the run once more with other ranks. If this fails, the old ones stay as they are.
     fn go_on(&mut self, ranks: &mut Option<RankSide>, comm: Arc<dyn Comm>) -> Result<()> {
         let Some(side) = ranks else { return Ok(()) };
         let (newest, writer) = (self.saver.newest, self.options.writer.clone());
-        let next = side.agree_to_go_on(newest, &self.failures)?;
+        let next = side.agree_to_go_on(Ok(newest), &self.failures)?;
+        if let Some(level) = &mut self.replicas {
+            level.go_on(&comm)?;
+        }
         let mut opened = side.open(&writer.tiers, &writer.run, Some(next))?;
         let opening = opened.opening.writer.opening;
         side.resolve(writer.tiers.last.as_ref(), &writer.run, opening, &self.failures);
@@ -680,130 +642,13 @@ impl Run {
         log.look_up_to(self.saver.newest)?;
         Ok(log)
     }
+}
 
-    fn restore_one(
-        &mut self,
-        manifest: Manifest,
-        open: bool,
-        variables: &mut [VariableMut],
-    ) -> Result<Restored> {
-        let filled = self.fill(manifest, variables);
-        let mut goes_on = open && filled.as_ref().is_ok_and(|filled| filled.goes_on);
-        let filled = match &mut self.ranks {
-            None => filled?,
-            Some(ranks) => {
-                let mut ballot =
-                    ranks.ballot(Together::Restored, self.saver.newest).going_on(goes_on);
-                let own = match &filled {
-                    // The rank that has failed says why.
-                    Err(error) if error.kind() == ErrorKind::Lost => Ok(ballot),
-                    Err(error) if !may_fall_back(error) => Err(error.clone()),
-                    Err(error) => {
-                        ballot.doubts.insert(format!("rank {}: {error}", ranks.rank()));
-                        Ok(ballot)
-                    }
-                    Ok(_) => Ok(ballot),
-                };
-                let verdict = ranks.vote(own, &self.failures)?;
-                if !verdict.doubts.is_empty() {
-                    let doubts: Vec<String> = verdict.doubts.into_iter().collect();
-                    return Err(Error::damaged(doubts.join("; ")));
-                }
-                // An epoch goes on for all ranks, or for none.
-                goes_on = !verdict.decision().whole;
-                filled?
-            }
-        };
-        let FilledArrays { checkpoint, restored, missing, .. } = filled;
-        self.saver.resume(&checkpoint, goes_on.then_some(&restored));
-        match goes_on {
-            true => self.capture.resume(checkpoint.manifest().seed, restored),
-            false => self.capture.forget(),
-        }
-        Ok(Restored { step: checkpoint.step(), notes: checkpoint.notes(), missing })
-    }
-
-    /// Fills arrays from a checkpoint, with the other ranks if there are some.
-    ///
-    /// What this rank saved as it wants it now it reads itself, and goes on with its lineage. Everything else comes
-    /// from the ranks that hold it: boxes, rows, and what is the same on all ranks.
-    fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
-        let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
-        let seat = &self.saver.seat;
-        let in_place =
-            manifest.ranks == own.ranks && manifest.groups.count() == u64::from(seat.groups);
-        let near = match self.ranks.as_ref().filter(|ranks| ranks.has_nodes()) {
-            Some(ranks) => {
-                let tiers = &self.options.writer.tiers;
-                nearby::readers_near(ranks, tiers, &manifest, seat.group, in_place)?
-            }
-            None => None,
-        };
-        let in_place = in_place && near.is_none();
-        let loaded =
-            check_targets(variables).and_then(|()| self.load(manifest, own, in_place, near));
-        let is_own = |checkpoint: &Checkpoint, variable: &VariableMut| {
-            let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
-            in_place && entry.is_some_and(|entry| variable.is_as(&entry.description))
-        };
-        let of_others = |variable: &&mut VariableMut| {
-            loaded.as_ref().is_ok_and(|checkpoint| !is_own(checkpoint, variable))
-        };
-        let (mut others, mut owned): (Vec<_>, Vec<_>) = variables.iter_mut().partition(of_others);
-
-        // A rank that was in another group left its variables to the leader of that one.
-        let leads = seat.members.first() == Some(&own.rank);
-        let serves = |entry: &VariableEntry| {
-            !in_place || entry.rank == own.rank || leads && !seat.members.contains(&entry.rank)
-        };
-        let held = loaded.as_ref().map_err(Clone::clone);
-        let held = held.map(|checkpoint| HeldCheckpoint { checkpoint, serves: &serves });
-        let alone = Alone::new();
-        let comm = self.ranks.as_ref().map_or(&alone as &dyn Comm, RankSide::comm);
-        let missing = fill_together(comm, held, &mut others);
-        let missing = match &self.ranks {
-            None => missing?,
-            Some(ranks) => ranks.or_all_stop(missing)?,
-        };
-        let missing = missing.into_iter().map(|at| others[at].name().to_string()).collect();
-
-        let checkpoint = loaded?;
-        let chunk = self.options.writer.chunk;
-        let moved = |variable: &&mut VariableMut| {
-            checkpoint.entry(&VariableKey::new(own.rank, variable.name())).is_some()
-        };
-        // References never leave their epoch, and only the newest is open: going further back starts a new one. So
-        // does a state of other ranks, of other groups, or of other boxes.
-        let of_group = |v: &VariableEntry| v.chunk == chunk && seat.members.contains(&v.rank);
-        let goes_on =
-            in_place && checkpoint.entries().iter().all(of_group) && !others.iter().any(moved);
-        let restored = checkpoint.resume_into(own.rank, &mut owned)?;
-        let restored = restored.into_iter().flatten().collect();
-        Ok(FilledArrays { checkpoint, restored, missing, goes_on })
-    }
-
-    /// Loads what this rank reads of a checkpoint: its own group, or some groups of a checkpoint of other ranks.
-    fn load(
-        &self,
-        manifest: Manifest,
-        own: RankOf,
-        in_place: bool,
-        near: Option<Vec<Rank>>,
-    ) -> Result<Checkpoint> {
-        let (store, group) = (self.store.clone(), self.saver.seat.group);
-        if in_place {
-            return Checkpoint::load_group_of(store, manifest, group);
-        }
-        Checkpoint::load_groups(store, manifest, |groups| {
-            // The size of the newest pack is known, which says little of an epoch of several.
-            let whole = groups.iter().all(|group| group.count() == 1);
-            let size = |group: &Group| if whole { group.seal.size } else { 1 };
-            let evenly = || readers(&groups.iter().map(size).collect::<Vec<_>>(), own.ranks);
-            let readers = near.unwrap_or_else(evenly);
-            let read = (0..).map(GroupId).zip(readers).filter(|(_, reader)| *reader == own.rank);
-            read.map(|(group, _)| group).collect()
-        })
-    }
+/// The level in memory that options ask for.
+fn replica_level(options: &Options) -> Option<ReplicaLevel> {
+    let Options { replicas, replica_settings, domain, .. } = options;
+    let level = || ReplicaLevel::new(*replicas, replica_settings.clone(), domain.clone());
+    (*replicas > 0).then(level)
 }
 
 /// Starts what works behind a run that was opened: the ranks take their seats, and their budgets are divided.
@@ -884,69 +729,6 @@ impl NodeShare {
     }
 }
 
-/// Refuses arrays that make no sense, or two of one name.
-fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
-    let mut names = HashSet::new();
-    for variable in variables {
-        variable.check()?;
-        if !names.insert(variable.name().to_string()) {
-            let name = variable.name();
-            return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
-        }
-    }
-    Ok(())
-}
-
-/// Arrays that were filled from a checkpoint.
-struct FilledArrays {
-    checkpoint: Checkpoint,
-    /// What the lineage of each needs to go on.
-    restored: Vec<RestoredVariable>,
-    missing: Vec<String>,
-    /// Whether the epoch can go on, as far as this rank is concerned.
-    goes_on: bool,
-}
-
-/// Whether the epoch of a checkpoint is the open one, as far as this rank knows.
-fn is_open(candidates: &Option<Result<Candidates>>, manifest: &Manifest) -> bool {
-    let newest = candidates.as_ref().and_then(|c| c.as_ref().ok()?.newest_epoch.as_ref());
-    newest.is_none_or(|newest| *newest == manifest.epoch)
-}
-
-/// The checkpoints of a log that may be restored, the newest first.
-struct Candidates {
-    log: Log,
-    next: Option<Sequence>,
-    newest_epoch: Option<Origin>,
-}
-
-impl Candidates {
-    fn new(log: Log) -> Candidates {
-        let (next, newest_epoch) = (log.ancestor(log.newest()), log.newest_epoch());
-        Candidates { log, next, newest_epoch }
-    }
-
-    /// The next one whose manifest can be read; those that cannot be are noted.
-    fn next(&mut self, notes: &mut Vec<String>) -> Result<Option<Manifest>> {
-        while let Some(sequence) = self.next {
-            match self.log.manifest(sequence) {
-                Ok(Some(manifest)) => {
-                    let before = self.log.before(sequence, Some(&manifest));
-                    self.next = before.or_else(|| self.log.older(sequence));
-                    return Ok(Some(manifest));
-                }
-                Ok(None) => {}
-                Err(error) if may_fall_back(&error) => {
-                    notes.push(format!("number {sequence} of the log cannot be used: {error}"));
-                }
-                Err(error) => return Err(error),
-            }
-            self.next = self.log.older(sequence);
-        }
-        Ok(None)
-    }
-}
-
 impl Drop for Run {
     fn drop(&mut self) {
         match self.check_process() {
@@ -956,23 +738,6 @@ impl Drop for Run {
             Err(_) => self.saver.abandon(),
         }
     }
-}
-
-/// An error about an older checkpoint says why the newer ones did not serve.
-fn with_notes(error: Error, notes: &[String]) -> Error {
-    match notes.is_empty() {
-        true => error,
-        false => Error::new(
-            error.kind(),
-            format!("{error}; this is about an older checkpoint, because {}", notes.join(", and ")),
-        ),
-    }
-}
-
-/// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing, nor when
-/// this one could be read if the operating system let us.
-fn may_fall_back(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
 }
 
 #[cfg(test)]

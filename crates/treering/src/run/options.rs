@@ -13,6 +13,7 @@ use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
 use crate::merkle::bounded::{Bound, Recipe};
 use crate::redundancy::Redundancy;
+use crate::replica::ReplicaSettings;
 use crate::save::{Growth, Tiers, WriterSettings};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
@@ -52,6 +53,9 @@ pub struct Options {
     pub(crate) domain: Option<String>,
     pub(crate) aggregator: Option<Arc<AggregatorLink>>,
     pub(crate) aggregator_memory: u64,
+    pub(crate) replicas: u32,
+    pub(crate) replica_settings: ReplicaSettings,
+    pub(crate) spares: u32,
 }
 
 impl Options {
@@ -88,6 +92,9 @@ impl Options {
             domain: None,
             aggregator: None,
             aggregator_memory: 64 << 20,
+            replicas: 0,
+            replica_settings: ReplicaSettings::default(),
+            spares: 0,
         }
     }
 
@@ -183,6 +190,34 @@ impl Options {
     #[must_use]
     pub fn redundancy(mut self, redundancy: Redundancy) -> Self {
         self.redundancy = redundancy;
+        self
+    }
+
+    /// Keeps so many copies of every state in the memory of the ranks, at most one of them on the rank that it comes from:
+    /// after deaths the survivors have the newest state back without any store. Every
+    /// [`checkpoint`](crate::Run::checkpoint) keeps them besides, and [`Run::replicate`](crate::Run::replicate) keeps
+    /// nothing else. The same on all ranks. Default: 0, none.
+    ///
+    /// Two generations are held for a moment, so memory for twice as many copies of the state is needed; see
+    /// [`ReplicaSettings::budget`].
+    #[must_use]
+    pub fn replicas(mut self, copies: u32) -> Self {
+        self.replicas = copies;
+        self
+    }
+
+    /// How replicas are kept; the same on all ranks. [`Options::domain`] says where they may fail together.
+    #[must_use]
+    pub fn replica_settings(mut self, settings: ReplicaSettings) -> Self {
+        self.replica_settings = settings;
+        self
+    }
+
+    /// Lets the last so many ranks wait as spares, which take the places of ranks that die; for
+    /// [`survive`](crate::survive) only. Default: 0.
+    #[must_use]
+    pub fn spares(mut self, ranks: u32) -> Self {
+        self.spares = ranks;
         self
     }
 
@@ -340,6 +375,17 @@ impl Options {
             );
         }
         self.redundancy.check()?;
+        if self.replicas > 0 {
+            let ranks = self.ranks.as_ref().map(|comm| comm.size()).ok_or_else(|| {
+                Error::usage("replicas are kept in the memory of ranks, and there are none")
+                    .hint("give Options::ranks")
+            })?;
+            self.replica_settings.check(ranks, self.replicas)?;
+            if !self.replica_settings.domains.is_empty() {
+                return Err(Error::usage("the failure domains of a run's replicas are its own")
+                    .hint("give Options::domain on every rank"));
+            }
+        }
         if self.redundancy != Redundancy::None && near == 0 {
             return Err(Error::usage("redundancy is between stores of nodes, and there are none")
                 .hint("give Options::node"));

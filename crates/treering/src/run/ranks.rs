@@ -8,6 +8,7 @@
 //! that one of them made before it died from that of a stranger, and never take the run from anybody else.
 
 use super::aggregate::AggregatorLink;
+use super::options::Options;
 use super::protection::{NodeProtection, remove_spent};
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
@@ -73,7 +74,7 @@ struct PendingSave {
 }
 
 impl RankSide {
-    pub(super) fn new(
+    fn new(
         comm: Arc<dyn Comm>,
         limit: Duration,
         near: bool,
@@ -103,8 +104,19 @@ impl RankSide {
         }
     }
 
+    /// The side of a rank of a run with these options.
+    pub(super) fn of(
+        options: &Options,
+        comm: Arc<dyn Comm>,
+        link: Option<Arc<AggregatorLink>>,
+    ) -> RankSide {
+        let near = !options.writer.tiers.near.is_empty();
+        let side = RankSide::new(comm, options.patience, near, link);
+        side.protected(options.redundancy, options.domain.clone())
+    }
+
     /// Lets nodes protect each other.
-    pub(super) fn protected(mut self, redundancy: Redundancy, domain: Option<String>) -> RankSide {
+    fn protected(mut self, redundancy: Redundancy, domain: Option<String>) -> RankSide {
         (self.redundancy, self.domain) = (redundancy, domain);
         self
     }
@@ -134,13 +146,21 @@ impl RankSide {
 
     /// Agrees on the random number of the next opening; every rank knows it when one of them is asked to make it. What
     /// some ranks know of earlier saves, all of them know afterwards.
-    pub(super) fn agree_to_go_on(&mut self, newest: Sequence, failures: &Failures) -> Result<u64> {
+    pub(super) fn agree_to_go_on(
+        &mut self,
+        newest: Result<Sequence>,
+        failures: &Failures,
+    ) -> Result<u64> {
         self.votes += 1;
-        let number = vote(&*self.comm, self.votes, Ok(Vec::new()), &mut NumberVoting, self.limit)?;
-        let number = number.try_into().map(u64::from_le_bytes).map_err(|_| garbled())?;
-        self.openings.push(number);
+        let own = self.openings.iter().flat_map(|nonce| nonce.to_le_bytes()).collect();
+        let own = newest.as_ref().map(|_| own).map_err(Clone::clone);
+        let all = vote(&*self.comm, self.votes, own, &mut NumberVoting, self.limit)?;
+        // Ranks that join know of no opening; those that have missed one know fewer.
+        let all = all.as_chunks::<8>().0.iter().map(|nonce| u64::from_le_bytes(*nonce));
+        self.openings = all.collect();
+        let number = self.openings.last().copied().ok_or_else(garbled)?;
         // Whoever votes here knows the number.
-        self.vote(Ok(self.ballot(Together::GoOn, newest)), failures)?;
+        self.vote(Ok(self.ballot(Together::GoOn, newest?)), failures)?;
         reach("going-on");
         Ok(number)
     }
@@ -543,6 +563,10 @@ impl RankSide {
         self.lists
     }
 
+    pub(super) fn shared_comm(&self) -> &Arc<dyn Comm> {
+        &self.comm
+    }
+
     pub(super) fn comm(&self) -> &dyn Comm {
         &*self.comm
     }
@@ -568,16 +592,19 @@ impl RankSide {
     }
 }
 
-/// The agreement on a random number.
+/// The agreement on the random numbers of openings: those that some rank knows, and at the end a new one.
 struct NumberVoting;
 
 impl Voting for NumberVoting {
-    fn merge(&self, _: &mut Vec<u8>, _: &[u8]) -> Result<()> {
+    fn merge(&self, all: &mut Vec<u8>, other: &[u8]) -> Result<()> {
+        let mut known: BTreeSet<[u8; 8]> = all.as_chunks().0.iter().copied().collect();
+        let new = other.as_chunks().0.iter().filter(|nonce| known.insert(**nonce));
+        all.extend(new.flatten());
         Ok(())
     }
 
-    fn decide(&mut self, _: &[u8]) -> Result<Vec<u8>> {
-        Ok(random().to_le_bytes().to_vec())
+    fn decide(&mut self, all: &[u8]) -> Result<Vec<u8>> {
+        Ok([all, &random().to_le_bytes()].concat())
     }
 }
 

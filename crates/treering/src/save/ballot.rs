@@ -22,6 +22,7 @@ pub(crate) enum Together {
     Finish,
     GoOn,
     Protect,
+    Replicate,
 }
 
 /// A global array, of which each rank may have a box.

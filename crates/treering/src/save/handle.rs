@@ -160,6 +160,8 @@ impl Awaited {
 /// The place that a checkpoint is meant for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
+    /// The memory of ranks: it survives the death of some ranks, and is lost with the program.
+    Memory,
     /// The stores of the nodes: it survives the program, and is lost with any of the nodes.
     Node,
     /// The shared store: it survives everything that the shared store does.

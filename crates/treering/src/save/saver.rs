@@ -75,7 +75,7 @@ type NamedTrees = Vec<(String, Tree)>;
 struct Resume {
     /// The manifest, the own group and the trees of its variables, if its epoch is the open one.
     base: Option<(Manifest, Group, NamedTrees)>,
-    parent: Origin,
+    parent: Option<Origin>,
 }
 
 /// The program's end of a save that is being captured.
@@ -221,8 +221,15 @@ impl Saver {
                 let group = checkpoint.group(self.seat.group)?.clone();
                 Some((manifest.clone(), group, trees(restored)))
             }),
-            parent: Origin { run: None, sequence: manifest.sequence },
+            parent: Some(Origin { run: None, sequence: manifest.sequence }),
         })));
+    }
+
+    /// Continues from a state that is in no store; the newest checkpoint before it is the parent of the next one.
+    pub(crate) fn resume_at(&self, parent: Option<Sequence>) {
+        held(&self.epoch).end();
+        let parent = parent.map(|sequence| Origin { run: None, sequence });
+        self.send(SaverMessage::Resume(Box::new(Resume { base: None, parent })));
     }
 
     /// Goes on in another group. What is under way is finished, or fails, in the old one; the next checkpoint is whole.
@@ -397,9 +404,10 @@ impl Work {
 
     fn resume(&mut self, Resume { base, parent }: Resume) {
         if matches!(self.group.team, Team::Hander(_)) {
-            self.group.resumed = Some(ResumedFrom { parent: parent.sequence.0, base: None });
+            let from = |parent: &Origin| ResumedFrom { parent: parent.sequence.0, base: None };
+            self.group.resumed = parent.as_ref().map(from);
         }
-        self.parent = Some(parent);
+        self.parent = parent;
         self.begin_epoch();
         if let Some((manifest, packs, trees)) = base {
             self.origin = Some(manifest.epoch.clone());
@@ -769,7 +777,8 @@ impl Work {
             let group = read_group(self.settings.tiers.last.as_ref(), &manifest, self.seat.group);
             Some((manifest, group.ok()?, Vec::new()))
         });
-        self.resume(Resume { base, parent: Origin { run: None, sequence: Sequence(from.parent) } });
+        let parent = Some(Origin { run: None, sequence: Sequence(from.parent) });
+        self.resume(Resume { base, parent });
     }
 }
 

@@ -109,20 +109,22 @@ fn exchanges(comm: &dyn Comm) {
 
 fn splits(comm: &dyn Comm) {
     let (rank, size) = (comm.rank().0, comm.size());
-    let half = comm.split(rank % 2).unwrap();
+    let half = comm.split(rank % 2, 7).unwrap();
     assert_eq!(half.size(), size / 2 + u32::from(rank % 2 == 0) * (size % 2));
     assert_eq!(half.rank(), Rank(rank / 2));
     let mut values = [u64::from(rank)];
     half.reduce(Reduction::Sum, &mut values).unwrap();
     let members = (0..u64::from(size)).filter(|other| other % 2 == u64::from(rank % 2));
     assert_eq!(values, [members.sum::<u64>()]);
+    let turned = comm.split(0, size - rank).unwrap();
+    assert_eq!((turned.size(), turned.rank()), (size, Rank(size - 1 - rank)));
     // What is sent in one communicator is not received in another.
     comm.send(Rank(rank), b"outer").unwrap();
     half.send(half.rank(), b"inner").unwrap();
     assert_eq!(half.receive(None, LONG).unwrap(), Some((half.rank(), b"inner".to_vec())));
     assert_eq!(comm.receive(None, LONG).unwrap(), Some((Rank(rank), b"outer".to_vec())));
     // A communicator can end without the others.
-    let alone = comm.split(rank).unwrap();
+    let alone = comm.split(rank, 0).unwrap();
     alone.revoke().unwrap();
     let error = alone.reduce(Reduction::Sum, &mut [1]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Revoked);

@@ -180,7 +180,7 @@ fn assert_exact(store: &Arc<dyn Store>, told: &Told, what: &str) -> Option<u64> 
 
 /// How ranks die: the victim, and the call of its store or of its communicators, or the hit of a point.
 #[derive(Clone, Copy, Debug)]
-enum Death {
+pub(crate) enum Death {
     StoreCall(u32, u64),
     CommCall(u32, u64),
     Point(u32, &'static str, i64),
@@ -233,7 +233,7 @@ fn story(ranks: u32, deaths: &[Death], fault: Option<(u32, u64, Fault)>) -> (usi
 }
 
 /// Kills the rank of this thread at points that it, or a thread that works for it, reaches.
-fn die_at_points(world: &ThreadRanks, rank: Rank, deaths: &[Death]) {
+pub(crate) fn die_at_points(world: &ThreadRanks, rank: Rank, deaths: &[Death]) {
     let mut points = Vec::new();
     for death in deaths {
         match *death {
@@ -430,7 +430,7 @@ fn a_second_set_of_survivors_is_refused() {
     let ends = world.run(move |comm| {
         let mut run = Run::open(options(&shared, &comm)).unwrap();
         save(&mut run, &*comm, 0).unwrap().durable().unwrap();
-        let half = comm.split(comm.rank().0 % 2).unwrap();
+        let half = comm.split(comm.rank().0 % 2, 0).unwrap();
         let first = comm.rank().0 % 2 == 0;
         if first {
             run.go_on_with(half.clone()).unwrap();

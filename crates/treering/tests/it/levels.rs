@@ -188,7 +188,10 @@ fn every_third_goes_to_the_shared_store_and_finish_brings_the_last() {
             save.staged().unwrap();
             match save.level() {
                 Level::Shared => save.durable().unwrap(),
-                Level::Node => assert_eq!(save.durable().unwrap_err().kind(), ErrorKind::Usage),
+                level => {
+                    assert_eq!(level, Level::Node);
+                    assert_eq!(save.durable().unwrap_err().kind(), ErrorKind::Usage);
+                }
             }
             levels.push(save.level() == Level::Shared);
         }

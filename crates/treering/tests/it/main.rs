@@ -9,6 +9,7 @@ mod codecs;
 mod compact;
 mod compare;
 mod contents;
+mod crew;
 mod damage;
 mod differences;
 mod full_disk;

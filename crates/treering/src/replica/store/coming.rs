@@ -75,6 +75,26 @@ impl Coming {
         Ok(())
     }
 
+    /// Says in which slices the submitted memory lies; parts that cross the end of one are divided.
+    pub(crate) fn lie_in(&mut self, slices: &[&[u8]]) {
+        let (mut slice, mut before, mut parts) = (0, 0, Vec::with_capacity(self.parts.len()));
+        for OutPart { mut part, mut from, .. } in self.parts.drain(..) {
+            while part.len > 0 {
+                while slice + 1 < slices.len() && from >= before + slices[slice].len() {
+                    before += slices[slice].len();
+                    slice += 1;
+                }
+                let end = slices.get(slice).map_or(usize::MAX, |slice| before + slice.len());
+                let len = part.len.min((end - from) as u64).max(1);
+                let here = RangeBytes { len, ..part };
+                parts.push(OutPart { part: here, slice, from: from - before });
+                part = RangeBytes { at: part.at + len, len: part.len - len, ..part };
+                from += len as usize;
+            }
+        }
+        self.parts = parts;
+    }
+
     /// Refuses parts that do not belong here.
     pub(crate) fn check(
         &self,

@@ -147,6 +147,11 @@ impl ReplicaStore {
         &self.roster.ranks
     }
 
+    /// The number that this rank had when the store was made.
+    pub(crate) fn own(&self) -> StartRank {
+        self.own
+    }
+
     /// Messages and bytes of this rank so far; not collective.
     pub fn traffic(&self) -> ReplicaTraffic {
         self.link.traffic

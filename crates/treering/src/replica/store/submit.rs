@@ -49,10 +49,22 @@ impl ReplicaStore {
     /// different numbers of blocks, also none. `tag` is a number of the caller's, such as its step, the same on all
     /// ranks. An asynchronous submit that is under way is completed first.
     pub fn submit(&mut self, tag: u64, bytes: &[u8], first: u64) -> Result<GenerationNumber> {
+        self.submit_slices(tag, &[bytes], first)
+    }
+
+    /// The same with the blocks of this rank in several slices, each of them of whole blocks.
+    pub(crate) fn submit_slices(
+        &mut self,
+        tag: u64,
+        slices: &[&[u8]],
+        first: u64,
+    ) -> Result<GenerationNumber> {
         self.finish()?;
-        let mut coming = self.begin(StoreCall::Submit, tag, bytes.len(), first, 0)?;
+        let len = slices.iter().map(|slice| slice.len()).sum();
+        let mut coming = self.begin(StoreCall::Submit, tag, len, first, 0)?;
+        coming.lie_in(slices);
         while coming.rounds > 0 {
-            self.round(&mut coming, &[bytes])?;
+            self.round(&mut coming, slices)?;
         }
         self.switch(coming)
     }

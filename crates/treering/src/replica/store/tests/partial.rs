@@ -104,8 +104,8 @@ impl Comm for PartialComm {
         self.inner.agree(yes)
     }
 
-    fn split(&self, color: u32) -> Result<Arc<dyn Comm>> {
-        self.inner.split(color)
+    fn split(&self, color: u32, key: u32) -> Result<Arc<dyn Comm>> {
+        self.inner.split(color, key)
     }
 
     fn dead(&self) -> Result<Vec<Rank>> {

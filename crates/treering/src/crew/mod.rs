@@ -1,0 +1,475 @@
+//! Going on: a program made of steps that survives the death of ranks.
+//!
+//! [`survive`] forms a crew of the ranks that work, and leaves the others to wait as spares. The crew opens the run,
+//! restores the newest state and works step by step; states go to the memory of ranks and to stores as it goes. When
+//! somebody has died, all processes end what they are doing, shrink the communicator of all, and form a crew again:
+//! spares take the places of the dead as long as there are some, then the crew is smaller. Everything that a recovery does
+//! can be done again, so a death meanwhile is only the next reason to begin it anew.
+//!
+//! Laws: who sits where is a pure function ([`seats`]) of what all processes tell, and counts when all that live have
+//! agreed. On the communicator of all, every process agrees when the crew is formed and when it ends, whatever has
+//! happened, and shrinks only if one of these agreements says so: so no agreement of one process meets the shrinking of
+//! another. Nobody leaves before all have come to the end.
+
+mod seats;
+
+use crate::array::{Rank, Variable, VariableMut};
+use crate::comm::{Comm, died, garbled};
+use crate::error::{Error, ErrorKind, Result};
+use crate::points::reach;
+use crate::restore::share_all;
+use crate::run::{Options, Restored, Run};
+use crate::save::Level;
+use serde::{Deserialize, Serialize};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a spare is told when the work is done.
+const DONE: &[u8] = b"done";
+
+/// How a rank has come to its place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It works from the beginning.
+    Initial,
+    /// It worked before a death.
+    Survivor,
+    /// It was a spare and has taken the place of a rank that died.
+    Replacement,
+    /// It waits for a place.
+    Spare,
+}
+
+/// The ranks that work together, as one of them sees them.
+pub struct Crew {
+    comm: Arc<dyn Comm>,
+    role: Role,
+    recoveries: u32,
+}
+
+impl Crew {
+    /// The communicator of the crew. Programs with communicators of their own make them anew from it in
+    /// [`Steps::begin`].
+    pub fn comm(&self) -> &Arc<dyn Comm> {
+        &self.comm
+    }
+
+    /// How this rank has come to its place.
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// How often the crew has changed so far.
+    pub fn recoveries(&self) -> u32 {
+        self.recoveries
+    }
+
+    /// The part of `len` things that this rank has if they are split evenly, in the order of ranks.
+    pub fn share(&self, len: u64) -> Range<u64> {
+        let (rank, ranks) = (u128::from(self.comm.rank().0), u128::from(self.comm.size()));
+        let at = |rank: u128| (u128::from(len) * rank / ranks) as u64;
+        at(rank)..at(rank + 1)
+    }
+}
+
+/// A program made of steps.
+///
+/// Ranks that survive a death call [`begin`](Steps::begin) again with the ranks that are left, so everything that depends
+/// on the number of ranks belongs there. An error of kind `Dead` or `Revoked`, from whatever call, lets [`survive`] go on
+/// with the others; any other error ends the program on all ranks.
+pub trait Steps {
+    /// Prepares the initial state for this crew: divides the data, makes room, makes communicators. The state that a restore
+    /// finds replaces it.
+    fn begin(&mut self, crew: &Crew) -> Result<()>;
+
+    /// The state, to be saved.
+    fn state(&self) -> Vec<Variable<'_>>;
+
+    /// The arrays of the state, to be filled.
+    fn arrays(&mut self) -> Vec<VariableMut<'_>>;
+
+    /// Called when the arrays have been filled, or nothing was found: the place to balance what was split evenly.
+    fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+        let _ = (crew, restored);
+        Ok(())
+    }
+
+    /// Whether `step` was the last one; the same on all ranks.
+    fn is_done(&self, step: u64) -> bool;
+
+    /// One step, from 1 on.
+    fn step(&mut self, crew: &Crew, step: u64) -> Result<()>;
+
+    /// Called after the last step, before anybody leaves; once more if somebody dies meanwhile.
+    fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
+        let _ = (crew, step);
+        Ok(())
+    }
+}
+
+/// How often states are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Steps from one state in the memory of ranks to the next, with [`Options::replicas`]; 0: only checkpoints and the
+    /// state at the start.
+    pub replicas: u64,
+    /// Steps from one checkpoint to the next; 0: none. Otherwise the last step is one, too.
+    pub checkpoints: u64,
+}
+
+/// A recovery after deaths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Recovery {
+    /// The ranks of the crew after it.
+    pub ranks: u32,
+    /// The step from which the crew went on, and where its state was; `None`: from the beginning.
+    pub from: Option<(u64, Level)>,
+    /// The time from noticing the death to the next step.
+    pub time: Duration,
+}
+
+/// How a program came to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survival {
+    /// The last role of this rank.
+    pub role: Role,
+    /// The last step.
+    pub step: u64,
+    /// Whether somebody asked the program to stop before its end (`treering halt`).
+    pub halted: bool,
+    /// What this rank has recovered from.
+    pub recoveries: Vec<Recovery>,
+    /// The time that this rank has spent in saving states and getting them back.
+    pub saving: Duration,
+    /// What a person should know.
+    pub notes: Vec<String>,
+}
+
+/// Runs a program to its end on all ranks of [`Options::ranks`], of which the last [`Options::spares`] wait; whoever dies,
+/// the others go on. Collective. Needs an MPI with ULFM (`mpirun --with-ft ulfm`) to survive deaths; without, it works, and
+/// a death ends the job.
+///
+/// ```
+/// use treering::{Crew, MemoryStore, Options, Pace, Result, Steps, ThreadRanks, Variable, VariableMut, survive};
+/// # use std::sync::Arc;
+///
+/// /// Adds 1 to each of 1000 cells, 20 times.
+/// struct Cells { own: Vec<f64>, first: u64 }
+///
+/// impl Steps for Cells {
+///     fn begin(&mut self, crew: &Crew) -> Result<()> {
+///         let share = crew.share(1000);
+///         (self.own, self.first) = (vec![0.0; (share.end - share.start) as usize], share.start);
+///         Ok(())
+///     }
+///     fn state(&self) -> Vec<Variable<'_>> {
+///         vec![Variable::new("cells", &self.own).part_of(&[1000], &[self.first])]
+///     }
+///     fn arrays(&mut self) -> Vec<VariableMut<'_>> {
+///         vec![VariableMut::new("cells", &mut self.own).part_of(&[1000], &[self.first])]
+///     }
+///     fn is_done(&self, step: u64) -> bool {
+///         step == 20
+///     }
+///     fn step(&mut self, _: &Crew, _: u64) -> Result<()> {
+///         self.own.iter_mut().for_each(|cell| *cell += 1.0);
+///         Ok(())
+///     }
+/// }
+///
+/// let store: Arc<dyn treering::Store> = Arc::new(MemoryStore::new());
+/// ThreadRanks::new(4).run(move |comm| {
+///     // Two copies of every fifth state are in the memory of other ranks; every tenth goes to the store.
+///     let options = Options::in_store(store.clone(), "cells").ranks(comm).replicas(2);
+///     let mut cells = Cells { own: Vec::new(), first: 0 };
+///     let survival = survive(options, Pace { replicas: 5, checkpoints: 10 }, &mut cells).unwrap();
+///     assert!(survival.step == 20 && cells.own.iter().all(|cell| *cell == 20.0));
+/// })
+/// # .into_iter().for_each(|end| end.done().unwrap());
+/// ```
+pub fn survive(options: Options, pace: Pace, program: &mut impl Steps) -> Result<Survival> {
+    let world = options.ranks.clone().ok_or_else(|| {
+        Error::usage("a program needs ranks to survive their deaths").hint("give Options::ranks")
+    })?;
+    let (ranks, spares) = (world.size(), options.spares);
+    if spares >= ranks {
+        return Err(Error::usage(format!("{spares} of {ranks} ranks cannot be spares"))
+            .hint("at least one rank must work"));
+    }
+    let seat = Some(world.rank().0).filter(|rank| *rank < ranks - spares);
+    let role = if seat.is_some() { Role::Initial } else { Role::Spare };
+    let mut process = Process {
+        options,
+        pace,
+        world,
+        size: ranks - spares,
+        seat,
+        run: None,
+        failed: None,
+        noticed: None,
+        survival: Survival {
+            role,
+            step: 0,
+            halted: false,
+            recoveries: Vec::new(),
+            saving: Duration::ZERO,
+            notes: Vec::new(),
+        },
+    };
+    process.live(program)?;
+    process.leave()
+}
+
+/// A process of the job.
+struct Process {
+    options: Options,
+    pace: Pace,
+    /// All processes that live.
+    world: Arc<dyn Comm>,
+    /// The seats of the crew.
+    size: u32,
+    seat: Option<u32>,
+    run: Option<Run>,
+    /// An error of this rank's program, which ends it for all.
+    failed: Option<Error>,
+    /// When a death was noticed.
+    noticed: Option<Instant>,
+    survival: Survival,
+}
+
+/// What a process tells when a crew is formed.
+#[derive(Serialize, Deserialize)]
+struct Applicant {
+    seat: Option<u32>,
+    has_run: bool,
+    failed: Option<Vec<u8>>,
+}
+
+/// What comes of forming a crew.
+enum Assembly {
+    Crew(Formed),
+    /// Somebody's program has failed.
+    Failed(Error),
+}
+
+/// A crew, from outside.
+struct Formed {
+    seat: Option<u32>,
+    size: u32,
+    comm: Arc<dyn Comm>,
+    /// Whether some member has the run already.
+    goes_on: bool,
+    /// The spares, by their ranks in the world.
+    spares: Vec<Rank>,
+}
+
+impl Process {
+    /// Forms crews and works until all have come to the end.
+    fn live(&mut self, program: &mut impl Steps) -> Result<()> {
+        loop {
+            let assembly = self.assemble();
+            let well = self.world.agree(assembly.is_ok())?;
+            match assembly {
+                Ok(Assembly::Failed(error)) if well => return Err(error),
+                Ok(Assembly::Crew(formed)) if well => {
+                    reach("crew-formed");
+                    let worked = self.take_part(program, formed);
+                    if self.world.agree(worked.is_ok())? {
+                        return Ok(());
+                    }
+                    self.note(worked);
+                }
+                assembly => self.note(assembly.map(drop)),
+            }
+            // Whoever has not noticed ends what it is doing.
+            let _ = self.world.revoke();
+            reach("crew-revoked");
+            self.world = self.world.shrink()?;
+            reach("crew-shrunk");
+        }
+    }
+
+    /// Remembers why a crew has ended. A death is a reason to go on, everything else ends the program.
+    fn note(&mut self, worked: Result<()>) {
+        self.noticed.get_or_insert_with(Instant::now);
+        self.failed = worked.err().filter(|error| !is_death(error)).or(self.failed.take());
+    }
+
+    /// Finds a seat in the next crew; collective. Nothing counts before all have agreed.
+    fn assemble(&self) -> Result<Assembly> {
+        let own = Applicant {
+            seat: self.seat,
+            has_run: self.run.is_some(),
+            failed: self.failed.as_ref().map(Error::write),
+        };
+        let all: Vec<Applicant> = share_all(&*self.world, &own)?;
+        if let Some(failed) = all.iter().find_map(|applicant| applicant.failed.as_ref()) {
+            let error = self.failed.clone().unwrap_or_else(|| Error::read(failed).repeated());
+            return Ok(Assembly::Failed(error));
+        }
+        let told: Vec<Option<u32>> = all.iter().map(|applicant| applicant.seat).collect();
+        let seats = seats::assign(&told, self.size);
+        let seat = *seats.get(self.world.rank().0 as usize).ok_or_else(garbled)?;
+        let comm = self.world.split(u32::from(seat.is_none()), seat.unwrap_or(0))?;
+        let members = all.iter().zip(&seats).filter(|(_, seat)| seat.is_some());
+        let has_run: Vec<bool> = members.map(|(applicant, _)| applicant.has_run).collect();
+        let spares = (0..).map(Rank).zip(&seats).filter(|(_, seat)| seat.is_none());
+        Ok(Assembly::Crew(Formed {
+            seat,
+            size: has_run.len() as u32,
+            comm,
+            goes_on: has_run.contains(&true),
+            spares: spares.map(|(rank, _)| rank).collect(),
+        }))
+    }
+
+    /// Works in the crew, or waits as a spare, to the end. A failure ends it for all others, too.
+    fn take_part(&mut self, program: &mut impl Steps, formed: Formed) -> Result<()> {
+        let before = self.seat.is_some();
+        (self.seat, self.size) = (formed.seat, formed.size);
+        let comm = formed.comm.clone();
+        let done = match formed.seat {
+            None => self.wait(),
+            Some(_) => {
+                if self.noticed.is_some() {
+                    self.survival.role = if before { Role::Survivor } else { Role::Replacement };
+                }
+                let recoveries = self.survival.recoveries.len() as u32;
+                let crew = Crew { comm: formed.comm.clone(), role: self.survival.role, recoveries };
+                self.work(program, &crew, &formed)
+            }
+        };
+        if done.is_err() {
+            let _ = (comm.revoke(), self.world.revoke());
+        }
+        done
+    }
+
+    /// Waits as a spare until the work is done; an error tells of a death.
+    fn wait(&self) -> Result<()> {
+        loop {
+            match self.world.receive(None, Duration::from_millis(100))? {
+                Some((_, message)) if message == DONE => return Ok(()),
+                Some(_) => return Err(garbled()),
+                None => {}
+            }
+            let dead = self.world.dead()?;
+            if !dead.is_empty() {
+                return Err(died(&dead));
+            }
+        }
+    }
+
+    fn work(&mut self, program: &mut impl Steps, crew: &Crew, formed: &Formed) -> Result<()> {
+        program.begin(crew)?;
+        let start = Instant::now();
+        self.take_run(crew, formed)?;
+        reach("crew-opened");
+        let mut run = self.run.take().ok_or_else(garbled)?;
+        let worked = self.resume(&mut run, program, crew, start);
+        let worked = worked.and_then(|step| self.step(&mut run, program, crew, step));
+        let failed = run.failures().into_iter();
+        let failed = failed.map(|(step, error)| format!("step {step} was not saved: {error}"));
+        self.survival.notes.extend(failed);
+        self.run = Some(run);
+        worked?;
+        // Only spares that live want to know.
+        let tells = crew.comm.rank() == Rank(0);
+        formed
+            .spares
+            .iter()
+            .filter(|_| tells)
+            .for_each(|spare| drop(self.world.send(*spare, DONE)));
+        Ok(())
+    }
+
+    /// Opens the run, goes on with it, or joins those that do.
+    fn take_run(&mut self, crew: &Crew, formed: &Formed) -> Result<()> {
+        let options = self.options.clone().ranks(crew.comm.clone());
+        match (&mut self.run, formed.goes_on) {
+            // Only spares can have died.
+            (Some(run), _) if run.is_alone() => Ok(()),
+            (Some(run), _) => run.go_on_with(crew.comm.clone()),
+            (own, true) => Run::join(options).map(|run| *own = Some(run)),
+            (own, false) => Run::open(options).map(|run| *own = Some(run)),
+        }
+    }
+
+    /// Gets the newest state back; its step.
+    fn resume(
+        &mut self,
+        run: &mut Run,
+        program: &mut impl Steps,
+        crew: &Crew,
+        start: Instant,
+    ) -> Result<u64> {
+        let restored = run.restore(&mut program.arrays())?;
+        reach("crew-restored");
+        self.survival.notes.extend(restored.iter().flat_map(|restored| restored.notes.clone()));
+        program.resumed(crew, restored.as_ref())?;
+        let step = restored.as_ref().map_or(0, |restored| restored.step);
+        let kept = restored.as_ref().is_some_and(|restored| restored.level == Level::Memory);
+        // A state that only some ranks of the crew keep, or none, is kept by all from here on.
+        if self.options.replicas > 0 && !(kept && run.is_replicated()) {
+            run.replicate(step, &program.state())?;
+        }
+        self.survival.saving += start.elapsed();
+        if let Some(noticed) = self.noticed.take() {
+            let from = restored.map(|restored| (restored.step, restored.level));
+            let recovery = Recovery { ranks: crew.comm.size(), from, time: noticed.elapsed() };
+            self.survival.recoveries.push(recovery);
+        }
+        reach("crew-resumed");
+        Ok(step)
+    }
+
+    /// Steps to the end.
+    fn step(
+        &mut self,
+        run: &mut Run,
+        program: &mut impl Steps,
+        crew: &Crew,
+        mut step: u64,
+    ) -> Result<()> {
+        let Pace { replicas, checkpoints } = self.pace;
+        let replicas = if self.options.replicas > 0 { replicas } else { 0 };
+        let is_due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
+        (self.survival.step, self.survival.halted) = (step, false);
+        let mut last = None;
+        while !program.is_done(step) && !self.survival.halted {
+            step += 1;
+            program.step(crew, step)?;
+            self.survival.step = step;
+            let start = Instant::now();
+            let ends = program.is_done(step) && checkpoints > 0;
+            if ends || is_due(checkpoints, step) {
+                let save = run.checkpoint(step, &program.state())?;
+                self.survival.halted = save.halts();
+                last = Some(save);
+            } else if is_due(replicas, step) {
+                run.replicate(step, &program.state())?;
+            }
+            self.survival.saving += start.elapsed();
+        }
+        // Whoever dies from here on costs nothing.
+        last.map_or(Ok(()), |save| save.durable())?;
+        program.end(crew, step)
+    }
+
+    /// After all have come to the end. What a rank that dies now leaves behind is durable.
+    fn leave(mut self) -> Result<Survival> {
+        if let Some(run) = self.run.take() {
+            self.survival.notes.extend(run.notes().iter().cloned());
+            match run.finish() {
+                Err(error) if is_death(&error) || error.kind() == ErrorKind::Lost => {}
+                finished => finished?,
+            }
+        }
+        Ok(self.survival)
+    }
+}
+
+fn is_death(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
+}

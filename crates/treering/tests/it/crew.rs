@@ -1,0 +1,475 @@
+//! Crews come to the right end, whoever dies when: smaller, or with spares in the places of the dead.
+
+use crate::going_on::{Death, die_at_points};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use treering::testing::{HookedStore, Locks, POINTS};
+use treering::{
+    ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, MemoryStore, Options, Pace,
+    Rank, Reduction, ReplicaSettings, Restored, Result, Role, Steps, Store, Survival, ThreadRanks,
+    Variable, VariableMut, survive,
+};
+
+const ROWS: u64 = 37;
+const LENGTH: u64 = 24;
+const STEPS: u64 = 9;
+
+/// A program of which every value depends on all steps before; the sum of all values is part of the next step.
+#[derive(Default)]
+struct Plate {
+    own: Vec<f64>,
+    first: u64,
+    total: [u64; 1],
+    /// Numbers of things with a home of their own choice.
+    dust: Vec<u64>,
+    /// Belongs to its rank alone; only a crew that keeps its size gets it back.
+    alone: Option<[u64; 2]>,
+    /// What recoveries restored: step and level.
+    restored: Vec<(u64, Level)>,
+    roles: Vec<Role>,
+    ended: bool,
+    trouble: Option<(u64, u32)>,
+}
+
+fn advance(cell: f64, row: u64, at: u64, step: u64, total: u64) -> f64 {
+    cell * 0.75 + ((row * 31 + at * 7 + step * 3 + total) % 101) as f64
+}
+
+fn sum(cells: &[f64]) -> u64 {
+    cells.iter().fold(0, |sum, cell| sum.wrapping_add(cell.to_bits()))
+}
+
+/// The state after a step, of one rank that nobody disturbs.
+fn expected(step: u64) -> (Vec<f64>, u64) {
+    let (mut cells, mut total) = (vec![1.0; (ROWS * LENGTH) as usize], 0);
+    for step in 1..=step {
+        for (at, cell) in cells.iter_mut().enumerate() {
+            *cell = advance(*cell, at as u64 / LENGTH, at as u64 % LENGTH, step, total);
+        }
+        total = sum(&cells);
+    }
+    (cells, total)
+}
+
+impl Plate {
+    fn rows(&self) -> u64 {
+        self.own.len() as u64 / LENGTH
+    }
+
+    fn check(&self, step: u64) {
+        let (cells, total) = expected(step);
+        let first = (self.first * LENGTH) as usize;
+        assert!(self.own == cells[first..first + self.own.len()], "step {step}");
+        assert_eq!(self.total, [total], "step {step}");
+    }
+}
+
+impl Steps for Plate {
+    fn begin(&mut self, crew: &Crew) -> Result<()> {
+        let share = crew.share(ROWS);
+        self.first = share.start;
+        self.own = vec![1.0; ((share.end - share.start) * LENGTH) as usize];
+        self.total = [0];
+        let home = u64::from(crew.comm().rank().0);
+        self.dust = (0..5).map(|at| home * 5 + at).collect();
+        self.alone = self.alone.map(|_| [home, 0]);
+        self.roles.push(crew.role());
+        Ok(())
+    }
+
+    fn state(&self) -> Vec<Variable<'_>> {
+        let plate = Variable::new("plate", &self.own).shaped(&[self.rows(), LENGTH]);
+        let mut all = vec![
+            plate.part_of(&[ROWS, LENGTH], &[self.first, 0]),
+            Variable::new("total", &self.total).same(),
+            Variable::new("dust", &self.dust).rows(),
+        ];
+        all.extend(self.alone.iter().map(|alone| Variable::new("alone", alone)));
+        all
+    }
+
+    fn arrays(&mut self) -> Vec<VariableMut<'_>> {
+        let rows = self.rows();
+        let plate = VariableMut::new("plate", &mut self.own).shaped(&[rows, LENGTH]);
+        let mut all = vec![
+            plate.part_of(&[ROWS, LENGTH], &[self.first, 0]),
+            VariableMut::new("total", &mut self.total),
+            VariableMut::growing("dust", &mut self.dust),
+        ];
+        all.extend(self.alone.iter_mut().map(|alone| VariableMut::new("alone", alone)));
+        all
+    }
+
+    fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+        let Some(restored) = restored else { return Ok(()) };
+        self.check(restored.step);
+        self.restored.push((restored.step, restored.level));
+        if let Some(alone) = self.alone {
+            assert_eq!(alone, [u64::from(crew.comm().rank().0), restored.step]);
+        }
+        Ok(())
+    }
+
+    fn is_done(&self, step: u64) -> bool {
+        step >= STEPS
+    }
+
+    fn step(&mut self, crew: &Crew, step: u64) -> Result<()> {
+        if self.trouble == Some((step, crew.comm().rank().0)) {
+            return Err(Error::new(ErrorKind::Usage, "the plate is broken"));
+        }
+        let (first, total) = (self.first, self.total[0]);
+        for (at, cell) in self.own.iter_mut().enumerate() {
+            let at = at as u64;
+            *cell = advance(*cell, first + at / LENGTH, at % LENGTH, step, total);
+        }
+        self.total = [sum(&self.own)];
+        crew.comm().reduce(Reduction::Sum, &mut self.total)?;
+        self.alone.iter_mut().for_each(|alone| alone[1] = step);
+        Ok(())
+    }
+
+    fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
+        self.check(step);
+        // Every grain is there once, however many ranks are left.
+        let mut grains = [self.dust.len() as u64, self.dust.iter().sum()];
+        crew.comm().reduce(Reduction::Sum, &mut grains)?;
+        assert!(grains[0] % 5 == 0 && grains[1] == (0..grains[0]).sum::<u64>(), "{grains:?}");
+        self.ended = true;
+        Ok(())
+    }
+}
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
+}
+
+/// How a crew is set up.
+#[derive(Clone, Copy, Debug)]
+struct Setting {
+    ranks: u32,
+    spares: u32,
+    copies: u32,
+    pace: Pace,
+    alone: bool,
+}
+
+const USUAL: Setting = Setting {
+    ranks: 4,
+    spares: 0,
+    copies: 2,
+    pace: Pace { replicas: 2, checkpoints: 0 },
+    alone: false,
+};
+
+fn options(store: &Arc<dyn Store>, comm: Arc<dyn Comm>, setting: Setting) -> Options {
+    let small = ReplicaSettings { range_blocks: 4, piece: 4096, ..ReplicaSettings::default() };
+    let options = Options::in_store(store.clone(), "r").ranks(comm).replicas(setting.copies);
+    let options = options.replica_settings(small).spares(setting.spares);
+    let options = options.patience(Duration::from_secs(120)).ranks_per_pack(2);
+    options.chunk(ChunkSize::new(64).unwrap()).encoding(Encoding::Raw)
+}
+
+type Ended = End<(Result<Survival>, Vec<(u64, Level)>, Vec<Role>)>;
+
+/// One story; how every process has ended.
+fn story(setting: Setting, deaths: &[Death], trouble: Option<(u64, u32)>) -> Vec<Ended> {
+    let store = memory();
+    let mut world = ThreadRanks::new(setting.ranks + setting.spares);
+    for death in deaths {
+        if let Death::CommCall(victim, call) = *death {
+            world = world.killed_at(Rank(victim), call);
+        }
+    }
+    let (kills, points) = (world.clone(), deaths.to_vec());
+    world.run(move |comm| {
+        die_at_points(&kills, comm.rank(), &points);
+        let alone = setting.alone.then_some([0; 2]);
+        let mut plate = Plate { alone, trouble, ..Plate::default() };
+        let survival = survive(options(&store, comm, setting), setting.pace, &mut plate);
+        if let Ok(survival) = &survival {
+            assert_eq!(plate.ended, survival.role != Role::Spare);
+        }
+        (survival, plate.restored, plate.roles)
+    })
+}
+
+/// Everybody who lives has come to the right end; the numbers of the dead and of recoveries from memory.
+fn all_well(setting: Setting, deaths: &[Death]) -> (usize, usize) {
+    let (mut dead, mut from_memory) = (0, 0);
+    for end in story(setting, deaths, None) {
+        match end {
+            End::Killed => dead += 1,
+            End::Done((Ok(survival), restored, _)) => {
+                assert!(survival.role == Role::Spare || survival.step == STEPS, "{survival:?}");
+                let memory = restored.iter().filter(|(_, level)| *level == Level::Memory).count();
+                from_memory = from_memory.max(memory);
+            }
+            end => panic!("{setting:?}, {deaths:?}: {end:?}"),
+        }
+    }
+    (dead, from_memory)
+}
+
+#[test]
+fn a_crew_goes_on_from_memory_when_a_rank_dies_at_any_call() {
+    let mut recovered = 0;
+    for victim in 0..4 {
+        for call in (u64::from(victim)..).step_by(5) {
+            let (dead, from_memory) = all_well(USUAL, &[Death::CommCall(victim, call)]);
+            recovered += from_memory;
+            if dead == 0 {
+                break;
+            }
+        }
+    }
+    assert!(recovered > 10, "{recovered}");
+}
+
+#[test]
+fn ranks_die_one_after_another_and_each_recovery_is_complete() {
+    // Replicas are made again after each death, so two copies survive three deaths in turn.
+    for first in 0..4 {
+        for hit in 1..4 {
+            let victim = |after: u32| (first + after) % 4;
+            let deaths = [
+                Death::Point(victim(0), "replicas-kept", hit),
+                Death::Point(victim(1), "crew-resumed", 1),
+                Death::Point(victim(2), "crew-resumed", 2),
+            ];
+            assert_eq!(all_well(USUAL, &deaths), (3, 3), "{deaths:?}");
+        }
+    }
+}
+
+/// A second rank dies at every point of a recovery, and at every point where states are kept.
+#[test]
+fn a_second_rank_dies_at_every_point_of_a_recovery() {
+    let of_crews = |(point, _): &&(&'static str, &str)| {
+        point.starts_with("crew-") || point.starts_with("replicas-")
+    };
+    let mut reached = BTreeSet::new();
+    for (point, _) in POINTS.iter().filter(of_crews) {
+        for victim in 0..4 {
+            let first = Death::Point((victim + 1) % 4, "replicas-kept", 2);
+            // Of points that are passed at the start, too, the second hit is that of the recovery.
+            let early =
+                matches!(*point, "crew-formed" | "crew-opened" | "crew-restored" | "crew-resumed");
+            let hit = if early {
+                1
+            } else if *point == "replicas-kept" {
+                3
+            } else {
+                0
+            };
+            let setting = Setting { copies: 3, ..USUAL };
+            let (dead, _) = all_well(setting, &[first, Death::Point(victim, point, hit)]);
+            if dead == 2 {
+                reached.insert(*point);
+            }
+        }
+    }
+    let missed: Vec<&str> = POINTS.iter().filter(of_crews).map(|(point, _)| *point).collect();
+    let missed: Vec<&str> = missed.into_iter().filter(|point| !reached.contains(point)).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}
+
+#[test]
+fn spares_take_the_places_of_the_dead_and_get_what_was_theirs() {
+    let setting = Setting { ranks: 3, spares: 2, alone: true, ..USUAL };
+    for victim in 0..3 {
+        let deaths = [Death::Point(victim, "replicas-kept", 2)];
+        let ends = story(setting, &deaths, None);
+        let mut roles = BTreeSet::new();
+        for (rank, end) in ends.into_iter().enumerate() {
+            match end {
+                End::Killed => assert_eq!(rank as u32, victim),
+                End::Done((Ok(survival), restored, all)) => {
+                    roles.insert(format!("{:?}", survival.role));
+                    match survival.role {
+                        Role::Survivor => assert_eq!(all, [Role::Initial, Role::Survivor]),
+                        Role::Replacement => assert_eq!(all, [Role::Replacement]),
+                        role => assert!(role == Role::Spare && all.is_empty(), "{role:?} {all:?}"),
+                    }
+                    if survival.role != Role::Spare {
+                        assert_eq!(restored, [(4, Level::Memory)]);
+                        assert_eq!(survival.recoveries[0].ranks, 3);
+                    }
+                }
+                end => panic!("{end:?}"),
+            }
+        }
+        let expected = ["Replacement", "Spare", "Survivor"].map(String::from);
+        assert_eq!(roles, BTreeSet::from(expected));
+    }
+}
+
+#[test]
+fn a_crew_without_spares_left_becomes_smaller() {
+    let setting = Setting { ranks: 4, spares: 1, copies: 3, ..USUAL };
+    let deaths = [
+        Death::Point(0, "replicas-kept", 1),
+        Death::Point(2, "replicas-kept", 3),
+        // The spare that has taken the place of rank 0.
+        Death::Point(4, "replicas-kept", 3),
+    ];
+    let mut sizes = BTreeSet::new();
+    for end in story(setting, &deaths, None) {
+        match end {
+            End::Killed => {}
+            End::Done((Ok(survival), ..)) => {
+                sizes.extend(survival.recoveries.iter().map(|recovery| recovery.ranks));
+            }
+            end => panic!("{end:?}"),
+        }
+    }
+    assert_eq!(sizes, BTreeSet::from([2, 3, 4]));
+}
+
+/// Both holders of some blocks die at once: the crew says so, and goes back to the newest checkpoint.
+#[test]
+fn what_all_holders_took_with_them_comes_from_the_newest_checkpoint() {
+    let setting =
+        Setting { ranks: 8, copies: 2, pace: Pace { replicas: 1, checkpoints: 3 }, ..USUAL };
+    // Step 5 is in memory, step 3 in the store.
+    let deaths = [Death::Point(1, "replicas-kept", 5), Death::Point(5, "replicas-kept", 5)];
+    let mut told = 0;
+    for end in story(setting, &deaths, None) {
+        match end {
+            End::Killed => {}
+            End::Done((Ok(survival), restored, _)) => {
+                let (step, level) = restored[0];
+                assert_eq!(level, Level::Shared);
+                assert_eq!(step, 3);
+                let note = survival.notes.iter().find(|note| note.contains("are lost"));
+                let note = note.unwrap_or_else(|| panic!("{:?}", survival.notes));
+                assert!(note.contains("step 5") && note.contains("bytes of rank"), "{note}");
+                told += 1;
+            }
+            end => panic!("{end:?}"),
+        }
+    }
+    assert_eq!(told, 6);
+}
+
+#[test]
+fn lost_states_without_a_checkpoint_are_an_error_that_names_them() {
+    let setting = Setting { ranks: 8, copies: 2, ..USUAL };
+    let deaths = [Death::Point(1, "replicas-kept", 2), Death::Point(5, "replicas-kept", 2)];
+    let mut first_hand = 0;
+    for end in story(setting, &deaths, None) {
+        match end {
+            End::Killed => {}
+            End::Done((Err(error), ..)) => {
+                assert!(error.to_string().contains("are lost"), "{error}");
+                first_hand += usize::from(!error.is_repeated());
+            }
+            end => panic!("{end:?}"),
+        }
+    }
+    assert!(first_hand > 0);
+}
+
+#[test]
+fn a_program_that_fails_on_one_rank_ends_on_all() {
+    let mut first_hand = 0;
+    for end in story(USUAL, &[], Some((4, 2))) {
+        match end {
+            End::Done((Err(error), ..)) => {
+                assert!(error.to_string().contains("the plate is broken"), "{error}");
+                first_hand += usize::from(!error.is_repeated());
+            }
+            end => panic!("{end:?}"),
+        }
+    }
+    assert_eq!(first_hand, 1);
+}
+
+#[test]
+fn a_panic_of_a_rank_is_survived_like_a_death() {
+    struct Panics(Plate);
+    impl Steps for Panics {
+        fn begin(&mut self, crew: &Crew) -> Result<()> {
+            self.0.begin(crew)
+        }
+        fn state(&self) -> Vec<Variable<'_>> {
+            self.0.state()
+        }
+        fn arrays(&mut self) -> Vec<VariableMut<'_>> {
+            self.0.arrays()
+        }
+        fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+            self.0.resumed(crew, restored)
+        }
+        fn is_done(&self, step: u64) -> bool {
+            self.0.is_done(step)
+        }
+        fn step(&mut self, crew: &Crew, step: u64) -> Result<()> {
+            let victim = crew.comm().rank() == Rank(1) && crew.role() == Role::Initial;
+            assert!(!(victim && step == 5), "this rank has a bug");
+            self.0.step(crew, step)
+        }
+        fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
+            self.0.end(crew, step)
+        }
+    }
+    let store = memory();
+    let restored = Arc::new(Mutex::new(Vec::new()));
+    let found = restored.clone();
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        let mut program = Panics(Plate::default());
+        let survival = survive(options(&store, comm, USUAL), USUAL.pace, &mut program).unwrap();
+        found.lock().unwrap().extend(program.0.restored);
+        survival.step
+    });
+    let panicked = ends.iter().filter(|end| !matches!(end, End::Done(STEPS))).count();
+    assert_eq!(panicked, 1);
+    assert_eq!(*restored.lock().unwrap(), [(4, Level::Memory); 2]);
+}
+
+/// Random crews, paces, copies and deaths.
+#[test]
+fn random_crews_come_to_the_right_end() {
+    let programs = std::env::var("TREERING_CREWS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
+    let only: Option<u64> = std::env::var("TREERING_CREW_SEED").ok().and_then(|n| n.parse().ok());
+    for seed in only.map_or(0..programs, |seed| seed..seed + 1) {
+        let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+        let mut roll = |sides: u64| {
+            dice = dice
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
+            (dice >> 33) % sides
+        };
+        let (ranks, spares) = (1 + roll(5) as u32, roll(3) as u32);
+        let pace = Pace { replicas: roll(4), checkpoints: roll(4) };
+        let setting = Setting { ranks, spares, copies: 1 + roll(3) as u32, pace, alone: false };
+        let deaths: Vec<Death> = (0..roll(u64::from(ranks + spares)))
+            .map(|_| {
+                let victim = roll(u64::from(ranks + spares)) as u32;
+                match roll(2) {
+                    0 => Death::CommCall(victim, roll(150)),
+                    _ => {
+                        let point = POINTS[roll(POINTS.len() as u64) as usize].0;
+                        Death::Point(victim, point, roll(4) as i64)
+                    }
+                }
+            })
+            .collect();
+        for end in story(setting, &deaths, None) {
+            match end {
+                End::Killed => {}
+                End::Done((Ok(survival), ..)) => {
+                    let well = survival.role == Role::Spare || survival.step == STEPS;
+                    assert!(well, "seed {seed}: {setting:?} {deaths:?}: {survival:?}");
+                }
+                End::Done((Err(error), ..)) => {
+                    // All holders may die before the first checkpoint.
+                    let lost = error.to_string().contains("are lost");
+                    assert!(lost, "seed {seed}: {setting:?} {deaths:?}: {error}");
+                }
+                end => panic!("seed {seed}: {setting:?} {deaths:?}: {end:?}"),
+            }
+        }
+    }
+}
