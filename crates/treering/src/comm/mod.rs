@@ -13,11 +13,13 @@
 //! implementation passes `testing::comm_suite`.
 
 mod alone;
+mod simulated;
 mod threads;
 mod vote;
 mod work;
 
 pub use alone::Alone;
+pub use simulated::SimulatedDeaths;
 pub use threads::{End, ThreadRanks};
 pub(crate) use vote::{Voting, vote};
 pub(crate) use work::WorkShare;

@@ -7,7 +7,7 @@ use super::ahead::Ahead;
 use super::boxes::{EntryPair, SideArray, box_pairs};
 use super::contents;
 use super::fetch::Fetcher;
-use super::in_order::{Crew, Ended, in_order};
+use super::in_order::{Ended, Workforce, in_order};
 use super::judge::{Number, Value};
 use super::letters::FoundShare;
 use super::list::{DifferenceList, Line};
@@ -125,16 +125,16 @@ pub(crate) const NOT_IN_SHARE: &str = "not in this share";
 const ONLY_IN_THE_FIRST: &str = "step only in the first";
 
 /// A step of the first side and one of the second.
-type Steps = Vec<(Option<Step>, Option<Step>)>;
+type StepPairs = Vec<(Option<Step>, Option<Step>)>;
 
 /// The steps to be compared, and those that one side only has.
-fn steps(a: &dyn Side, b: &dyn Side) -> Result<(Steps, Vec<Unmatched>)> {
+fn steps(a: &dyn Side, b: &dyn Side) -> Result<(StepPairs, Vec<Unmatched>)> {
     let (of_a, of_b) = (a.steps()?, b.steps()?);
     // What is one state on both sides is compared, whatever its number.
     if let ([x], [y]) = (&of_a[..], &of_b[..]) {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
-    let common: Steps = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
+    let common: StepPairs = of_a.iter().filter(|s| of_b.contains(s)).map(|s| (*s, *s)).collect();
     let alone = |steps: &[Option<Step>], others: &[Option<Step>], what: &str| -> Vec<Unmatched> {
         let missing = steps.iter().filter(|step| !others.contains(step));
         missing
@@ -608,7 +608,7 @@ impl<'s> Comparison<'s> {
             }
             Ok(found)
         };
-        let crew = Crew { tasks: own.len(), threads, lead };
+        let crew = Workforce { tasks: own.len(), threads, lead };
         let (total, base, progress) =
             (self.outcome.bytes_total, self.outcome.variables.len(), self.progress);
         // Another box of the same array may hold an index before the one that was found.

@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// Size of a queue.
 #[derive(Clone, Copy)]
-pub(super) struct Crew {
+pub(super) struct Workforce {
     /// Number of tasks.
     pub(super) tasks: usize,
     /// Number of workers; the caller's thread is one of them.
@@ -48,7 +48,7 @@ struct Queue<R, F> {
 ///
 /// `begin` makes the state of a worker on its own thread; `work` carries out one task.
 pub(super) fn in_order<W, R: Send>(
-    crew: Crew,
+    crew: Workforce,
     begin: impl Fn() -> W + Sync,
     work: impl Fn(&mut W, usize, &Ended) -> R + Sync,
     take: impl FnMut(usize, R) -> ControlFlow<()> + Send,
@@ -135,8 +135,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicUsize;
 
-    fn crew(tasks: usize, threads: usize, lead: usize) -> Crew {
-        Crew { tasks, threads, lead }
+    fn crew(tasks: usize, threads: usize, lead: usize) -> Workforce {
+        Workforce { tasks, threads, lead }
     }
 
     #[test]

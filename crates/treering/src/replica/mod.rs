@@ -35,6 +35,7 @@ mod topology;
 pub(crate) use loss_report::{LossCurve, LossMachine};
 pub use loss_report::{LossPoint, LossReport, LossSettings, loss};
 pub use probing::Probing;
+pub(crate) use store::HeldStreams;
 pub use store::{
     GenerationInfo, GenerationNumber, LoadedBlocks, LoadedPiece, Remade, ReplicaMemory,
     ReplicaSettings, ReplicaStore, ReplicaTraffic, Scrubbed, StartRank, SubmitProgress, Survived,

@@ -29,7 +29,7 @@ struct DrawnCurve {
 }
 
 /// Expectation and quantiles of the share of units that fail until data is lost.
-struct Survival {
+struct SurvivedFailures {
     ranks: u32,
     replicas: u32,
     expected: f64,
@@ -214,7 +214,7 @@ fn dots(report: &LossReport, style: usize) -> Vec<ChartMark> {
 }
 
 /// The share of failed units until loss over the size of the machine.
-fn figure_of_sizes(report: &LossReport, survivals: &[Survival]) -> String {
+fn figure_of_sizes(report: &LossReport, survivals: &[SurvivedFailures]) -> String {
     if survivals.is_empty() {
         return String::new();
     }
@@ -223,7 +223,7 @@ fn figure_of_sizes(report: &LossReport, survivals: &[Survival]) -> String {
     let mut marks = Vec::new();
     for (style, replicas) in replicas.iter().enumerate() {
         let mine = || survivals.iter().filter(|survival| survival.replicas == *replicas);
-        let ranks = |survival: &Survival| f64::from(survival.ranks);
+        let ranks = |survival: &SurvivedFailures| f64::from(survival.ranks);
         let band = mine().map(|s| (ranks(s), s.low, s.high)).collect();
         marks.push(ChartMark::Band { style, points: band });
         let points = mine().map(|s| (ranks(s), s.expected)).collect();
@@ -287,7 +287,7 @@ fn own_table(report: &LossReport) -> String {
     )
 }
 
-fn table_of_sizes(report: &LossReport, survivals: &[Survival]) -> String {
+fn table_of_sizes(report: &LossReport, survivals: &[SurvivedFailures]) -> String {
     if survivals.is_empty() {
         return String::new();
     }
@@ -336,7 +336,7 @@ fn replicas_shown(own: LossMachine) -> Vec<u32> {
 }
 
 /// Machines of 2^k units, from small ones to the largest of the paper or the one that was asked for.
-fn survivals(report: &LossReport) -> Result<Vec<Survival>> {
+fn survivals(report: &LossReport) -> Result<Vec<SurvivedFailures>> {
     let own = report.machine();
     let replicas = replicas_shown(own);
     let most = LARGEST.max(own.ranks.checked_next_power_of_two().unwrap_or(u32::MAX));
@@ -359,9 +359,9 @@ fn survivals(report: &LossReport) -> Result<Vec<Survival>> {
         let (low, high) = (share(0.05), share(0.95));
         let expected = curve.expected_failures_fraction();
         let LossMachine { ranks, replicas, .. } = machine;
-        Ok(Some(Survival { ranks, replicas, expected, low, high }))
+        Ok(Some(SurvivedFailures { ranks, replicas, expected, low, high }))
     };
-    let all: Vec<Option<Survival>> =
+    let all: Vec<Option<SurvivedFailures>> =
         machines.into_par_iter().map(survival).collect::<Result<_>>()?;
     Ok(all.into_iter().flatten().collect())
 }

@@ -743,6 +743,7 @@ impl Drop for Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::array::VariableMut;
     use crate::store::MemoryStore;
 
     /// A capture that fails between its begin and its end costs that save, and is not taken for the next.

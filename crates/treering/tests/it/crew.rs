@@ -7,8 +7,8 @@ use std::time::Duration;
 use treering::testing::{HookedStore, Locks, POINTS};
 use treering::{
     ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, MemoryStore, Options, Pace,
-    Rank, Reduction, ReplicaSettings, Restored, Result, Role, Steps, Store, Survival, ThreadRanks,
-    Variable, VariableMut, survive,
+    Rank, Reduction, ReplicaSettings, Restored, Result, Role, SimulatedDeaths, Steps, Store,
+    Survival, ThreadRanks, Variable, VariableMut, survive,
 };
 
 const ROWS: u64 = 37;
@@ -470,6 +470,60 @@ fn random_crews_come_to_the_right_end() {
                 }
                 end => panic!("seed {seed}: {setting:?} {deaths:?}: {end:?}"),
             }
+        }
+    }
+}
+
+/// Deaths that are simulated, as on an MPI that cannot survive real ones.
+#[test]
+fn simulated_deaths_are_survived_like_real_ones() {
+    struct Mortal {
+        plate: Plate,
+        deaths: SimulatedDeaths,
+    }
+    impl Steps for Mortal {
+        fn begin(&mut self, crew: &Crew) -> Result<()> {
+            self.plate.begin(crew)
+        }
+        fn state(&self) -> Vec<Variable<'_>> {
+            self.plate.state()
+        }
+        fn arrays(&mut self) -> Vec<VariableMut<'_>> {
+            self.plate.arrays()
+        }
+        fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+            self.plate.resumed(crew, restored)
+        }
+        fn is_done(&self, step: u64) -> bool {
+            self.plate.is_done(step)
+        }
+        fn step(&mut self, crew: &Crew, step: u64) -> Result<()> {
+            match (crew.recoveries(), step) {
+                (0, 3) => drop(self.deaths.kill(&[Rank(0), Rank(3)])?),
+                (1, 5) => drop(self.deaths.kill(&[Rank(4)])?),
+                _ => {}
+            }
+            self.plate.step(crew, step)
+        }
+        fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
+            self.plate.end(crew, step)
+        }
+    }
+    let store = memory();
+    let ends = ThreadRanks::new(5).run(move |comm| {
+        let (deaths, comm) = SimulatedDeaths::on(comm);
+        let mut program = Mortal { plate: Plate::default(), deaths };
+        let setting = Setting { copies: 3, ..USUAL };
+        let survival = survive(options(&store, comm, setting), setting.pace, &mut program);
+        (survival.map(|survival| survival.step), program.plate.restored)
+    });
+    for (rank, end) in ends.into_iter().enumerate() {
+        match (rank, end) {
+            (0 | 3 | 4, End::Done((Err(error), _))) => assert_eq!(error.kind(), ErrorKind::Dead),
+            (1 | 2, End::Done((Ok(STEPS), restored))) => {
+                assert_eq!(restored, [(2, Level::Memory), (4, Level::Memory)]);
+            }
+            end => panic!("{end:?}"),
         }
     }
 }

@@ -12,9 +12,11 @@ use super::coming::Coming;
 use super::generation::{GenerationNumber, check_shares, listed, merged};
 use super::link::StoreCall;
 use super::submit::numbers;
+use super::variables::Streams;
 use crate::error::{Error, ErrorKind, Result};
 use crate::replica::placement::RangeId;
 use std::ops::Range;
+use std::sync::Arc;
 
 impl ReplicaStore {
     /// Submits changed blocks of this rank, each change a first block and bytes; collective. Ranks may change
@@ -23,6 +25,16 @@ impl ReplicaStore {
         &mut self,
         tag: u64,
         changes: &[(u64, &[u8])],
+    ) -> Result<GenerationNumber> {
+        self.submit_changed_streams(tag, changes, None)
+    }
+
+    /// The same if the blocks are streams of variables.
+    pub(crate) fn submit_changed_streams(
+        &mut self,
+        tag: u64,
+        changes: &[(u64, &[u8])],
+        streams: Option<Arc<Streams>>,
     ) -> Result<GenerationNumber> {
         self.finish()?;
         let own = self.check_changes(changes);
@@ -37,6 +49,7 @@ impl ReplicaStore {
         let mut generation = self.submitted()?.clone();
         (generation.number, generation.tag, generation.remakes) =
             (GenerationNumber(number), tag, 0);
+        generation.streams = streams;
         let mut coming = Coming::new(generation, None, self.gauge.hold(0));
         for (slice, blocks) in blocks.into_iter().enumerate() {
             coming.add_parts(blocks, slice, self.settings.piece)?;

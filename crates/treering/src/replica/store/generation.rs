@@ -10,6 +10,7 @@ use super::checksum::checksum;
 use super::gauge::{Gauge, Metered, Spares};
 use super::named::Directory;
 use super::parcel::RangeBytes;
+use super::variables::Streams;
 use crate::array::Rank;
 use crate::error::{Error, Result};
 use crate::replica::after_deaths::AfterDeaths;
@@ -99,6 +100,8 @@ pub(crate) struct Generation {
     pub(crate) block_size: u64,
     pub(crate) held: HeldRanges,
     pub(crate) directory: Option<Arc<Directory>>,
+    /// Where the variables of ranks are, if these were submitted.
+    pub(crate) streams: Option<Arc<Streams>>,
 }
 
 /// A generation as its user sees it.

@@ -35,6 +35,7 @@ pub(crate) enum StoreCall {
     Submit,
     SubmitChanged,
     SubmitNamed,
+    SubmitVariables,
     Load,
     LoadAll,
     Remake,

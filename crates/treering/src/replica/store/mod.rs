@@ -34,6 +34,7 @@ mod settings;
 mod submit;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 pub use gauge::ReplicaMemory;
 pub use generation::{GenerationInfo, GenerationNumber, StartRank};
@@ -45,6 +46,7 @@ pub use remake::Remade;
 pub use scrub::Scrubbed;
 pub use settings::ReplicaSettings;
 pub use submit::SubmitProgress;
+pub(crate) use variables::HeldStreams;
 
 use crate::comm::{Comm, garbled};
 use crate::error::{Error, Result};
@@ -145,11 +147,6 @@ impl ReplicaStore {
     /// The members of the communicator, by the numbers that they had when the store was made; not collective.
     pub fn members(&self) -> &[StartRank] {
         &self.roster.ranks
-    }
-
-    /// The number that this rank had when the store was made.
-    pub(crate) fn own(&self) -> StartRank {
-        self.own
     }
 
     /// Messages and bytes of this rank so far; not collective.

@@ -15,6 +15,7 @@ use super::generation::{Generation, GenerationNumber, StartRank, check_shares};
 use super::link::StoreCall;
 use super::named::Directory;
 use super::parcel::{Outbox, Payload, unpack};
+use super::variables::Streams;
 use super::{ReplicaSettings, ReplicaStore};
 use crate::comm::{Reduction, garbled};
 use crate::error::{Error, ErrorKind, Result};
@@ -49,7 +50,7 @@ impl ReplicaStore {
     /// different numbers of blocks, also none. `tag` is a number of the caller's, such as its step, the same on all
     /// ranks. An asynchronous submit that is under way is completed first.
     pub fn submit(&mut self, tag: u64, bytes: &[u8], first: u64) -> Result<GenerationNumber> {
-        self.submit_slices(tag, &[bytes], first)
+        self.submit_slices(tag, &[bytes], first, None)
     }
 
     /// The same with the blocks of this rank in several slices, each of them of whole blocks.
@@ -58,10 +59,12 @@ impl ReplicaStore {
         tag: u64,
         slices: &[&[u8]],
         first: u64,
+        streams: Option<Arc<Streams>>,
     ) -> Result<GenerationNumber> {
         self.finish()?;
         let len = slices.iter().map(|slice| slice.len()).sum();
         let mut coming = self.begin(StoreCall::Submit, tag, len, first, 0)?;
+        coming.generation.streams = streams;
         coming.lie_in(slices);
         while coming.rounds > 0 {
             self.round(&mut coming, slices)?;
@@ -165,6 +168,7 @@ impl ReplicaStore {
             block_size: size,
             held: HashMap::new(),
             directory,
+            streams: None,
         };
         let own = generation.original(self.own).ok_or_else(garbled)?;
         let missing = generation.places.placement().ranges_of(own).count() as u64;

@@ -10,6 +10,7 @@ mod generations;
 mod loads;
 mod partial;
 mod programs;
+mod variables;
 
 use super::*;
 use crate::array::Rank;

@@ -1,0 +1,139 @@
+//! Variables: boxes, rows, what is the same on all ranks; on fewer ranks, in other boxes, and with few changes.
+
+use super::*;
+use crate::array::{Variable, VariableMut};
+use crate::comm::Reduction;
+
+const ROWS: u64 = 23;
+const LENGTH: u64 = 300;
+
+fn cell(at: u64, tag: u64) -> f32 {
+    // Few cells change from one tag to the next.
+    let moved = if at.is_multiple_of(1000) { tag } else { 0 };
+    (at * 3 + moved) as f32
+}
+
+fn cells(rows: Range<u64>, tag: u64) -> Vec<f32> {
+    (rows.start * LENGTH..rows.end * LENGTH).map(|at| cell(at, tag)).collect()
+}
+
+fn submit(store: &mut ReplicaStore, rank: u32, ranks: u32, tag: u64) -> Result<GenerationNumber> {
+    let rows = share(rank, ranks, ROWS);
+    let (own, names) = (cells(rows.clone(), tag), [rank, tag as u32]);
+    let dust: Vec<u64> = (0..u64::from(rank) + 2).map(|at| u64::from(rank) * 100 + at).collect();
+    let grid = Variable::new("grid", &own).shaped(&[rows.end - rows.start, LENGTH]);
+    let grid = grid.part_of(&[ROWS, LENGTH], &[rows.start, 0]);
+    let dust = Variable::new("dust", &dust).rows();
+    let clock = [tag; 3];
+    let mut all = vec![grid, dust, Variable::new("names", &names)];
+    if rank == 0 {
+        all.push(Variable::new("clock", &clock).same());
+    }
+    store.submit_variables(tag, &all)
+}
+
+/// Loads the columns of a rank, instead of its rows, and compares everything.
+fn check(store: &mut ReplicaStore, comm: &dyn Comm, ranks: u32, tag: u64) -> Result<u64> {
+    let columns = share(comm.rank().0, comm.size(), LENGTH);
+    let width = columns.end - columns.start;
+    let mut grid = vec![0f32; (ROWS * width) as usize];
+    let (mut dust, mut clock) = (Vec::<u64>::new(), [0u64; 3]);
+    let target = VariableMut::new("grid", &mut grid).shaped(&[ROWS, width]);
+    store.load_variables(&mut [
+        target.part_of(&[ROWS, LENGTH], &[0, columns.start]),
+        VariableMut::growing("dust", &mut dust),
+        VariableMut::new("clock", &mut clock),
+    ])?;
+    let wanted =
+        (0..ROWS).flat_map(|row| columns.clone().map(move |at| cell(row * LENGTH + at, tag)));
+    assert!(grid == wanted.collect::<Vec<_>>() && clock == [tag; 3]);
+    let mut grains = [dust.len() as u64, dust.iter().sum()];
+    comm.reduce(Reduction::Sum, &mut grains)?;
+    let all = (0..u64::from(ranks)).flat_map(|rank| (0..rank + 2).map(move |at| rank * 100 + at));
+    assert_eq!(grains, [all.clone().count() as u64, all.sum()]);
+    Ok(grains[0])
+}
+
+#[test]
+fn variables_come_back_on_fewer_ranks_in_other_boxes() {
+    for victim in 0..5 {
+        let world = ThreadRanks::new(5);
+        let kill = world.clone();
+        let ends = run(&world, move |mut comm| {
+            let own = comm.rank();
+            let mut store = ReplicaStore::new(comm.clone(), 2, small()).unwrap();
+            submit(&mut store, own.0, 5, 7).unwrap();
+            check(&mut store, &*comm, 5, 7).unwrap();
+            if own.0 == victim {
+                kill.kill(own);
+            }
+            let error = store.settle().unwrap_err();
+            assert!(is_death(&error));
+            recover(&mut store, &mut comm);
+            check(&mut store, &*comm, 5, 7).unwrap();
+            // What belongs to its rank alone comes back on the same number of ranks only.
+            let mut names = [0u32; 2];
+            let alone = store.load_variables(&mut [VariableMut::new("names", &mut names)]);
+            assert!(alone.is_err());
+            submit(&mut store, comm.rank().0, comm.size(), 8).unwrap();
+            check(&mut store, &*comm, 4, 8).unwrap();
+            store.load_variables(&mut [VariableMut::new("names", &mut names)]).unwrap();
+            assert_eq!(names, [comm.rank().0, 8]);
+        });
+        assert_eq!(survivors(ends).len(), 4);
+    }
+}
+
+#[test]
+fn few_changes_send_few_bytes_and_other_lengths_everything() {
+    let ends = run(&ThreadRanks::new(3), |comm| {
+        let own = comm.rank().0;
+        let settings = ReplicaSettings { block_size: 8, range_blocks: 64, ..small() };
+        let mut store = ReplicaStore::new(comm.clone(), 2, settings).unwrap();
+        let mut sent = Vec::new();
+        for tag in 1..4 {
+            let before = store.traffic().bytes_sent;
+            submit(&mut store, own, 3, tag).unwrap();
+            sent.push(store.traffic().bytes_sent - before);
+            check(&mut store, &*comm, 3, tag).unwrap();
+        }
+        let mut most = [0; 3];
+        most.copy_from_slice(&sent);
+        comm.reduce(Reduction::Max, &mut most).unwrap();
+        // One more value on one rank moves the streams of the others.
+        let longer = vec![5u8; 100 + own as usize];
+        store.submit_variables(9, &[Variable::new("longer", &longer)]).unwrap();
+        let mut back = vec![0u8; 100 + own as usize];
+        store.load_variables(&mut [VariableMut::new("longer", &mut back)]).unwrap();
+        assert!(back == longer);
+        most
+    });
+    let sent = survivors(ends)[0];
+    assert!(sent[1] < sent[0] / 2 && sent[2] < sent[0] / 2, "{sent:?}");
+}
+
+#[test]
+fn lost_variables_are_named_and_blocks_are_no_variables() {
+    let world = ThreadRanks::new(4);
+    let kill = world.clone();
+    let ends = run(&world, move |mut comm| {
+        let own = comm.rank();
+        let mut store = ReplicaStore::new(comm.clone(), 2, small()).unwrap();
+        store.submit(1, &block(1, 3, 64), u64::from(own.0) * 8).unwrap();
+        let error = store.load_variables(&mut []).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        submit(&mut store, own.0, 4, 2).unwrap();
+        // Ranks 1 and 3 are the holders of every second range.
+        if own.0 % 2 == 1 {
+            kill.kill(own);
+        }
+        assert!(is_death(&store.settle().unwrap_err()));
+        recover(&mut store, &mut comm);
+        let error = check(&mut store, &*comm, 4, 2).unwrap_err();
+        (error.kind(), error.to_string())
+    });
+    let errors = survivors(ends);
+    assert_eq!(errors.len(), 2);
+    let named = errors.iter().filter(|(_, text)| text.contains("are lost")).count();
+    assert!(named > 0 && errors.iter().all(|(kind, _)| *kind != ErrorKind::Usage), "{errors:?}");
+}

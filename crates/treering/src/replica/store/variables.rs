@@ -1,0 +1,286 @@
+//! Variables of ranks: arrays, boxes of global arrays, rows, and what is the same on all ranks.
+//!
+//! The variables of a rank are one stream of blocks: a head that describes them, then every variable, from a block of its
+//! own on. If no stream has moved since the generation before and less than half of the blocks has changed, only the
+//! chunks that have are sent. To be loaded, each member takes over its own stream and some of those of the dead; then the
+//! arrays of all ranks are filled from these as from a checkpoint, in whatever boxes they want them.
+//!
+//! Law: a stream comes back as it was submitted, or what is lost of it is named.
+
+use super::ReplicaStore;
+use super::generation::{GenerationNumber, StartRank};
+use super::link::StoreCall;
+use crate::array::{Description, Variable, VariableMut};
+use crate::comm::garbled;
+use crate::error::{Error, Result};
+use crate::merkle::{Digest, digest};
+use crate::restore::{HeldState, HeldVariable, fill_together, share_all};
+use std::borrow::Cow;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Blocks of a stream that are compared, and sent if they have changed, as one.
+const CHUNK: u64 = 256;
+
+/// The streams of a generation.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    /// First block and blocks of the stream of every rank that submitted.
+    shares: Vec<(u64, u64)>,
+    /// The chunks of this rank's stream.
+    digests: Vec<Digest>,
+    /// A number of the caller's besides the tag.
+    pub(crate) label: u64,
+}
+
+impl ReplicaStore {
+    /// Submits the variables of this rank; collective. `tag` is a number of the caller's, such as its step, the same on all
+    /// ranks. Only what has changed since the last time is sent, if that is less than half.
+    pub fn submit_variables(
+        &mut self,
+        tag: u64,
+        variables: &[Variable],
+    ) -> Result<GenerationNumber> {
+        self.submit_labelled((tag, 0), variables)
+    }
+
+    /// The same with a second number of the caller's.
+    pub(crate) fn submit_labelled(
+        &mut self,
+        (tag, label): (u64, u64),
+        variables: &[Variable],
+    ) -> Result<GenerationNumber> {
+        self.finish()?;
+        let stream = Stream::of(variables, self.settings.block_size);
+        let opened = stream.as_ref().map(|_| [0; 2]).map_err(Clone::clone);
+        self.open(StoreCall::SubmitVariables, (tag, "the tag of a submit"), opened)?;
+        let stream = stream?;
+        let digests = stream.digests();
+        let before = self.unmoved_streams();
+        let changed = before.as_ref().and_then(|before| stream.changed(&before.digests, &digests));
+        let own = [stream.blocks, changed.unwrap_or(u64::MAX)];
+        let all: Vec<[u64; 2]> = share_all(self.link.comm(), &own)?;
+        let mut blocks = 0u64;
+        let mut share = |[own, _]: &[u64; 2]| {
+            blocks += own;
+            (blocks - own, *own)
+        };
+        let shares: Vec<(u64, u64)> = all.iter().map(&mut share).collect();
+        let (first, _) = shares.get(self.link.rank().0 as usize).copied().ok_or_else(garbled)?;
+        let sent = all.iter().try_fold(0u64, |sum, [_, changed]| sum.checked_add(*changed));
+        // The same on all ranks.
+        let before = before.filter(|before| before.shares == shares);
+        let before = before.filter(|_| sent.is_some_and(|sent| sent < blocks / 2));
+        let streams = |digests| Some(Arc::new(Streams { shares, digests, label }));
+        match before {
+            Some(before) => {
+                let changes = stream.changes(first, &before.digests, &digests);
+                self.submit_changed_streams(tag, &changes, streams(digests))
+            }
+            None => self.submit_slices(tag, &stream.slices(), first, streams(digests)),
+        }
+    }
+
+    /// The second number that the newest variables were submitted with.
+    pub(crate) fn label(&self) -> Option<u64> {
+        Some(self.current.as_ref()?.streams.as_ref()?.label)
+    }
+
+    /// The streams of the newest generation, if all members that submitted it are there and hold it.
+    fn unmoved_streams(&self) -> Option<Arc<Streams>> {
+        let current = self.current.as_ref()?;
+        let whole = current.deaths == 0 && current.members[..] == self.roster.ranks[..];
+        current.streams.clone().filter(|_| whole)
+    }
+
+    /// Fills arrays from the newest generation, which was submitted as variables; collective. Each rank hands over the
+    /// arrays that it wants. An error names what is lost; the arrays are unspecified then.
+    pub fn load_variables(&mut self, arrays: &mut [VariableMut]) -> Result<()> {
+        let held = self.hold_streams();
+        let held = held.as_ref().map(|held| held as &dyn HeldState).map_err(Clone::clone);
+        let mut targets: Vec<&mut VariableMut> = arrays.iter_mut().collect();
+        fill_together(self.link.comm(), held, &mut targets).map(drop)
+    }
+
+    /// Loads this rank's share of the newest streams; collective. An error, which other ranks may not have, names what is
+    /// lost of it.
+    pub(crate) fn hold_streams(&mut self) -> Result<HeldStreams> {
+        let found = self.submitted().and_then(|generation| match &generation.streams {
+            Some(streams) => Ok((generation.members.clone(), streams.clone(), generation.tag)),
+            None => Err(Error::usage("what was submitted last are no variables")
+                .hint("submit variables, or load blocks")),
+        });
+        let requests = found.as_ref().map_err(Clone::clone).map(|(submitted, streams, _)| {
+            let taken = taken_over(submitted, &self.roster.ranks);
+            let mine = taken.into_iter().zip(streams.shares.iter().enumerate());
+            let mine = mine.filter(|(by, _)| *by == self.own);
+            mine.map(|(_, (rank, (first, blocks)))| (rank, *first..first + blocks)).collect()
+        });
+        let mine: Vec<(usize, Range<u64>)> = requests.as_ref().cloned().unwrap_or_default();
+        let blocks = requests.map(|_| mine.iter().map(|(_, blocks)| blocks.clone()).collect());
+        let loaded = self.load_checked(blocks)?;
+        let (submitted, _, tag) = found?;
+        let size = self.settings.block_size;
+        if !loaded.lost.is_empty() {
+            return Err(name_lost(tag, &mine, &loaded.lost, size));
+        }
+        let (ranks, variables) = (submitted.len() as u32, Vec::new());
+        let mut held = HeldStreams { ranks, tag, variables, bytes: loaded.bytes };
+        let mut at = 0;
+        for (rank, blocks) in mine {
+            let end = at + ((blocks.end - blocks.start) * size) as usize;
+            held.add(rank as u32, at..end, size)?;
+            at = end;
+        }
+        Ok(held)
+    }
+}
+
+fn name_lost(tag: u64, streams: &[(usize, Range<u64>)], lost: &[Range<u64>], size: u64) -> Error {
+    let of = |(rank, stream): &(usize, Range<u64>)| {
+        let common = |lost: &Range<u64>| {
+            lost.end.min(stream.end).saturating_sub(lost.start.max(stream.start))
+        };
+        let bytes = lost.iter().map(common).sum::<u64>() * size;
+        (bytes > 0).then(|| format!("{bytes} bytes of rank {rank}"))
+    };
+    let named: Vec<String> = streams.iter().filter_map(of).collect();
+    Error::damaged(format!(
+        "of the state of step {tag} in the memory of ranks, {} are lost: all ranks with a copy have died",
+        named.join(", ")
+    ))
+}
+
+/// The members that take over the streams of all ranks that submitted: each its own, and the dead ones' in turns.
+fn taken_over(submitted: &[StartRank], members: &[StartRank]) -> Vec<StartRank> {
+    let mut turns = members.iter().cycle();
+    let by = |rank: &StartRank| match members.contains(rank) {
+        true => *rank,
+        false => turns.next().copied().unwrap_or(*rank),
+    };
+    submitted.iter().map(by).collect()
+}
+
+/// The variables of a rank as blocks.
+struct Stream<'a> {
+    /// Whole blocks each.
+    slices: Vec<Cow<'a, [u8]>>,
+    block: u64,
+    blocks: u64,
+}
+
+impl<'a> Stream<'a> {
+    fn of(variables: &[Variable<'a>], block: u64) -> Result<Stream<'a>> {
+        let listed: Vec<(&Description, u64)> =
+            variables.iter().map(|v| (&v.description, v.bytes.len() as u64)).collect();
+        let listed = serde_json::to_vec(&listed).map_err(|_| garbled())?;
+        let mut head = (listed.len() as u64).to_le_bytes().to_vec();
+        head.extend(listed);
+        head.resize(head.len().next_multiple_of(block as usize), 0);
+        let mut slices: Vec<Cow<[u8]>> = vec![head.into()];
+        for variable in variables {
+            let bytes = variable.bytes;
+            let (whole, rest) = bytes.split_at(bytes.len() - bytes.len() % block as usize);
+            let mut last = rest.to_vec();
+            last.resize(rest.len().next_multiple_of(block as usize), 0);
+            let both = [Cow::from(whole), last.into()];
+            slices.extend(both.into_iter().filter(|slice| !slice.is_empty()));
+        }
+        let blocks = slices.iter().map(|slice| slice.len() as u64 / block).sum();
+        Ok(Stream { slices, block, blocks })
+    }
+
+    fn slices(&self) -> Vec<&[u8]> {
+        self.slices.iter().map(|slice| &slice[..]).collect()
+    }
+
+    /// The first block and the bytes of every chunk. A chunk ends where its slice does.
+    fn chunks(&self) -> impl Iterator<Item = (u64, &[u8])> {
+        let mut at = 0;
+        self.slices.iter().flat_map(move |slice| {
+            let first = at;
+            at += slice.len() as u64 / self.block;
+            let chunks = slice.chunks((CHUNK * self.block) as usize);
+            chunks.enumerate().map(move |(chunk, bytes)| (first + chunk as u64 * CHUNK, bytes))
+        })
+    }
+
+    fn digests(&self) -> Vec<Digest> {
+        self.chunks().map(|(_, bytes)| digest(bytes)).collect()
+    }
+
+    /// The number of blocks that have changed; `None` if the chunks are others.
+    fn changed(&self, before: &[Digest], now: &[Digest]) -> Option<u64> {
+        let changes = self.changes(0, before, now);
+        let blocks = changes.iter().map(|(_, bytes)| bytes.len() as u64 / self.block).sum();
+        (before.len() == now.len()).then_some(blocks)
+    }
+
+    /// The blocks that have changed, by their numbers in the generation, with their bytes.
+    fn changes(&self, first: u64, before: &[Digest], now: &[Digest]) -> Vec<(u64, &[u8])> {
+        let changed = before.iter().zip(now).map(|(before, now)| before != now);
+        let chunks = self.chunks().zip(changed).filter(|(_, changed)| *changed);
+        chunks.map(|((at, bytes), _)| (first + at, bytes)).collect()
+    }
+}
+
+/// Streams that a rank has taken over.
+pub(crate) struct HeldStreams {
+    ranks: u32,
+    tag: u64,
+    /// Each with its place in the bytes.
+    variables: Vec<(HeldVariable, Range<usize>)>,
+    bytes: Vec<u8>,
+}
+
+impl HeldStreams {
+    /// What a rank has of a state that others hold.
+    pub(crate) fn nothing(ranks: u32, tag: u64) -> HeldStreams {
+        HeldStreams { ranks, tag, variables: Vec::new(), bytes: Vec::new() }
+    }
+
+    /// Takes apart the stream of a rank.
+    fn add(&mut self, rank: u32, place: Range<usize>, block: u64) -> Result<()> {
+        let stream = self.bytes.get(place.clone()).ok_or_else(garbled)?;
+        let (head, rest) = stream.split_first_chunk::<8>().ok_or_else(garbled)?;
+        let len = usize::try_from(u64::from_le_bytes(*head)).map_err(|_| garbled())?;
+        let listed = rest.get(..len).ok_or_else(garbled)?;
+        let listed: Vec<(Description, u64)> =
+            serde_json::from_slice(listed).map_err(|_| garbled())?;
+        let mut at = place.start + (8 + len).next_multiple_of(block as usize);
+        for (description, bytes) in listed {
+            let end = usize::try_from(bytes).ok().and_then(|bytes| at.checked_add(bytes));
+            let end = end.filter(|end| *end <= place.end).ok_or_else(garbled)?;
+            self.variables.push((HeldVariable { source: rank, description }, at..end));
+            at += (end - at).next_multiple_of(block as usize);
+        }
+        Ok(())
+    }
+}
+
+impl HeldState for HeldStreams {
+    fn saved_by(&self) -> u32 {
+        self.ranks
+    }
+
+    fn place(&self) -> String {
+        format!("step {} in the memory of ranks", self.tag)
+    }
+
+    fn variables(&self) -> Vec<HeldVariable> {
+        self.variables.iter().map(|(variable, _)| variable.clone()).collect()
+    }
+
+    fn read(&self, variable: usize, ranges: &[Range<u64>], mut to: &mut [u8]) -> Result<()> {
+        let (_, place) = self.variables.get(variable).ok_or_else(garbled)?;
+        let bytes = &self.bytes[place.clone()];
+        for range in ranges {
+            let from = bytes.get(range.start as usize..range.end as usize);
+            let from = from.ok_or_else(garbled)?;
+            let (place, rest) = to.split_at_mut_checked(from.len()).ok_or_else(garbled)?;
+            place.copy_from_slice(from);
+            to = rest;
+        }
+        Ok(())
+    }
+}
