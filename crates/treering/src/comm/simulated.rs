@@ -19,18 +19,18 @@ use std::time::Duration;
 /// Deaths that a program simulates on the ranks of a communicator.
 #[derive(Clone)]
 pub struct SimulatedDeaths {
-    fate: Arc<Fate>,
+    fate: Arc<KnownDeaths>,
 }
 
 /// What a process knows of deaths; members are known by their numbers in the first communicator.
-struct Fate {
+struct KnownDeaths {
     own: Rank,
     dead: Mutex<BTreeSet<Rank>>,
     /// The communicator of those that live, and who they are.
     living: Mutex<(Arc<dyn Comm>, Vec<Rank>)>,
 }
 
-impl Fate {
+impl KnownDeaths {
     fn has_died(&self) -> bool {
         held(&self.dead).contains(&self.own)
     }
@@ -40,7 +40,7 @@ impl SimulatedDeaths {
     /// Lets the ranks of a communicator die at will: use the one that comes back instead of it.
     pub fn on(comm: Arc<dyn Comm>) -> (SimulatedDeaths, Arc<dyn Comm>) {
         let members: Vec<Rank> = (0..comm.size()).map(Rank).collect();
-        let fate = Arc::new(Fate {
+        let fate = Arc::new(KnownDeaths {
             own: comm.rank(),
             dead: Mutex::default(),
             living: Mutex::new((comm.clone(), members.clone())),
@@ -69,7 +69,7 @@ struct MortalComm {
     inner: Arc<dyn Comm>,
     /// By their numbers in the first communicator.
     members: Vec<Rank>,
-    fate: Arc<Fate>,
+    fate: Arc<KnownDeaths>,
     /// Whether it has all ranks that lived when it was made.
     whole: bool,
     revoked: AtomicBool,
@@ -79,7 +79,7 @@ impl MortalComm {
     fn new(
         inner: Arc<dyn Comm>,
         members: Vec<Rank>,
-        fate: Arc<Fate>,
+        fate: Arc<KnownDeaths>,
         whole: bool,
     ) -> Arc<dyn Comm> {
         Arc::new(MortalComm { inner, members, fate, whole, revoked: AtomicBool::new(false) })
@@ -113,8 +113,9 @@ impl MortalComm {
         }
         match self.whole {
             true => Ok(held(&self.fate.living).clone()),
-            false => Err(Error::usage("a part of the ranks cannot go on after a simulated death")
-                .hint("shrink the communicator of all, and split that")),
+            false => {
+                Err(died(&self.died_here()).hint("shrink the communicator of all, and split that"))
+            }
         }
     }
 }
@@ -166,6 +167,9 @@ impl Comm for MortalComm {
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {
+        if let Ok(inner) = self.alive() {
+            return inner.agree(yes);
+        }
         let (living, _) = self.survivors()?;
         let mut all = [u64::from(yes)];
         living.reduce(Reduction::Min, &mut all)?;

@@ -9,7 +9,7 @@ const LENGTH: u64 = 300;
 
 fn cell(at: u64, tag: u64) -> f32 {
     // Few cells change from one tag to the next.
-    let moved = if at.is_multiple_of(1000) { tag } else { 0 };
+    let moved = if at.is_multiple_of(5000) { tag } else { 0 };
     (at * 3 + moved) as f32
 }
 
