@@ -47,6 +47,7 @@ const PURE_FILES: [&str; 31] = [
     "redundancy/plan.rs",
     "replica/after_deaths.rs",
     "replica/comparison.rs",
+    "replica/counts.rs",
     "replica/loss.rs",
     "replica/loss_exact.rs",
     "replica/loss_report.rs",
