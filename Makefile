@@ -8,6 +8,7 @@
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
+# make bench-replica  replicas in memory: submits, loads, recovery and remaking over MPI, messages of simulated ranks
 # make bench-ranks  what ranks cost: objects, bytes read, packs, a slow store, and the time for which they are blocked (MPI)
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
 # make restart   they are taken in and given back, and the programs go on from what came back
@@ -30,7 +31,7 @@ BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check big watch-load model campaign bench bench-ranks \
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check big watch-load model campaign bench bench-ranks bench-replica \
 	corpus restart peers
 
 test: needs format lints tests mpi orca numpy
@@ -111,6 +112,7 @@ bench:
 	target/release/treering bench lineage
 	target/release/treering bench compare --size 1GiB
 	$(MAKE) bench-ranks
+	$(MAKE) bench-replica
 
 # With the sets of `make corpus`, if they are there. Takes 5 GiB of disk and of memory.
 bench-ranks: needs
@@ -118,6 +120,14 @@ bench-ranks: needs
 	target/release/treering bench ranks $(wildcard $(SETS:%=$(CORPUS)/%))
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 bash tests/bench_ranks.sh \
 		target/release/examples/blocked 512 $(VENV)/bin/mpirun --oversubscribe
+
+# Nothing else should run meanwhile. Takes 3 GiB of memory.
+bench-replica: needs
+	$(BUILD) --release
+	target/release/treering bench replica
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 python3 tests/bench_replica.py \
+		target/release/examples/replica_bench $(VENV)/bin/mpirun --oversubscribe --bind-to none --with-ft ulfm \
+		--mca async_mpi_finalize 1
 
 corpus:
 	@bash apps/corpus/needs.sh $(CORPUS_VENV)

@@ -6,7 +6,10 @@ use treering::{Comm, ErrorKind, Rank, Reduction};
 use treering_mpi::MpiRanks;
 
 fn main() -> treering::Result<()> {
-    let ranks = MpiRanks::init()?;
+    // First with messages that travel in pieces.
+    let ranks = MpiRanks::init()?.pieces(1 << 16)?;
+    comm_suite(&*ranks.world()?);
+    let ranks = ranks.pieces(1 << 29)?;
     let world = ranks.world()?;
     comm_suite(&*world);
     let mode = std::env::args().nth(1).unwrap_or_default();

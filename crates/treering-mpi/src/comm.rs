@@ -1,27 +1,54 @@
 //! A communicator over MPI.
 //!
-//! Messages longer than a piece travel as several, because MPI counts with 31 bits: the first carries the length of
-//! the whole. The sparse exchange is the nonblocking consensus of Hoefler, Siebert and Lumsdaine (2010): synchronous
-//! sends, and a barrier that a rank enters when all of its own have been received.
+//! Short messages of collective calls travel with their lengths, so that they need one call of MPI and not two.
 
-use crate::shim::{self, Raw, TrRequest, check};
+use crate::exchange::{Exchange, check_rank};
+use crate::shim::{self, Raw, check};
+use crate::transfer::{Pause, Transfer, Wire};
+use bytes::Bytes;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use treering::{Comm, Error, ErrorKind, Message, Rank, Reduction, Result};
-
-/// The most bytes of one MPI message.
-const PIECE: usize = 1 << 29;
-/// The length of a whole message, in front of its first piece.
-const HEAD: usize = 8;
+use treering::{Comm, Error, ErrorKind, Mailbox, Message, MessageRoom, Rank, Reduction, Result};
 
 /// The tags of the kinds of messages.
 const MAIL: c_int = 1;
-const PIECES: c_int = 2;
 const GATHER: c_int = 3;
 /// Two that take turns: a rank can be one exchange ahead of another, and no more.
 const EXCHANGE: c_int = 4;
+
+/// Bytes that travel with their length.
+const SHORT: usize = 248;
+
+/// A length, and the bytes if there are few.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct ShortMessage {
+    len: [u8; 8],
+    bytes: [u8; SHORT],
+}
+
+impl ShortMessage {
+    const EMPTY: ShortMessage = ShortMessage { len: [0; 8], bytes: [0; SHORT] };
+
+    fn of(bytes: &[u8]) -> ShortMessage {
+        let mut short = ShortMessage { len: (bytes.len() as u64).to_le_bytes(), ..Self::EMPTY };
+        if let Some(start) = short.bytes.get_mut(..bytes.len()) {
+            start.copy_from_slice(bytes);
+        }
+        short
+    }
+
+    fn len(&self) -> usize {
+        u64::from_le_bytes(self.len) as usize
+    }
+
+    /// The bytes, unless there are more than fit.
+    fn get(&self) -> Option<&[u8]> {
+        self.bytes.get(..self.len())
+    }
+}
 
 /// Ranks of an MPI program.
 pub struct MpiComm {
@@ -29,28 +56,22 @@ pub struct MpiComm {
     size: u32,
     node: String,
     survives: bool,
+    piece: usize,
     revoked: AtomicBool,
     state: Mutex<State>,
 }
 
 struct State {
-    raw: Raw,
-    /// Messages under way; their bytes must stay.
-    sending: Vec<Sending>,
+    wire: Wire,
+    /// Messages under way that no call waits for.
+    under_way: Vec<Transfer>,
     /// The number of exchanges so far.
     exchanges: u64,
 }
 
-struct Sending {
-    request: *mut TrRequest,
-    _bytes: Vec<u8>,
-}
-
-// SAFETY: requests are not bound to threads, and the mutex lets one thread in at a time.
-unsafe impl Send for Sending {}
-
 impl MpiComm {
-    pub(crate) fn new(raw: Raw, survives: bool) -> Result<MpiComm> {
+    pub(crate) fn new(wire: Wire, survives: bool) -> Result<MpiComm> {
+        let raw = wire.raw;
         let (mut rank, mut size) = (0, 0);
         // SAFETY: `raw` is a communicator of the shim, and the pointers are valid for the calls.
         unsafe {
@@ -65,8 +86,9 @@ impl MpiComm {
             size: size as u32,
             node,
             survives,
+            piece: wire.piece,
             revoked: AtomicBool::new(false),
-            state: Mutex::new(State { raw, sending: Vec::new(), exchanges: 0 }),
+            state: Mutex::new(State { wire, under_way: Vec::new(), exchanges: 0 }),
         })
     }
 
@@ -82,121 +104,50 @@ impl MpiComm {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn check_rank(&self, rank: Rank) -> Result<()> {
-        match rank.0 < self.size {
-            true => Ok(()),
-            false => Err(Error::new(
-                ErrorKind::Usage,
-                format!("there is no rank {rank}, but only {}", self.size),
-            )),
-        }
-    }
-
     fn part(&self, raw: *mut shim::TrComm) -> Result<Arc<dyn Comm>> {
-        MpiComm::new(Raw(raw), self.survives).map(|comm| Arc::new(comm) as Arc<dyn Comm>)
+        let wire = Wire { raw: Raw(raw), piece: self.piece };
+        MpiComm::new(wire, self.survives).map(|comm| Arc::new(comm) as Arc<dyn Comm>)
     }
 }
 
 impl State {
-    /// Begins to send a message, in pieces; the request of each.
-    fn begin(&self, to: Rank, tag: c_int, bytes: &[u8], synchronous: bool) -> Result<Vec<Sending>> {
-        let mut first = (bytes.len() as u64).to_le_bytes().to_vec();
-        let (head, rest) = bytes.split_at(bytes.len().min(PIECE - HEAD));
-        first.extend_from_slice(head);
-        let mut all = vec![self.send_piece(to, tag, first, synchronous)?];
-        for piece in rest.chunks(PIECE) {
-            all.push(self.send_piece(to, PIECES + tag * 8, piece.to_vec(), false)?);
-        }
-        Ok(all)
-    }
-
-    fn send_piece(
-        &self,
-        to: Rank,
-        tag: c_int,
-        bytes: Vec<u8>,
-        synchronous: bool,
-    ) -> Result<Sending> {
-        let mut request = std::ptr::null_mut();
-        let len = bytes.len() as c_int;
-        // SAFETY: the bytes live as long as the request, in `Sending`.
-        let code = unsafe {
-            let (to, pointer) = (to.0 as c_int, bytes.as_ptr().cast());
-            shim::tr_isend(self.raw.0, to, tag, pointer, len, synchronous.into(), &mut request)
-        };
-        check(code, &format!("cannot send to rank {to}"))?;
-        Ok(Sending { request, _bytes: bytes })
-    }
-
-    /// Lets go of messages that have been sent.
+    /// Lets go of messages that are done.
     fn progress(&mut self) {
         // A message to a rank that has died is lost, and whoever waits for its answer hears of that.
-        self.sending.retain(|sending| matches!(is_done(sending), Ok(false)));
+        self.under_way.retain_mut(|transfer| matches!(transfer.is_done(), Ok(false)));
     }
 
-    /// Whether a message has arrived: its sender and the length of its first piece.
-    fn probe(&self, from: Option<Rank>, tag: c_int) -> Result<Option<(Rank, usize)>> {
-        let (mut found, mut source, mut len) = (0, 0, 0);
-        let from = from.map_or(-1, |from| from.0 as c_int);
-        // SAFETY: the pointers are valid for the call.
-        let code =
-            unsafe { shim::tr_iprobe(self.raw.0, from, tag, &mut found, &mut source, &mut len) };
-        check(code, "cannot receive")?;
-        Ok((found != 0).then_some((Rank(source as u32), len as usize)))
+    /// Sends a message and waits until it is on its way.
+    fn put(&mut self, to: Rank, tag: c_int, bytes: &[u8]) -> Result<()> {
+        let mut sending = Vec::new();
+        let bytes = Bytes::copy_from_slice(bytes);
+        let begun = self.wire.send(to, tag, bytes, false, &mut sending);
+        let sent = begun.and_then(|()| wait(&mut sending));
+        self.under_way.append(&mut sending);
+        sent
     }
 
-    /// Receives a message whose first piece has arrived.
-    fn take(&self, from: Rank, tag: c_int, first: usize) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; first];
-        self.receive_into(from, tag, &mut bytes)?;
-        let wrong = || Error::new(ErrorKind::Damaged, "a message has no length");
-        let head = bytes.get(..HEAD).and_then(|head| head.try_into().ok()).ok_or_else(wrong)?;
-        let len = u64::from_le_bytes(head) as usize;
-        bytes.drain(..HEAD);
-        let mut at = bytes.len();
-        if at < len {
-            bytes.resize(len, 0);
+    /// Receives a message whose first piece has so many bytes.
+    fn take(&mut self, from: Rank, tag: c_int, first: usize) -> Result<Vec<u8>> {
+        let mut arriving = Vec::new();
+        let begun = self.wire.receive(from, tag, first, MessageRoom::new, &mut arriving);
+        if let Err(error) = begun.and_then(|()| wait(&mut arriving)) {
+            self.under_way.append(&mut arriving);
+            return Err(error);
         }
-        while at < len {
-            let end = len.min(at + PIECE);
-            self.receive_into(from, PIECES + tag * 8, &mut bytes[at..end])?;
-            at = end;
-        }
-        Ok(bytes)
-    }
-
-    fn receive_into(&self, from: Rank, tag: c_int, bytes: &mut [u8]) -> Result<()> {
-        let (pointer, len) = (bytes.as_mut_ptr().cast(), bytes.len() as c_int);
-        // SAFETY: the memory is as long as it says.
-        let code = unsafe { shim::tr_recv(self.raw.0, from.0 as c_int, tag, pointer, len) };
-        check(code, &format!("cannot receive from rank {from}"))
+        Ok(arriving.pop().map_or_else(Vec::new, |transfer| transfer.arrived().bytes.into()))
     }
 }
 
-/// Whether a message has been sent; its request is gone then, and after an error.
-fn is_done(sending: &Sending) -> Result<bool> {
-    let mut done = 0;
-    // SAFETY: the request is not done yet, or it would have been dropped.
-    let code = unsafe { shim::tr_test(sending.request, &mut done) };
-    check(code, "cannot send")?;
-    Ok(done != 0)
-}
-
-/// How long to wait between two looks for a message, growing while nothing comes.
-struct Pause(Duration);
-
-impl Pause {
-    fn new() -> Pause {
-        Pause(Duration::ZERO)
-    }
-
-    fn rest(&mut self) {
-        match self.0 < Duration::from_micros(20) {
-            true => std::thread::yield_now(),
-            false => std::thread::sleep(self.0),
+/// Waits until transfers are done.
+fn wait(transfers: &mut [Transfer]) -> Result<()> {
+    let mut pause = Pause::new();
+    for transfer in transfers {
+        while !transfer.is_done()? {
+            pause.rest();
         }
-        self.0 = (self.0 + Duration::from_nanos(200)).min(Duration::from_micros(200));
     }
+    Ok(())
 }
 
 impl Comm for MpiComm {
@@ -213,22 +164,21 @@ impl Comm for MpiComm {
     }
 
     fn send(&self, to: Rank, bytes: &[u8]) -> Result<()> {
-        self.check_rank(to)?;
+        check_rank(to, self.size)?;
         let mut state = self.state()?;
         state.progress();
-        let sending = state.begin(to, MAIL, bytes, false)?;
-        state.sending.extend(sending);
-        Ok(())
+        let State { wire, under_way, .. } = &mut *state;
+        wire.send(to, MAIL, Bytes::copy_from_slice(bytes), false, under_way)
     }
 
     fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>> {
-        from.map_or(Ok(()), |from| self.check_rank(from))?;
+        from.map_or(Ok(()), |from| check_rank(from, self.size))?;
         let until = Instant::now() + patience;
         let mut pause = Pause::new();
         loop {
             let mut state = self.state()?;
             state.progress();
-            if let Some((from, first)) = state.probe(from, MAIL)? {
+            if let Some((from, first)) = state.wire.probe(from, MAIL)? {
                 return state.take(from, MAIL, first).map(|bytes| Some((from, bytes)));
             }
             if Instant::now() >= until {
@@ -240,61 +190,67 @@ impl Comm for MpiComm {
     }
 
     fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()> {
-        self.check_rank(root)?;
+        check_rank(root, self.size)?;
         let state = self.state()?;
+        let Wire { raw: comm, piece } = state.wire;
         let cast = |pointer: *mut u8, len: usize| {
             // SAFETY: the memory is as long as it says.
-            let code = unsafe {
-                shim::tr_bcast(state.raw.0, pointer.cast(), len as c_int, root.0 as c_int)
-            };
+            let code =
+                unsafe { shim::tr_bcast(comm.0, pointer.cast(), len as c_int, root.0 as c_int) };
             check(code, "cannot broadcast")
         };
-        let mut len = (bytes.len() as u64).to_le_bytes();
-        cast(len.as_mut_ptr(), HEAD)?;
-        bytes.resize(u64::from_le_bytes(len) as usize, 0);
-        bytes.chunks_mut(PIECE).try_for_each(|piece| cast(piece.as_mut_ptr(), piece.len()))
+        let mut short = ShortMessage::of(bytes);
+        cast((&raw mut short).cast(), size_of::<ShortMessage>())?;
+        if let Some(all) = short.get() {
+            bytes.clear();
+            bytes.extend_from_slice(all);
+            return Ok(());
+        }
+        let len = short.len();
+        if self.rank != root {
+            bytes.clear();
+            bytes.reserve(len);
+        }
+        let mut done = 0;
+        while done < len {
+            let step = piece.min(len - done);
+            cast(bytes.as_mut_ptr().wrapping_add(done), step)?;
+            done += step;
+        }
+        // SAFETY: there is room for so many bytes, and MPI has filled them; at the root they were there before.
+        unsafe { bytes.set_len(len) };
+        Ok(())
     }
 
     fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.check_rank(root)?;
-        let state = self.state()?;
+        check_rank(root, self.size)?;
+        let mut state = self.state()?;
+        let own = ShortMessage::of(bytes);
         // The lengths come first, so that a rank which cannot take part is noticed by all.
-        let mut lengths = vec![0u64; if self.rank == root { self.size as usize } else { 0 }];
-        // SAFETY: the root's memory has room for the values of all ranks; elsewhere it is not used.
+        let ranks = if self.rank == root { self.size as usize } else { 0 };
+        let mut shorts = vec![ShortMessage::EMPTY; ranks];
+        // SAFETY: the root's memory has room for the messages of all ranks; elsewhere it is not used.
         let code = unsafe {
-            let all = lengths.as_mut_ptr();
-            shim::tr_gather(state.raw.0, bytes.len() as u64, all, root.0 as c_int)
+            let (own, len) = ((&raw const own).cast(), size_of::<ShortMessage>() as c_int);
+            let all = shorts.as_mut_ptr().cast();
+            shim::tr_gather(state.wire.raw.0, own, len, all, root.0 as c_int)
         };
         check(code, "cannot gather")?;
         if self.rank != root {
-            let mut sending = state.begin(root, GATHER, bytes, false)?;
-            let mut pause = Pause::new();
-            while !sending.is_empty() {
-                let mut trouble = Ok(());
-                sending.retain(|one| match is_done(one) {
-                    Ok(done) => !done,
-                    Err(error) => {
-                        trouble = Err(error);
-                        false
-                    }
-                });
-                trouble?;
-                pause.rest();
+            if own.get().is_none() {
+                state.put(root, GATHER, bytes)?;
             }
             return Ok(Vec::new());
         }
-        let mut all = Vec::with_capacity(lengths.len());
-        for (from, len) in lengths.iter().enumerate() {
-            let from = Rank(from as u32);
-            all.push(match from == root {
-                true => bytes.to_vec(),
-                false => {
-                    let first = (*len as usize).min(PIECE - HEAD) + HEAD;
-                    state.take(from, GATHER, first)?
-                }
-            });
-        }
-        Ok(all)
+        let take = |(from, short): (u32, &ShortMessage)| match (short.get(), Rank(from)) {
+            (Some(all), _) => Ok(all.to_vec()),
+            (None, from) if from == root => Ok(bytes.to_vec()),
+            (None, from) => {
+                let first = short.len().min(state.wire.piece);
+                state.take(from, GATHER, first)
+            }
+        };
+        (0..).zip(&shorts).map(take).collect()
     }
 
     fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()> {
@@ -306,70 +262,19 @@ impl Comm for MpiComm {
         };
         let (pointer, len) = (values.as_mut_ptr(), values.len() as c_int);
         // SAFETY: the memory is as long as it says.
-        let code = unsafe { shim::tr_reduce(state.raw.0, how, pointer, len) };
+        let code = unsafe { shim::tr_reduce(state.wire.raw.0, how, pointer, len) };
         check(code, "cannot reduce")
     }
 
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
-        messages.iter().try_for_each(|(to, _)| self.check_rank(*to))?;
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
         let mut state = self.state()?;
         state.progress();
         let tag = EXCHANGE + (state.exchanges % 2) as c_int;
         state.exchanges += 1;
-        let mut sending = Vec::new();
-        for (to, bytes) in messages {
-            sending.extend(state.begin(*to, tag, bytes, true)?);
-        }
-        let (mut received, mut pause) = (Vec::new(), Pause::new());
-        let mut barrier: Option<Sending> = None;
-        let outcome = loop {
-            match state.probe(None, tag).and_then(|found| match found {
-                Some((from, first)) => state.take(from, tag, first).map(|b| Some((from, b))),
-                None => Ok(None),
-            }) {
-                Ok(Some(message)) => {
-                    received.push(message);
-                    pause = Pause::new();
-                    continue;
-                }
-                Ok(None) => {}
-                Err(error) => break Err(error),
-            }
-            let mut trouble = None;
-            sending.retain(|one: &Sending| match is_done(one) {
-                Ok(done) => !done,
-                Err(error) => {
-                    trouble = Some(error);
-                    false
-                }
-            });
-            if let Some(error) = trouble {
-                break Err(error);
-            }
-            match &barrier {
-                Some(request) => match is_done(request) {
-                    Ok(false) => {}
-                    Ok(true) => break Ok(()),
-                    Err(error) => break Err(error),
-                },
-                None if sending.is_empty() => {
-                    let mut request = std::ptr::null_mut();
-                    // SAFETY: the pointer is valid for the call.
-                    let code = unsafe { shim::tr_ibarrier(state.raw.0, &mut request) };
-                    match check(code, "cannot exchange") {
-                        Ok(()) => barrier = Some(Sending { request, _bytes: Vec::new() }),
-                        Err(error) => break Err(error),
-                    }
-                }
-                None => {}
-            }
-            pause.rest();
-        };
-        // Their memory is still being read.
-        state.sending.extend(sending);
-        outcome?;
-        received.sort_by_key(|(from, _)| *from);
-        Ok(received)
+        let mut exchange = Exchange::new(state.wire, tag, self.size, mail);
+        let outcome = exchange.run();
+        state.under_way.extend(exchange.unfinished());
+        outcome
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {
@@ -380,7 +285,7 @@ impl Comm for MpiComm {
         }
         let mut flag = c_int::from(yes);
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { shim::tr_agree(self.held().raw.0, &mut flag) };
+        let code = unsafe { shim::tr_agree(self.held().wire.raw.0, &mut flag) };
         check(code, "cannot agree")?;
         Ok(flag != 0)
     }
@@ -391,7 +296,7 @@ impl Comm for MpiComm {
         // MPI's colors and keys are signed.
         let (color, key) = ((color & 0x7fff_ffff) as c_int, (key & 0x7fff_ffff) as c_int);
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { shim::tr_split(state.raw.0, color, key, &mut raw) };
+        let code = unsafe { shim::tr_split(state.wire.raw.0, color, key, &mut raw) };
         check(code, "cannot split a communicator")?;
         self.part(raw)
     }
@@ -403,7 +308,7 @@ impl Comm for MpiComm {
         let mut ranks = vec![0 as c_int; self.size as usize];
         let mut count = 0;
         // SAFETY: there is room for all ranks.
-        let code = unsafe { shim::tr_dead(self.held().raw.0, ranks.as_mut_ptr(), &mut count) };
+        let code = unsafe { shim::tr_dead(self.held().wire.raw.0, ranks.as_mut_ptr(), &mut count) };
         check(code, "cannot ask MPI who has died")?;
         ranks.truncate(count as usize);
         ranks.sort_unstable();
@@ -416,7 +321,7 @@ impl Comm for MpiComm {
             return Ok(());
         }
         // SAFETY: the communicator is valid.
-        check(unsafe { shim::tr_revoke(self.held().raw.0) }, "cannot revoke a communicator")
+        check(unsafe { shim::tr_revoke(self.held().wire.raw.0) }, "cannot revoke a communicator")
     }
 
     fn shrink(&self) -> Result<Arc<dyn Comm>> {
@@ -429,7 +334,7 @@ impl Comm for MpiComm {
         }
         let mut raw = std::ptr::null_mut();
         // SAFETY: the pointer is valid for the call.
-        let code = unsafe { shim::tr_shrink(self.held().raw.0, &mut raw) };
+        let code = unsafe { shim::tr_shrink(self.held().wire.raw.0, &mut raw) };
         check(code, "cannot shrink a communicator")?;
         self.part(raw)
     }
@@ -445,12 +350,12 @@ impl Drop for MpiComm {
         let mut state = self.held();
         state.progress();
         // Memory that MPI may still read is never given back.
-        std::mem::take(&mut state.sending).into_iter().for_each(std::mem::forget);
+        std::mem::take(&mut state.under_way).into_iter().for_each(std::mem::forget);
         // SAFETY: nobody uses it any more. Freeing is collective, so one that has failed is only forgotten.
         unsafe {
             match revoked {
-                true => shim::tr_forget(state.raw.0),
-                false => drop(shim::tr_free(state.raw.0)),
+                true => shim::tr_forget(state.wire.raw.0),
+                false => drop(shim::tr_free(state.wire.raw.0)),
             }
         }
     }

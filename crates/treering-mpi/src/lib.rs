@@ -9,13 +9,19 @@
 //! All calls are made by the thread that called `init`: no more than `MPI_THREAD_FUNNELED` is asked of the MPI.
 
 mod comm;
+mod exchange;
 mod shim;
+mod transfer;
 
 pub use comm::MpiComm;
 
 use shim::{Raw, check};
 use std::sync::Arc;
-use treering::{Comm, Result};
+use transfer::Wire;
+use treering::{Comm, Error, ErrorKind, Result};
+
+/// The most bytes of one MPI message, by default.
+const PIECE: usize = 1 << 29;
 
 /// MPI, for as long as the program needs it.
 ///
@@ -23,6 +29,7 @@ use treering::{Comm, Result};
 pub struct MpiRanks {
     own: bool,
     survives: bool,
+    piece: usize,
 }
 
 impl MpiRanks {
@@ -42,7 +49,21 @@ impl MpiRanks {
         }));
         // SAFETY: MPI is started.
         let survives = unsafe { shim::tr_survives() } != 0;
-        Ok(MpiRanks { own: own != 0, survives })
+        Ok(MpiRanks { own: own != 0, survives, piece: PIECE })
+    }
+
+    /// The most bytes of one MPI message, the same on all ranks: longer messages travel in pieces. Default: 2^29.
+    pub fn pieces(mut self, bytes: usize) -> Result<MpiRanks> {
+        match (1..=i32::MAX as usize).contains(&bytes) {
+            true => self.piece = bytes,
+            false => {
+                return Err(Error::new(
+                    ErrorKind::Usage,
+                    format!("invalid pieces of {bytes} bytes: expected 1 to 2^31 - 1"),
+                ));
+            }
+        }
+        Ok(self)
     }
 
     /// All ranks of the job.
@@ -65,7 +86,7 @@ impl MpiRanks {
         // SAFETY: the pointer is valid for the call; a handle that is no communicator is reported by the MPI.
         let code = unsafe { shim::tr_duplicate(world.into(), handle, &mut raw) };
         check(code, "cannot duplicate the communicator")?;
-        Ok(Arc::new(MpiComm::new(Raw(raw), self.survives)?))
+        Ok(Arc::new(MpiComm::new(Wire { raw: Raw(raw), piece: self.piece }, self.survives)?))
     }
 }
 

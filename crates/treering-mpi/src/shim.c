@@ -112,6 +112,11 @@ int tr_isend(tr_comm *comm, int to, int tag, const void *bytes, int len, int syn
     return keep(code, request, out);
 }
 
+int tr_irecv(tr_comm *comm, int from, int tag, void *bytes, int len, tr_request **out) {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int code = MPI_Irecv(bytes, len, MPI_BYTE, from, tag, comm->comm, &request);
+    return keep(code, request, out);
+}
 
 int tr_ibarrier(tr_comm *comm, tr_request **out) {
     MPI_Request request = MPI_REQUEST_NULL;
@@ -147,8 +152,8 @@ int tr_bcast(tr_comm *comm, void *bytes, int len, int root) {
     return MPI_Bcast(bytes, len, MPI_BYTE, root, comm->comm);
 }
 
-int tr_gather(tr_comm *comm, uint64_t value, uint64_t *all, int root) {
-    return MPI_Gather(&value, 1, MPI_UINT64_T, all, 1, MPI_UINT64_T, root, comm->comm);
+int tr_gather(tr_comm *comm, const void *own, int len, void *all, int root) {
+    return MPI_Gather(own, len, MPI_BYTE, all, len, MPI_BYTE, root, comm->comm);
 }
 
 int tr_reduce(tr_comm *comm, int how, uint64_t *values, int count) {

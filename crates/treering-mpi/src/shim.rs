@@ -43,6 +43,14 @@ unsafe extern "C" {
         synchronous: c_int,
         out: *mut *mut TrRequest,
     ) -> c_int;
+    pub(crate) fn tr_irecv(
+        comm: *mut TrComm,
+        from: c_int,
+        tag: c_int,
+        bytes: *mut c_void,
+        len: c_int,
+        out: *mut *mut TrRequest,
+    ) -> c_int;
     pub(crate) fn tr_ibarrier(comm: *mut TrComm, out: *mut *mut TrRequest) -> c_int;
     pub(crate) fn tr_test(request: *mut TrRequest, done: *mut c_int) -> c_int;
     pub(crate) fn tr_iprobe(
@@ -62,7 +70,13 @@ unsafe extern "C" {
     ) -> c_int;
     pub(crate) fn tr_bcast(comm: *mut TrComm, bytes: *mut c_void, len: c_int, root: c_int)
     -> c_int;
-    pub(crate) fn tr_gather(comm: *mut TrComm, value: u64, all: *mut u64, root: c_int) -> c_int;
+    pub(crate) fn tr_gather(
+        comm: *mut TrComm,
+        own: *const c_void,
+        len: c_int,
+        all: *mut c_void,
+        root: c_int,
+    ) -> c_int;
     pub(crate) fn tr_reduce(comm: *mut TrComm, how: c_int, values: *mut u64, count: c_int)
     -> c_int;
     pub(crate) fn tr_split(

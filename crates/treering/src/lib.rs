@@ -62,7 +62,9 @@ pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, Vari
 pub use array::{Ghosts, GlobalBox, Part};
 pub use array::{Rank, Sequence, Step, VariableKey};
 pub use codec::{Aim, Encoding};
-pub use comm::{Alone, Comm, End, Message, Reduction, SimulatedDeaths, ThreadRanks};
+pub use comm::{
+    Alone, Comm, End, Mailbox, Message, MessageRoom, Reduction, SimulatedDeaths, ThreadRanks,
+};
 pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use crew::{Crew, Pace, Recovery, Role, Steps, Survival, survive};
 pub use error::{Error, ErrorKind, Result};
@@ -73,6 +75,7 @@ pub use replica::{
     ReplicaSettings, ReplicaStore, ReplicaTraffic, Scrubbed, StartRank, SubmitProgress, Survived,
 };
 pub use replica::{LossPoint, LossReport, LossSettings, loss};
+pub use replica::{ReplicaCount, ReplicaOperation, ReplicaScale};
 pub use restore::redistribute;
 pub use run::{Aggregation, AggregationReport, aggregate};
 pub use run::{Options, Overload, ReferenceReport, Restored, Run};

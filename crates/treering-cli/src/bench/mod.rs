@@ -7,6 +7,7 @@ mod lineage;
 mod packs;
 mod pattern;
 mod ranks;
+mod replica;
 mod restore;
 
 use crate::output;
@@ -30,6 +31,8 @@ pub enum Name {
     /// Objects and bytes of checkpoints of up to 2^20 simulated ranks, bytes that a restart reads, sizes of packs
     /// that ranks share, and both ways to and from a slow store
     Ranks,
+    /// Messages and bytes of replicas at the busiest of up to 24,576 simulated ranks
+    Replica,
 }
 
 /// What all benchmarks take.
@@ -82,6 +85,7 @@ pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
         Name::Lineage => lineage::run(options, json),
         Name::Packs => packs::run(options, json),
         Name::Ranks => ranks::run(options, json),
+        Name::Replica => replica::run(options, json),
     }
 }
 

@@ -1,6 +1,6 @@
 //! A program of one rank.
 
-use super::{Comm, Message, Reduction, check_rank, revoked};
+use super::{Comm, Mailbox, Message, Reduction, check_rank, revoked};
 use crate::array::Rank;
 use crate::error::Result;
 use std::collections::VecDeque;
@@ -73,10 +73,15 @@ impl Comm for Alone {
         self.check(Rank(0))
     }
 
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
         self.check(Rank(0))?;
-        messages.iter().try_for_each(|(to, _)| self.check(*to))?;
-        Ok(messages.iter().map(|(to, bytes)| (*to, bytes.to_vec())).collect())
+        while let Some((to, message)) = mail.next() {
+            self.check(to)?;
+            let mut room = mail.room(to, message.len());
+            room.bytes.extend_from_slice(&message);
+            mail.take(to, room);
+        }
+        Ok(())
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {

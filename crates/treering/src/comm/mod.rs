@@ -8,17 +8,21 @@
 //! - After [`Comm::revoke`] every other call of every member, under way or later, returns
 //!   [`ErrorKind::Revoked`].
 //! - Messages from one rank to another arrive in order; sending never waits for the receiver.
+//! - An exchange hands every message to its receiver's [`Mailbox`] before it returns. Messages from one rank come in
+//!   the order in which they were made; those from different ranks come in any order.
 //!
 //! All calls are made by the thread of the program, never by a worker: an MPI may not allow more. Every
 //! implementation passes `testing::comm_suite`.
 
 mod alone;
+mod mailbox;
 mod simulated;
 mod threads;
 mod vote;
 mod work;
 
 pub use alone::Alone;
+pub use mailbox::{Mailbox, MessageRoom};
 pub use simulated::SimulatedDeaths;
 pub use threads::{End, ThreadRanks};
 pub(crate) use vote::{Voting, vote};
@@ -83,9 +87,9 @@ pub trait Comm: Send + Sync {
     /// Combines the values of all ranks, element by element; all ranks get the result.
     fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()>;
 
-    /// Sends messages to some ranks and returns those that were sent to this one, sorted by sender. No rank
-    /// needs to know who sends to it.
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>>;
+    /// Sends the messages of a mailbox to their ranks, and hands it those that are sent to this rank. No rank needs to
+    /// know who sends to it. After an error, the mailbox may have got some of its messages.
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()>;
 
     /// Whether all ranks that live say yes. All that survive get the same answer, whoever dies meanwhile.
     fn agree(&self, yes: bool) -> Result<bool>;
@@ -104,6 +108,14 @@ pub trait Comm: Send + Sync {
 
     /// Whether the survivors of a death can go on.
     fn survives(&self) -> bool;
+}
+
+impl dyn Comm + '_ {
+    /// Sends messages to some ranks and returns those that were sent to this one, sorted by sender; collective. See
+    /// [`Comm::exchange_mail`], which copies nothing.
+    pub fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
+        mailbox::exchange(self, messages)
+    }
 }
 
 /// Refuses a rank that does not exist.

@@ -8,7 +8,7 @@
 //! Law: to the living it looks like a death between two calls. The whole communicator alone can be shrunk and agreed on
 //! after a death; those that were split from it end.
 
-use super::{Comm, Message, Reduction, died, held, revoked};
+use super::{Comm, Mailbox, Message, Reduction, died, held, revoked};
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeSet;
@@ -162,8 +162,8 @@ impl Comm for MortalComm {
         self.alive()?.reduce(reduction, values)
     }
 
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
-        self.alive()?.exchange(messages)
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
+        self.alive()?.exchange_mail(mail)
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {

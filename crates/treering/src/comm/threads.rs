@@ -4,7 +4,7 @@
 //! inside that call. It can be killed at a chosen call of its communicators. Messages can be delayed. One lock guards
 //! everything, which is fast enough for tests.
 
-use super::{Comm, Message, Reduction, check_rank, died, held, revoked};
+use super::{Comm, Mailbox, Message, Reduction, check_rank, died, held, revoked};
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -448,16 +448,15 @@ impl Comm for ThreadComm {
         Ok(())
     }
 
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
-        messages.iter().try_for_each(|(to, _)| check_rank(self, *to))?;
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
         let mut bytes = Vec::new();
-        for (to, message) in messages {
+        while let Some((to, message)) = mail.next() {
+            check_rank(self, to)?;
             bytes.extend_from_slice(&to.0.to_le_bytes());
             bytes.extend_from_slice(&(message.len() as u64).to_le_bytes());
-            bytes.extend_from_slice(message);
+            bytes.extend_from_slice(&message);
         }
         let (_, all) = self.meet(false, bytes)?;
-        let mut received = Vec::new();
         for (sender, bytes) in all.iter() {
             let mut rest = &bytes[..];
             while let Some((head, behind)) = rest.split_first_chunk::<12>() {
@@ -465,12 +464,14 @@ impl Comm for ThreadComm {
                 let len = head[4..].iter().rev().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
                 let (message, behind) = behind.split_at(len as usize);
                 if to == self.rank.0 {
-                    received.push((*sender, message.to_vec()));
+                    let mut room = mail.room(*sender, message.len());
+                    room.bytes.extend_from_slice(message);
+                    mail.take(*sender, room);
                 }
                 rest = behind;
             }
         }
-        Ok(received)
+        Ok(())
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {

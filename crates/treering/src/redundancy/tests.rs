@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::array::{Rank, Sequence};
-use crate::comm::{Comm, Message, Reduction, ThreadRanks};
+use crate::comm::{Comm, Mailbox, Message, Reduction, ThreadRanks};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{ParityName, WriterId};
 use crate::store::{MemoryStore, Store};
@@ -398,9 +398,9 @@ impl Comm for Mortal {
         self.count();
         self.inner.reduce(reduction, values)
     }
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
         self.count();
-        self.inner.exchange(messages)
+        self.inner.exchange_mail(mail)
     }
     fn agree(&self, yes: bool) -> Result<bool> {
         self.count();

@@ -22,6 +22,7 @@ mod after_deaths;
 // Figures of both ways to make lost copies again, for tests.
 #[cfg(test)]
 mod comparison;
+mod counts;
 mod loss;
 mod loss_exact;
 mod loss_report;
@@ -32,6 +33,7 @@ mod probing;
 mod store;
 mod topology;
 
+pub use counts::{ReplicaCount, ReplicaOperation, ReplicaScale};
 pub(crate) use loss_report::{LossCurve, LossMachine};
 pub use loss_report::{LossPoint, LossReport, LossSettings, loss};
 pub use probing::Probing;

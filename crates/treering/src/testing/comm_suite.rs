@@ -1,8 +1,10 @@
 //! The law of communicators.
 
 use crate::array::Rank;
-use crate::comm::{Comm, Reduction};
+use crate::comm::{Comm, Mailbox, MessageRoom, Reduction};
 use crate::error::ErrorKind;
+use bytes::Bytes;
+use std::collections::VecDeque;
 use std::time::Duration;
 
 /// A time that no message takes.
@@ -105,6 +107,55 @@ fn exchanges(comm: &dyn Comm) {
         assert!(received == expected, "an exchange delivers what was sent, by sender");
     }
     assert!(comm.exchange(&[]).unwrap().is_empty());
+    several(comm);
+}
+
+/// Several messages from each rank to each, itself among them; lengths are around 64 KiB, where a communicator may
+/// begin to cut messages.
+fn several(comm: &dyn Comm) {
+    let (rank, size) = (comm.rank().0, comm.size());
+    let lengths = [0usize, 1, 1 << 16, 3, (1 << 16) - 1, (1 << 16) + 1, 1 << 17, 0, 300_000, 2];
+    let all = |from: u32, to: u32| {
+        (0u32..).zip(lengths).map(move |(at, len)| content(from * 17 + to * 5 + at, len))
+    };
+    let messages: Vec<(Rank, Vec<u8>)> =
+        (0..size).flat_map(|to| all(rank, to).map(move |bytes| (Rank(to), bytes))).collect();
+    let borrowed: Vec<(Rank, &[u8])> =
+        messages.iter().map(|(to, bytes)| (*to, &bytes[..])).collect();
+    let expected: Vec<(Rank, Vec<u8>)> =
+        (0..size).flat_map(|from| all(from, rank).map(move |bytes| (Rank(from), bytes))).collect();
+    assert!(comm.exchange(&borrowed).unwrap() == expected, "messages of one rank stay in order");
+    // The same with memory that is shared, and with the memory of the receiver, which is used again.
+    let mut mail = SuiteMail { messages: messages.into(), spare: Vec::new(), received: Vec::new() };
+    comm.exchange_mail(&mut mail).unwrap();
+    assert!(mail.messages.is_empty(), "all messages are sent");
+    mail.received.sort_by_key(|(from, _)| *from);
+    assert!(mail.received == expected, "a mailbox gets the messages of one rank in order");
+}
+
+/// A mailbox whose rooms are used again.
+struct SuiteMail {
+    messages: VecDeque<(Rank, Vec<u8>)>,
+    spare: Vec<MessageRoom>,
+    received: Vec<(Rank, Vec<u8>)>,
+}
+
+impl Mailbox for SuiteMail {
+    fn next(&mut self) -> Option<(Rank, Bytes)> {
+        self.messages.pop_front().map(|(to, bytes)| (to, bytes.into()))
+    }
+
+    fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
+        let fits = self.spare.iter().position(|room| room.bytes.capacity() >= len);
+        let mut room = fits.map_or_else(|| MessageRoom::new(len), |at| self.spare.swap_remove(at));
+        room.bytes.clear();
+        room
+    }
+
+    fn take(&mut self, from: Rank, message: MessageRoom) {
+        self.received.push((from, message.bytes.to_vec()));
+        self.spare.push(message);
+    }
 }
 
 fn splits(comm: &dyn Comm) {

@@ -12,6 +12,7 @@ use super::coming::Coming;
 use super::generation::{GenerationNumber, check_shares, listed, merged};
 use super::link::StoreCall;
 use super::submit::numbers;
+use super::submit_mail::SubmitData;
 use super::variables::Streams;
 use crate::error::{Error, ErrorKind, Result};
 use crate::replica::placement::RangeId;
@@ -39,10 +40,9 @@ impl ReplicaStore {
         self.finish()?;
         let own = self.check_changes(changes);
         let blocks = own.as_deref().unwrap_or(&[]).to_vec();
-        let most = blocks.iter().map(|blocks| blocks.end - blocks.start).sum();
-        let largest = own.map(|_| [self.last_number + 1, most]);
+        let largest = own.map(|_| [self.last_number + 1, 0]);
         let opened = self.open(StoreCall::SubmitChanged, (tag, "the tag of a submit"), largest)?;
-        let [number, most] = opened.largest;
+        let [number, _] = opened.largest;
         let [used, new] = self.agree_on_changes(&blocks)?;
         self.check_budget(used, new)?;
         self.last_number = number;
@@ -54,12 +54,8 @@ impl ReplicaStore {
         for (slice, blocks) in blocks.into_iter().enumerate() {
             coming.add_parts(blocks, slice, self.settings.piece)?;
         }
-        coming.rounds = self.rounds(most);
         let data: Vec<&[u8]> = changes.iter().map(|(_, bytes)| *bytes).collect();
-        while coming.rounds > 0 {
-            self.round(&mut coming, &data)?;
-        }
-        self.switch(coming)
+        self.submit_at_once(coming, SubmitData::Borrowed(&data))
     }
 
     /// The changed blocks.

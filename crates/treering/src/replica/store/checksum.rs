@@ -1,20 +1,18 @@
-//! Checksums of ranges and of their parts: xxh3 with 64 bits, computed while bytes are copied.
+//! Checksums of ranges, of their parts and of lists: xxh3 with 64 bits, computed while bytes are copied.
 //!
 //! Law: the checksum of a copy equals the checksum of the whole, whatever the steps in which it was copied.
 
-use xxhash_rust::xxh3::{Xxh3, xxh3_64};
+pub(crate) use crate::merkle::checksum;
+
+use bytes::BytesMut;
+use std::hash::Hasher;
+use twox_hash::XxHash3_64;
 
 /// Bytes that are hashed and then copied while they are in the cache.
 const STEP: usize = 32 << 10;
 
-/// The checksum of bytes.
-#[inline]
-pub(crate) fn checksum(bytes: &[u8]) -> u64 {
-    xxh3_64(bytes)
-}
-
 /// Appends bytes to a buffer and returns their checksum.
-pub(crate) fn append_summed(bytes: &[u8], to: &mut Vec<u8>) -> u64 {
+pub(crate) fn append_summed(bytes: &[u8], to: &mut BytesMut) -> u64 {
     to.reserve(bytes.len());
     summed(bytes, |_, step| to.extend_from_slice(step))
 }
@@ -27,14 +25,25 @@ pub(crate) fn copy_summed(bytes: &[u8], to: &mut [u8]) -> u64 {
 fn summed(bytes: &[u8], mut copy: impl FnMut(usize, &[u8])) -> u64 {
     if bytes.len() <= STEP {
         copy(0, bytes);
-        return xxh3_64(bytes);
+        return checksum(bytes);
     }
-    let mut state = Xxh3::new();
+    let mut state = XxHash3_64::new();
     for (at, step) in bytes.chunks(STEP).enumerate() {
-        state.update(step);
+        state.write(step);
         copy(at * STEP, step);
     }
-    state.digest()
+    state.finish()
+}
+
+/// Appends its checksum to a message.
+pub(crate) fn seal(message: &mut Vec<u8>) {
+    message.extend(checksum(message).to_le_bytes());
+}
+
+/// A message without its checksum; `None` if it came damaged.
+pub(crate) fn unsealed(message: &[u8]) -> Option<&[u8]> {
+    let (body, sum) = message.split_last_chunk::<8>()?;
+    (checksum(body) == u64::from_le_bytes(*sum)).then_some(body)
 }
 
 #[cfg(test)]
@@ -45,10 +54,26 @@ mod tests {
     fn a_copy_has_the_checksum_of_the_whole() {
         for len in [0, 1, 100, STEP - 1, STEP, STEP + 1, 5 * STEP + 17] {
             let bytes: Vec<u8> = (0..len).map(|at| (at * 7 + at / 251) as u8).collect();
-            let (mut slice, mut buffer) = (vec![0; len], vec![9]);
+            let (mut slice, mut buffer) = (vec![0; len], BytesMut::from(&[9][..]));
             assert_eq!(copy_summed(&bytes, &mut slice), checksum(&bytes));
             assert_eq!(append_summed(&bytes, &mut buffer), checksum(&bytes));
             assert!(slice == bytes && buffer[1..] == bytes);
+        }
+    }
+
+    #[test]
+    fn a_sealed_message_comes_back_and_a_damaged_one_does_not() {
+        for len in [0, 1, 300] {
+            let body = vec![5u8; len];
+            let mut message = body.clone();
+            seal(&mut message);
+            assert_eq!(unsealed(&message), Some(&body[..]));
+            for at in 0..message.len() {
+                let mut damaged = message.clone();
+                damaged[at] ^= 0x20;
+                assert_eq!(unsealed(&damaged), None);
+                assert_eq!(unsealed(&message[..at]), None);
+            }
         }
     }
 }

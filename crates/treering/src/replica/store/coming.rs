@@ -7,13 +7,15 @@
 //! to hold has arrived, and every part had its checksum.
 
 use super::checksum::{append_summed, checksum, copy_summed};
-use super::gauge::{Gauge, Metered, Spares};
+use super::gauge::Metered;
 use super::generation::{Generation, RangeCopy, Roster};
 use super::parcel::{Payload, RangeBytes};
+use super::spares::Spares;
 use crate::array::Rank;
-use crate::comm::garbled;
+use crate::comm::{MessageRoom, garbled};
 use crate::error::{Error, Result};
 use crate::replica::placement::RangeId;
+use bytes::BytesMut;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -27,9 +29,8 @@ pub(crate) struct OutPart {
 
 /// A range that comes in parts.
 struct Arriving {
-    bytes: Vec<u8>,
+    room: MessageRoom,
     filled: u64,
-    metered: Metered,
 }
 
 /// A generation under way.
@@ -121,45 +122,47 @@ impl Coming {
         payload: Payload<'_>,
         base: Option<&Generation>,
         spares: &mut Spares,
-        gauge: &Arc<Gauge>,
     ) -> u64 {
         let len = self.generation.range_len(part.range);
         if part.len == len {
-            let (bytes, sum) = match payload {
-                Payload::Whole(bytes) => {
-                    let sum = checksum(&bytes);
-                    (bytes, sum)
+            let (room, sum) = match payload {
+                Payload::Whole(room) => {
+                    let sum = checksum(&room.bytes);
+                    spares.kept(room.bytes.len());
+                    (room, sum)
                 }
                 other => {
-                    let mut bytes = spares.take(len as usize);
-                    let sum = append_summed(other.bytes(), &mut bytes);
-                    (bytes, sum)
+                    let mut room = spares.take(len as usize);
+                    let sum = append_summed(other.bytes(), &mut room.bytes);
+                    (room, sum)
                 }
             };
-            self.keep(part.range, RangeCopy::new(bytes, sum, gauge));
+            self.keep(part.range, RangeCopy::new(room, sum));
             return sum;
         }
         if !self.arriving.contains_key(&part.range) {
-            let mut bytes = spares.take(len as usize);
+            let mut room = spares.take(len as usize);
             if self.missing.is_none() {
-                self.copy_base(part.range, base, &mut bytes);
+                self.copy_base(part.range, base, &mut room.bytes);
             }
-            bytes.resize(len as usize, 0);
-            let metered = gauge.hold(bytes.capacity() as u64);
-            self.arriving.insert(part.range, Arriving { bytes, filled: 0, metered });
+            room.bytes.resize(len as usize, 0);
+            self.arriving.insert(part.range, Arriving { room, filled: 0 });
         }
         let Some(arriving) = self.arriving.get_mut(&part.range) else { return 0 };
-        let place = &mut arriving.bytes[part.at as usize..part.end() as usize];
+        let place = &mut arriving.room.bytes[part.at as usize..part.end() as usize];
         let sum = copy_summed(payload.bytes(), place);
         arriving.filled += part.len;
         if self.missing.is_some() && arriving.filled == len {
-            self.keep_arrived(part.range, gauge);
+            self.keep_arrived(part.range);
+        }
+        if let Payload::Whole(room) = payload {
+            spares.give(room);
         }
         sum
     }
 
     /// Begins a range that is changed in part with its bytes before the change.
-    fn copy_base(&mut self, range: RangeId, base: Option<&Generation>, bytes: &mut Vec<u8>) {
+    fn copy_base(&mut self, range: RangeId, base: Option<&Generation>, bytes: &mut BytesMut) {
         let copy = base.and_then(|base| base.held.get(&range));
         let good = copy.is_some_and(|copy| append_summed(copy.bytes(), bytes) == copy.checksum());
         if !good {
@@ -173,15 +176,15 @@ impl Coming {
         }
     }
 
-    fn keep_arrived(&mut self, range: RangeId, gauge: &Arc<Gauge>) {
-        if let Some(Arriving { bytes, metered, .. }) = self.arriving.remove(&range) {
-            drop(metered);
-            let sum = checksum(&bytes);
-            self.keep(range, RangeCopy::new(bytes, sum, gauge));
+    fn keep_arrived(&mut self, range: RangeId) {
+        if let Some(Arriving { room, .. }) = self.arriving.remove(&range) {
+            let sum = checksum(&room.bytes);
+            self.keep(range, RangeCopy::new(room, sum));
         }
     }
 
-    fn keep(&mut self, range: RangeId, copy: Arc<RangeCopy>) {
+    /// Keeps a whole range.
+    pub(crate) fn keep(&mut self, range: RangeId, copy: Arc<RangeCopy>) {
         let new = self.generation.held.insert(range, copy).is_none();
         if let Some(missing) = &mut self.missing {
             *missing = missing.saturating_sub(u64::from(new));
@@ -189,13 +192,13 @@ impl Coming {
     }
 
     /// Finishes ranges that were changed in part; an error if anything is missing or damaged.
-    pub(crate) fn complete(&mut self, gauge: &Arc<Gauge>) -> Result<()> {
+    pub(crate) fn complete(&mut self) -> Result<()> {
         if let Some(error) = self.trouble.take() {
             return Err(error);
         }
         if self.missing.is_none() {
             let ranges: Vec<RangeId> = self.arriving.keys().copied().collect();
-            ranges.into_iter().for_each(|range| self.keep_arrived(range, gauge));
+            ranges.into_iter().for_each(|range| self.keep_arrived(range));
         }
         match self.missing {
             _ if self.next < self.parts.len() => {

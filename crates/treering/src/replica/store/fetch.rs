@@ -1,23 +1,35 @@
 //! Parts of ranges from other ranks: used by load, remake and scrub.
 //!
 //! A rank serves what it holds itself. For everything else it chooses senders among the living holders and asks them,
-//! in one sparse exchange; the parts come in exchanges of bounded size. If the list of all requests is known to all
+//! in one sparse exchange; the parts come in another. If the list of all requests is known to all
 //! ranks, each sender computes what it has to send, and nobody asks. A part that comes damaged, or not at all, is
 //! asked for from another holder in a further attempt; a part without a holder left is lost.
 //!
 //! Laws: every byte that is handed out was verified by its checksum. A part is lost only if no living holder has an
-//! intact copy. All ranks make the same number of exchanges: the largest number of rounds is agreed on by reduction.
+//! intact copy. All ranks make the same number of attempts: whether any rank wants more is found out by reduction.
 
 use super::checksum::checksum;
-use super::generation::{Generation, Roster};
+use super::generation::{Generation, RangeCopy, Roster};
 use super::link::Link;
-use super::parcel::{Outbox, Payload, RangeBytes, unpack};
+use super::parcel::{Inbox, Outbox, PACKED, Payload, RangeBytes};
 use super::senders::SenderChoice;
+use super::spares::Spares;
 use crate::array::Rank;
-use crate::comm::Reduction;
+use crate::comm::{Mailbox, MessageRoom, Reduction};
 use crate::error::Result;
 use crate::replica::placement::RangeId;
-use std::collections::HashMap;
+use bytes::Bytes;
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bytes of a parcel.
+const PARCEL: u64 = 4 << 20;
+
+/// The bytes of a request for so many parts.
+pub(crate) fn request_len(parts: u64) -> u64 {
+    parts * 24 + 8
+}
 
 /// A part that this rank wants.
 #[derive(Clone, Debug)]
@@ -35,27 +47,12 @@ pub(crate) struct Delivery {
     pub(crate) sender: Rank,
     pub(crate) requester: Rank,
     pub(crate) part: RangeBytes,
-    pub(crate) round: u64,
 }
 
 /// Takes the parts that have arrived.
 pub(crate) trait PartSink {
-    /// Takes a part if its bytes have the checksum.
-    fn put(&mut self, want: &Want, payload: Payload<'_>, checksum: u64) -> bool;
-}
-
-/// Rounds of a requester: each takes parts until it has a piece.
-#[derive(Default)]
-pub(crate) struct Rounds(HashMap<Rank, u64>);
-
-impl Rounds {
-    /// The round of the next part of a requester.
-    pub(crate) fn next(&mut self, requester: Rank, len: u64, piece: u64) -> u64 {
-        let bytes = self.0.entry(requester).or_default();
-        let round = *bytes / piece;
-        *bytes += len;
-        round
-    }
+    /// Takes a part if its bytes have the checksum. Buffers that it does not keep are spare.
+    fn put(&mut self, want: &Want, payload: Payload<'_>, sum: u64, spares: &mut Spares) -> bool;
 }
 
 /// Parts under way to this rank.
@@ -63,7 +60,7 @@ pub(crate) struct Fetch<'a> {
     pub(crate) generation: &'a Generation,
     pub(crate) roster: &'a Roster,
     pub(crate) own: Rank,
-    pub(crate) piece: u64,
+    pub(crate) spares: &'a mut Spares,
     pending: Vec<(Want, Delivery)>,
     retry: Vec<Want>,
     pub(crate) lost: Vec<Want>,
@@ -78,15 +75,15 @@ impl<'a> Fetch<'a> {
         generation: &'a Generation,
         roster: &'a Roster,
         own: Rank,
-        piece: u64,
+        spares: &'a mut Spares,
     ) -> Self {
         let (pending, retry, lost) = Default::default();
         let (bad_copies, intact) = Default::default();
-        Fetch { generation, roster, own, piece, pending, retry, lost, bad_copies, intact }
+        Fetch { generation, roster, own, spares, pending, retry, lost, bad_copies, intact }
     }
 
-    /// Takes what this rank holds itself and chooses senders for the rest. Returns the number of rounds.
-    pub(crate) fn ask(&mut self, wants: Vec<Want>, sink: &mut dyn PartSink) -> u64 {
+    /// Takes what this rank holds itself and chooses senders for the rest. Returns whether there is any.
+    pub(crate) fn ask(&mut self, wants: Vec<Want>, sink: &mut dyn PartSink) -> bool {
         self.retry = wants;
         self.take_own(sink);
         self.assign()
@@ -98,7 +95,7 @@ impl<'a> Fetch<'a> {
         wants: Vec<Want>,
         deliveries: &[Delivery],
         sink: &mut dyn PartSink,
-    ) -> u64 {
+    ) {
         self.retry = wants;
         self.take_own(sink);
         let own = deliveries.iter().filter(|delivery| delivery.requester == self.own);
@@ -111,7 +108,6 @@ impl<'a> Fetch<'a> {
                 None => self.retry.push(want),
             }
         }
-        deliveries.iter().map(|delivery| delivery.round + 1).max().unwrap_or(0)
     }
 
     fn take_own(&mut self, sink: &mut dyn PartSink) {
@@ -123,9 +119,9 @@ impl<'a> Fetch<'a> {
                 self.retry.push(want);
                 continue;
             }
-            let found = self.serve(&want.part);
-            let good =
-                found.is_some_and(|(bytes, sum)| sink.put(&want, Payload::Packed(bytes), sum));
+            let good = self.find(&want.part).is_some_and(|(copy, place, sum)| {
+                sink.put(&want, Payload::Packed(&copy.bytes()[place]), sum, self.spares)
+            });
             if !good {
                 self.bad_copies += 1;
                 want.tried.push(self.own);
@@ -134,73 +130,69 @@ impl<'a> Fetch<'a> {
         }
     }
 
-    /// Chooses senders for everything that is left.
-    fn assign(&mut self) -> u64 {
-        let (mut choice, mut rounds, mut last) = (SenderChoice::default(), Rounds::default(), 0);
+    /// Chooses senders for everything that is left. Returns whether there is anything to send.
+    fn assign(&mut self) -> bool {
+        let mut choice = SenderChoice::default();
         for want in std::mem::take(&mut self.retry) {
             let part = want.part;
             let mut candidates = self.generation.holders(part.range, self.roster);
             candidates.retain(|rank| *rank != self.own && !want.tried.contains(rank));
             match choice.choose(self.own, part.range, &candidates, part.len) {
                 Some(sender) => {
-                    let round = rounds.next(self.own, part.len, self.piece);
-                    let delivery = Delivery { sender, requester: self.own, part, round };
-                    last = round + 1;
+                    let delivery = Delivery { sender, requester: self.own, part };
                     self.pending.push((want, delivery));
                 }
                 None => self.lost.push(want),
             }
         }
-        last
+        !self.pending.is_empty()
     }
 
-    /// Brings everything that can be had. `rounds` is the largest number on any rank. With `known`, the deliveries
+    /// Brings everything that can be had. `any` says whether any rank wants something. With `known`, the deliveries
     /// of the first attempt are known to all.
     pub(crate) fn run(
         &mut self,
         link: &mut Link,
-        mut rounds: u64,
-        mut known: Option<&[Delivery]>,
+        any: bool,
+        known: Option<&[Delivery]>,
         sink: &mut dyn PartSink,
     ) -> Result<()> {
-        while rounds > 0 || known.is_some() {
-            if rounds > 0 {
-                let mut serving = match known.take() {
-                    Some(all) => all.iter().filter(|d| d.sender == self.own).copied().collect(),
-                    None => self.requests(link)?,
-                };
-                serving.sort_by_key(|delivery| delivery.round);
-                self.attempt(link, rounds, &serving, sink)?;
+        if let Some(all) = known {
+            let serving = all.iter().filter(|delivery| delivery.sender == self.own).copied();
+            if !all.is_empty() {
+                self.attempt(link, serving.collect(), sink)?;
             }
-            let mut next = [self.assign()];
-            link.reduce(Reduction::Max, &mut next)?;
-            [rounds] = next;
-            known = None;
+        }
+        let mut more = any;
+        // Parts of which a list is known may have failed on any rank.
+        if known.is_some() {
+            more = self.any_more(link)?;
+        }
+        while more {
+            let serving = self.requests(link)?;
+            self.attempt(link, serving, sink)?;
+            more = self.any_more(link)?;
         }
         Ok(())
     }
 
+    /// Whether any rank wants more.
+    fn any_more(&mut self, link: &mut Link) -> Result<bool> {
+        let mut more = [u64::from(self.assign())];
+        link.reduce(Reduction::Max, &mut more)?;
+        Ok(more[0] > 0)
+    }
+
     /// Sends requests and returns those of others.
-    fn requests(&self, link: &mut Link) -> Result<Vec<Delivery>> {
+    fn requests(&self, link: &mut Link) -> Result<VecDeque<Delivery>> {
         let mut to: HashMap<Rank, Vec<u8>> = HashMap::new();
         for (_, delivery) in &self.pending {
-            let bytes = to.entry(delivery.sender).or_default();
-            delivery.part.write(bytes);
-            bytes.extend(delivery.round.to_le_bytes());
+            delivery.part.write(to.entry(delivery.sender).or_default());
         }
-        let messages: Vec<(Rank, &[u8])> = to.iter().map(|(to, bytes)| (*to, &bytes[..])).collect();
-        let mut serving = Vec::new();
-        for (requester, bytes) in link.exchange(&messages)? {
-            for entry in bytes.as_chunks::<32>().0 {
-                let round = u64::from_le_bytes(*entry.last_chunk::<8>().unwrap_or(&[0; 8]));
-                let part = RangeBytes::read(entry);
-                serving.extend(part.map(|part| Delivery {
-                    sender: self.own,
-                    requester,
-                    part,
-                    round,
-                }));
-            }
+        let mut serving = VecDeque::new();
+        for (requester, list) in link.exchange_lists(to.into_iter().collect())? {
+            let parts = list.as_chunks::<24>().0.iter().filter_map(|entry| RangeBytes::read(entry));
+            serving.extend(parts.map(|part| Delivery { sender: self.own, requester, part }));
         }
         Ok(serving)
     }
@@ -208,38 +200,18 @@ impl<'a> Fetch<'a> {
     fn attempt(
         &mut self,
         link: &mut Link,
-        rounds: u64,
-        mut serving: &[Delivery],
+        serving: VecDeque<Delivery>,
         sink: &mut dyn PartSink,
     ) -> Result<()> {
         let mut pending: HashMap<(Rank, RangeBytes), Vec<Want>> = HashMap::new();
         for (want, delivery) in self.pending.drain(..).rev() {
             pending.entry((delivery.sender, delivery.part)).or_default().push(want);
         }
-        for round in 0..rounds {
-            let now = serving.partition_point(|delivery| delivery.round <= round);
-            let mut outbox = Outbox::default();
-            for delivery in &serving[..now] {
-                outbox.add(delivery.requester, delivery.part, self.serve(&delivery.part));
-            }
-            serving = &serving[now..];
-            let sealed = outbox.seal();
-            let messages = link.exchange(&sealed.messages())?;
-            let unpacked = unpack(messages, |from, part, sum, payload| {
-                let Some(mut want) = pending.get_mut(&(from, part)).and_then(Vec::pop) else {
-                    return Ok(());
-                };
-                let there = !matches!(payload, Payload::Missing);
-                if !there || !sink.put(&want, payload, sum) {
-                    self.bad_copies += 1;
-                    want.tried.push(from);
-                    self.retry.push(want);
-                }
-                Ok(())
-            });
-            // Parts of a malformed message are asked for elsewhere.
-            self.bad_copies += u64::from(unpacked.is_err());
-        }
+        let (queue, inbox) = Default::default();
+        let mut mail = FetchMail { fetch: self, serving, pending, sink, queue, inbox };
+        link.exchange(&mut mail)?;
+        let FetchMail { pending, inbox, .. } = mail;
+        self.bad_copies += u64::from(inbox.finish().is_err());
         for ((sender, _), wants) in pending {
             for mut want in wants {
                 want.tried.push(sender);
@@ -250,16 +222,70 @@ impl<'a> Fetch<'a> {
         Ok(())
     }
 
-    /// The bytes of a part that this rank holds, with their checksum. A whole range goes with the checksum that it
-    /// came with; of a part the whole range is verified first.
-    fn serve(&mut self, part: &RangeBytes) -> Option<(&'a [u8], u64)> {
+    /// The place of a part in a copy that this rank holds, with the checksum of its bytes. A whole range goes with the
+    /// checksum that it came with; of a part the whole range is verified first.
+    fn find(&mut self, part: &RangeBytes) -> Option<(&'a Arc<RangeCopy>, Range<usize>, u64)> {
         let copy = self.generation.held.get(&part.range)?;
-        let end = part.at.checked_add(part.len)?;
-        let bytes = copy.bytes().get(part.at as usize..end as usize)?;
+        let place = part.at as usize..part.at.checked_add(part.len)? as usize;
+        let bytes = copy.bytes().get(place.clone())?;
         if bytes.len() == copy.bytes().len() {
-            return Some((bytes, copy.checksum()));
+            return Some((copy, place, copy.checksum()));
         }
         let intact = *self.intact.entry(part.range).or_insert_with(|| copy.is_intact());
-        intact.then(|| (bytes, checksum(bytes)))
+        intact.then(|| (copy, place, checksum(bytes)))
+    }
+}
+
+/// One attempt: parts for others, which share the memory of the copies, and parts that arrive.
+struct FetchMail<'f, 'a> {
+    fetch: &'f mut Fetch<'a>,
+    serving: VecDeque<Delivery>,
+    pending: HashMap<(Rank, RangeBytes), Vec<Want>>,
+    sink: &'f mut dyn PartSink,
+    queue: VecDeque<(Rank, Bytes)>,
+    inbox: Inbox,
+}
+
+impl Mailbox for FetchMail<'_, '_> {
+    fn next(&mut self) -> Option<(Rank, Bytes)> {
+        if self.queue.is_empty() {
+            let (mut outbox, mut bytes) = (Outbox::default(), 0);
+            while bytes < PARCEL
+                && let Some(Delivery { requester, part, .. }) = self.serving.pop_front()
+            {
+                let found = self.fetch.find(&part);
+                let shared = found.map(|(copy, place, sum)| (copy.share().slice(place), sum));
+                bytes += part.len;
+                outbox.add(requester, part, shared);
+            }
+            outbox.seal(&mut self.queue);
+        }
+        self.queue.pop_front()
+    }
+
+    fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
+        match (len as u64) < PACKED {
+            true => self.fetch.spares.fresh(len),
+            false => self.fetch.spares.lend(len),
+        }
+    }
+
+    fn take(&mut self, from: Rank, message: MessageRoom) {
+        let FetchMail { fetch, pending, sink, inbox, .. } = self;
+        let received = inbox.receive(from, message, |part, sum, payload| {
+            let Some(mut want) = pending.get_mut(&(from, part)).and_then(Vec::pop) else {
+                return Ok(());
+            };
+            let there = !matches!(payload, Payload::Missing);
+            if !there || !sink.put(&want, payload, sum, fetch.spares) {
+                fetch.bad_copies += 1;
+                want.tried.push(from);
+                fetch.retry.push(want);
+            }
+            Ok(())
+        });
+        // Parts of a malformed message are asked for elsewhere.
+        fetch.bad_copies += u64::from(received.is_err());
+        inbox.done.drain(..).for_each(|room| fetch.spares.give(room));
     }
 }

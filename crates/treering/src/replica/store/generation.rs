@@ -7,15 +7,17 @@
 //! Law: bytes are handed out only with a checksum that was computed when they arrived, so that damage since is found.
 
 use super::checksum::checksum;
-use super::gauge::{Gauge, Metered, Spares};
 use super::named::Directory;
 use super::parcel::RangeBytes;
+use super::spares::Spares;
 use super::variables::Streams;
 use crate::array::Rank;
+use crate::comm::MessageRoom;
 use crate::error::{Error, Result};
 use crate::replica::after_deaths::AfterDeaths;
 use crate::replica::placement::{RangeId, RangePart};
 use crate::replica::topology::OriginalRank;
+use bytes::Bytes;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Range;
@@ -48,22 +50,19 @@ impl Roster {
     }
 }
 
-/// A copy of a range.
-#[derive(Debug)]
+/// A copy of a range, or a part of one that is being sent.
 pub(crate) struct RangeCopy {
-    bytes: Vec<u8>,
+    room: MessageRoom,
     checksum: u64,
-    _metered: Metered,
 }
 
 impl RangeCopy {
-    pub(crate) fn new(bytes: Vec<u8>, checksum: u64, gauge: &Arc<Gauge>) -> Arc<Self> {
-        let metered = gauge.hold(bytes.capacity() as u64);
-        Arc::new(RangeCopy { bytes, checksum, _metered: metered })
+    pub(crate) fn new(room: MessageRoom, checksum: u64) -> Arc<Self> {
+        Arc::new(RangeCopy { room, checksum })
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.room.bytes
     }
 
     pub(crate) fn checksum(&self) -> u64 {
@@ -71,15 +70,34 @@ impl RangeCopy {
     }
 
     pub(crate) fn is_intact(&self) -> bool {
-        checksum(&self.bytes) == self.checksum
+        checksum(self.bytes()) == self.checksum
+    }
+
+    /// The same memory, for a message.
+    pub(crate) fn share(self: &Arc<Self>) -> Bytes {
+        Bytes::from_owner(SharedCopy(self.clone()))
+    }
+
+    /// The buffer.
+    pub(crate) fn into_room(self) -> MessageRoom {
+        self.room
     }
 
     #[cfg(test)]
-    pub(crate) fn damaged(&self, gauge: &Arc<Gauge>) -> Arc<Self> {
-        let mut bytes = self.bytes.clone();
-        let middle = bytes.len() / 2;
-        bytes[middle] ^= 0x10;
-        RangeCopy::new(bytes, self.checksum, gauge)
+    pub(crate) fn damaged(&self, spares: &Spares) -> Arc<Self> {
+        let mut room = spares.fresh(self.bytes().len());
+        room.bytes.extend_from_slice(self.bytes());
+        let middle = room.bytes.len() / 2;
+        room.bytes[middle] ^= 0x10;
+        RangeCopy::new(room, self.checksum)
+    }
+}
+
+struct SharedCopy(Arc<RangeCopy>);
+
+impl AsRef<[u8]> for SharedCopy {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
     }
 }
 
@@ -196,7 +214,7 @@ impl Generation {
     pub(crate) fn free(self, spares: &mut Spares) {
         for copy in self.held.into_values() {
             if let Ok(copy) = Arc::try_unwrap(copy) {
-                spares.give(copy.bytes);
+                spares.give(copy.into_room());
             }
         }
     }

@@ -8,9 +8,11 @@
 //! Law: a refusal is the same error on all ranks, before any data has moved. A death or a revocation comes back as
 //! `Dead` or `Revoked` and never hangs, as the law of communicators has it.
 
+use super::checksum::{seal, unsealed};
 use crate::array::Rank;
-use crate::comm::{Comm, Message, Reduction, garbled};
+use crate::comm::{Comm, Mailbox, Message, MessageRoom, Reduction, garbled};
 use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use std::sync::Arc;
 
 /// Messages and bytes of this rank; those that it keeps for itself are not counted.
@@ -142,15 +144,30 @@ impl Link {
         own: &[u8],
         decide: impl FnOnce(Vec<Vec<u8>>) -> Result<Vec<u8>>,
     ) -> Result<Vec<u8>> {
-        let all = self.guarded(|comm| comm.gather(Rank(0), own))?;
-        let mut decision = match self.rank() {
-            Rank(0) => match decide(all) {
+        let mut own = own.to_vec();
+        seal(&mut own);
+        let all = self.guarded(|comm| comm.gather(Rank(0), &own))?;
+        let mut decision = Vec::new();
+        if self.rank() == Rank(0) {
+            let bare = |(rank, bytes): (usize, &Vec<u8>)| {
+                let damaged = || Error::damaged(format!("a message of rank {rank} came damaged"));
+                unsealed(bytes).map(<[u8]>::to_vec).ok_or_else(damaged)
+            };
+            let all = all.iter().enumerate().map(bare).collect::<Result<_>>();
+            decision = match all.and_then(decide) {
                 Ok(bytes) => [&[1], &bytes[..]].concat(),
                 Err(error) => [&[0], &error.write()[..]].concat(),
-            },
-            _ => Vec::new(),
-        };
+            };
+            seal(&mut decision);
+        }
         self.guarded(|comm| comm.broadcast(Rank(0), &mut decision))?;
+        // A rank that has not got the decision must not be the only one to know.
+        let mut bad = [u64::from(unsealed(&decision).is_none())];
+        self.reduce(Reduction::Max, &mut bad)?;
+        if bad[0] > 0 {
+            return Err(Error::damaged("a decision of rank 0 came damaged"));
+        }
+        decision.truncate(decision.len().saturating_sub(8));
         match decision.split_first() {
             Some((1, _)) => Ok(decision.split_off(1)),
             Some((0, error)) if self.rank() == Rank(0) => Err(Error::read(error).own()),
@@ -182,17 +199,21 @@ impl Link {
         self.guarded(|comm| comm.reduce(reduction, values))
     }
 
-    pub(crate) fn exchange(&mut self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
-        let own = self.rank();
-        let others = messages.iter().filter(|(to, _)| *to != own);
-        let (count, bytes) = others.fold((0, 0), |(n, sum), (_, b)| (n + 1, sum + b.len() as u64));
-        let received = self.guarded(|comm| comm.exchange(messages))?;
-        self.traffic.messages_sent += count;
-        self.traffic.bytes_sent += bytes;
-        let others = || received.iter().filter(|(from, _)| *from != own);
-        self.traffic.messages_received += others().count() as u64;
-        self.traffic.bytes_received += others().map(|(_, bytes)| bytes.len() as u64).sum::<u64>();
-        Ok(received)
+    /// Exchanges messages, which are counted.
+    pub(crate) fn exchange(&mut self, mail: &mut dyn Mailbox) -> Result<()> {
+        let mut counted = CountedMail { mail, own: self.rank(), traffic: self.traffic };
+        let exchanged = self.guarded(|comm| comm.exchange_mail(&mut counted));
+        let collectives = self.traffic.collectives;
+        self.traffic = ReplicaTraffic { collectives, ..counted.traffic };
+        exchanged
+    }
+
+    /// Exchanges lists, each with its checksum. A list that comes damaged is left out.
+    pub(crate) fn exchange_lists(&mut self, lists: Vec<(Rank, Vec<u8>)>) -> Result<Vec<Message>> {
+        let mut mail = ListMail { lists: lists.into_iter(), received: Vec::new() };
+        self.exchange(&mut mail)?;
+        mail.received.sort_by_key(|(from, _)| *from);
+        Ok(mail.received)
     }
 
     /// Makes a collective call, unless an earlier one has met a death.
@@ -211,5 +232,58 @@ impl Link {
             }
             _ => error,
         })
+    }
+}
+
+/// Counts the messages of a mailbox.
+struct CountedMail<'m> {
+    mail: &'m mut dyn Mailbox,
+    own: Rank,
+    traffic: ReplicaTraffic,
+}
+
+impl Mailbox for CountedMail<'_> {
+    fn next(&mut self) -> Option<(Rank, Bytes)> {
+        let (to, bytes) = self.mail.next()?;
+        if to != self.own {
+            self.traffic.messages_sent += 1;
+            self.traffic.bytes_sent += bytes.len() as u64;
+        }
+        Some((to, bytes))
+    }
+
+    fn room(&mut self, from: Rank, len: usize) -> MessageRoom {
+        self.mail.room(from, len)
+    }
+
+    fn take(&mut self, from: Rank, message: MessageRoom) {
+        if from != self.own {
+            self.traffic.messages_received += 1;
+            self.traffic.bytes_received += message.bytes.len() as u64;
+        }
+        self.mail.take(from, message);
+    }
+}
+
+/// Lists with checksums.
+struct ListMail {
+    lists: std::vec::IntoIter<(Rank, Vec<u8>)>,
+    received: Vec<Message>,
+}
+
+impl Mailbox for ListMail {
+    fn next(&mut self) -> Option<(Rank, Bytes)> {
+        let (to, mut list) = self.lists.next()?;
+        seal(&mut list);
+        Some((to, list.into()))
+    }
+
+    fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
+        MessageRoom::new(len)
+    }
+
+    fn take(&mut self, from: Rank, message: MessageRoom) {
+        let list = unsealed(&message.bytes).map(|list| (from, list.to_vec()));
+        self.received.extend(list);
     }
 }

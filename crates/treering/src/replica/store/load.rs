@@ -7,11 +7,12 @@
 
 use super::ReplicaStore;
 use super::checksum::{checksum, copy_summed};
-use super::fetch::{Delivery, Fetch, PartSink, Rounds, Want};
+use super::fetch::{Delivery, Fetch, PartSink, Want};
 use super::generation::{Generation, Roster};
 use super::link::{CallOpening, StoreCall};
 use super::parcel::Payload;
 use super::senders::SenderChoice;
+use super::spares::Spares;
 use crate::array::Rank;
 use crate::error::{Error, Result};
 use std::ops::Range;
@@ -32,9 +33,14 @@ pub struct LoadedBlocks {
 struct Output<'o>(&'o mut [u8]);
 
 impl PartSink for Output<'_> {
-    fn put(&mut self, want: &Want, payload: Payload<'_>, sum: u64) -> bool {
+    fn put(&mut self, want: &Want, payload: Payload<'_>, sum: u64, spares: &mut Spares) -> bool {
         let place = &mut self.0[want.to..want.to + want.part.len as usize];
-        payload.bytes().len() == place.len() && copy_summed(payload.bytes(), place) == sum
+        let good =
+            payload.bytes().len() == place.len() && copy_summed(payload.bytes(), place) == sum;
+        if let Payload::Whole(room) = payload {
+            spares.give(room);
+        }
+        good
     }
 }
 
@@ -72,16 +78,16 @@ impl ReplicaStore {
     fn load_wants(&mut self, wants: Result<Vec<Want>>, into: &mut [u8]) -> Result<LoadedBlocks> {
         let known = self.knowledge();
         let mut sink = Output(into);
-        let ReplicaStore { link, roster, settings, current, .. } = self;
+        let ReplicaStore { link, roster, spares, current, .. } = self;
         let generation = current.as_ref();
-        let mut fetch = generation.map(|it| Fetch::new(it, roster, link.rank(), settings.piece));
-        let ask = |wants| fetch.as_mut().map_or(0, |fetch| fetch.ask(wants, &mut sink));
-        let rounds = wants.map(ask).map(|rounds| [rounds, 0]);
+        let mut fetch = generation.map(|it| Fetch::new(it, roster, link.rank(), spares));
+        let ask = |wants| fetch.as_mut().is_some_and(|fetch| fetch.ask(wants, &mut sink));
+        let any = wants.map(ask).map(|any| [any.into(), 0]);
         let opening = CallOpening { call: StoreCall::Load, known: known.agreed, same: (0, "") };
-        let opened = link.open(opening, rounds)?;
+        let opened = link.open(opening, any)?;
         let mut outcome = (Vec::new(), 0);
         if let Some(mut fetch) = fetch {
-            fetch.run(link, opened.largest[0], None, &mut sink)?;
+            fetch.run(link, opened.largest[0] > 0, None, &mut sink)?;
             outcome = (fetch.lost, fetch.bad_copies);
         }
         self.free_known(known, opened.oldest_known);
@@ -95,7 +101,7 @@ impl ReplicaStore {
         let mine = requests.iter().filter(|(rank, _)| *rank == own);
         let mine: Vec<Range<u64>> = mine.map(|(_, blocks)| blocks.clone()).collect();
         let planned = self.submitted().and_then(|generation| {
-            let deliveries = plan_all(generation, &self.roster, requests, self.settings.piece)?;
+            let deliveries = plan_all(generation, &self.roster, requests)?;
             Ok((deliveries, wants(generation, &mine)?))
         });
         let opening = CallOpening {
@@ -108,12 +114,12 @@ impl ReplicaStore {
         let (deliveries, (wants, len)) = planned?;
         let mut bytes = vec![0; len];
         let mut sink = Output(&mut bytes);
-        let ReplicaStore { link, roster, settings, current, .. } = self;
+        let ReplicaStore { link, roster, spares, current, .. } = self;
         let mut outcome = (Vec::new(), 0);
         if let Some(generation) = current {
-            let mut fetch = Fetch::new(generation, roster, own, settings.piece);
-            let rounds = fetch.expect(wants, &deliveries, &mut sink);
-            fetch.run(link, rounds, Some(&deliveries), &mut sink)?;
+            let mut fetch = Fetch::new(generation, roster, own, spares);
+            fetch.expect(wants, &deliveries, &mut sink);
+            fetch.run(link, false, Some(&deliveries), &mut sink)?;
             outcome = (fetch.lost, fetch.bad_copies);
         }
         self.free_known(known, opened.oldest_known);
@@ -152,10 +158,8 @@ fn plan_all(
     generation: &Generation,
     roster: &Roster,
     requests: &[(Rank, Range<u64>)],
-    piece: u64,
 ) -> Result<Vec<Delivery>> {
-    let (mut choice, mut rounds, mut deliveries) =
-        (SenderChoice::default(), Rounds::default(), Vec::new());
+    let (mut choice, mut deliveries) = (SenderChoice::default(), Vec::new());
     for (requester, blocks) in requests {
         if requester.0 as usize >= roster.ranks.len() {
             return Err(Error::usage(format!(
@@ -170,8 +174,7 @@ fn plan_all(
                 continue;
             }
             if let Some(sender) = choice.choose(*requester, part.range, &candidates, part.len) {
-                let round = rounds.next(*requester, part.len, piece);
-                deliveries.push(Delivery { sender, requester: *requester, part, round });
+                deliveries.push(Delivery { sender, requester: *requester, part });
             }
         }
     }

@@ -31,7 +31,9 @@ mod remake;
 mod scrub;
 mod senders;
 mod settings;
+mod spares;
 mod submit;
+mod submit_mail;
 #[cfg(test)]
 mod tests;
 mod variables;
@@ -48,14 +50,23 @@ pub use settings::ReplicaSettings;
 pub use submit::SubmitProgress;
 pub(crate) use variables::HeldStreams;
 
+// For counts of messages without a store.
+pub(crate) use fetch::request_len;
+pub(crate) use parcel::{head_len, is_packed};
+pub(crate) use senders::SenderChoice;
+pub(crate) use submit_mail::PARCEL;
+
 use crate::comm::{Comm, garbled};
 use crate::error::{Error, Result};
+use crate::replica::placement::RangeId;
 use crate::replica::topology::Topology;
 use coming::Coming;
-use gauge::{Gauge, Metered, Spares};
-use generation::{Generation, HeldRanges, Roster};
+use gauge::{Gauge, Metered};
+use generation::{Generation, HeldRanges, Roster, merged};
 use knowledge::Knowledge;
 use link::{CallOpened, CallOpening, Largest, Link, StoreCall};
+use spares::Spares;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Blocks with copies in the memory of several ranks: after deaths, the survivors load what the dead ones had.
@@ -142,6 +153,22 @@ impl ReplicaStore {
     /// The newest generation that counts, as far as this rank knows; not collective.
     pub fn newest(&self) -> Option<GenerationInfo> {
         self.current.as_ref().map(Generation::info)
+    }
+
+    /// The blocks among these that this rank has a copy of, in ascending order; not collective. Loading them sends no
+    /// messages.
+    pub fn held(&self, blocks: Range<u64>) -> Vec<Range<u64>> {
+        let Some(generation) = &self.current else { return Vec::new() };
+        let placement = generation.places.placement();
+        let size = placement.layout().range_blocks;
+        let ranges =
+            (blocks.start / size..blocks.end.div_ceil(size).min(placement.ranges())).map(RangeId);
+        let held = ranges.filter(|range| generation.held.contains_key(range));
+        let inside = |range| {
+            let whole = placement.blocks_of(range);
+            whole.start.max(blocks.start)..whole.end.min(blocks.end)
+        };
+        merged(held.map(inside).collect())
     }
 
     /// The members of the communicator, by the numbers that they had when the store was made; not collective.

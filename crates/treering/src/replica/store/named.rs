@@ -9,6 +9,7 @@ use super::ReplicaStore;
 use super::coming::Coming;
 use super::generation::GenerationNumber;
 use super::link::StoreCall;
+use super::submit_mail::SubmitData;
 use crate::comm::garbled;
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -83,12 +84,12 @@ impl ReplicaStore {
         names: &[&str],
         serialise: impl FnMut(&str, &mut Vec<u8>) -> Result<()>,
     ) -> Result<GenerationNumber> {
-        let (mut coming, bytes) = self.begin_named(tag, names, serialise)?;
-        while coming.rounds > 0 {
-            self.round(&mut coming, &[&bytes])?;
+        let (coming, bytes) = self.begin_named(tag, names, serialise)?;
+        let snapshot = Arc::new(bytes);
+        let number = self.submit_at_once(coming, SubmitData::shared(&snapshot))?;
+        if let Ok(buffer) = Arc::try_unwrap(snapshot) {
+            self.keep_serialised(buffer);
         }
-        let number = self.switch(coming)?;
-        self.keep_serialised(bytes);
         Ok(number)
     }
 

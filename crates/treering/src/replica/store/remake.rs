@@ -11,17 +11,16 @@
 
 use super::ReplicaStore;
 use super::checksum::{append_summed, checksum};
-use super::fetch::{Delivery, Fetch, PartSink, Rounds, Want};
-use super::gauge::Gauge;
+use super::fetch::{Delivery, Fetch, PartSink, Want};
 use super::generation::{Generation, HeldRanges, RangeCopy, Roster};
 use super::link::StoreCall;
 use super::parcel::{Payload, RangeBytes};
+use super::spares::Spares;
 use crate::array::Rank;
 use crate::comm::Reduction;
 use crate::error::{Error, ErrorKind, Result};
 use crate::replica::after_deaths::RemakePlan;
 use std::ops::Range;
-use std::sync::Arc;
 
 /// Copies that were made again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,27 +34,28 @@ pub struct Remade {
 }
 
 /// Keeps whole ranges as they came.
-pub(super) struct NewCopies<'g> {
+#[derive(Default)]
+pub(super) struct NewCopies {
     pub(super) copies: HeldRanges,
-    pub(super) gauge: &'g Arc<Gauge>,
 }
 
-impl PartSink for NewCopies<'_> {
-    fn put(&mut self, want: &Want, payload: Payload<'_>, sum: u64) -> bool {
-        let (bytes, found) = match payload {
-            Payload::Whole(bytes) => {
-                let found = checksum(&bytes);
-                (bytes, found)
+impl PartSink for NewCopies {
+    fn put(&mut self, want: &Want, payload: Payload<'_>, sum: u64, spares: &mut Spares) -> bool {
+        let (room, found) = match payload {
+            Payload::Whole(room) => {
+                let found = checksum(&room.bytes);
+                (room, found)
             }
             other => {
-                let mut bytes = Vec::with_capacity(other.bytes().len());
-                let found = append_summed(other.bytes(), &mut bytes);
-                (bytes, found)
+                let mut room = spares.lend(other.bytes().len());
+                let found = append_summed(other.bytes(), &mut room.bytes);
+                (room, found)
             }
         };
-        let good = found == sum && bytes.len() as u64 == want.part.len;
-        if good {
-            self.copies.insert(want.part.range, RangeCopy::new(bytes, sum, self.gauge));
+        let good = found == sum && room.bytes.len() as u64 == want.part.len;
+        match good {
+            true => drop(self.copies.insert(want.part.range, RangeCopy::new(room, sum))),
+            false => spares.give(room),
         }
         good
     }
@@ -69,20 +69,21 @@ impl ReplicaStore {
         let planned = self.plan_remake();
         let own = planned.as_ref().map(|_| [0; 2]).map_err(Error::clone);
         self.open(StoreCall::Remake, (0, ""), own)?;
-        let (plan, deliveries) = planned?;
-        // Copies that come whole need no spare buffers.
-        self.spares.trim(0);
-        let ReplicaStore { link, roster, settings, current, gauge, .. } = self;
+        let (plan, deliveries, new) = planned?;
+        let used = self.gauge.now() - self.spares.bytes();
+        // New copies are made in spare buffers.
+        self.spares.trim(self.settings.budget.saturating_sub(used).saturating_sub(new));
+        let ReplicaStore { link, roster, spares, current, .. } = self;
         let Some(generation) = current else { return Ok(Remade::default()) };
-        let mut sink = NewCopies { copies: HeldRanges::new(), gauge };
+        let mut sink = NewCopies::default();
         let mut failed = Vec::new();
         if generation.deaths > 0 {
             let own = link.rank();
-            let mut fetch = Fetch::new(generation, roster, own, settings.piece);
+            let mut fetch = Fetch::new(generation, roster, own, spares);
             let mine = deliveries.iter().filter(|delivery| delivery.requester == own);
             let wants = mine.map(|delivery| Want { part: delivery.part, to: 0, tried: Vec::new() });
-            let rounds = fetch.expect(wants.collect(), &deliveries, &mut sink);
-            fetch.run(link, rounds, Some(&deliveries), &mut sink)?;
+            fetch.expect(wants.collect(), &deliveries, &mut sink);
+            fetch.run(link, false, Some(&deliveries), &mut sink)?;
             failed = fetch.lost;
         }
         let whole = |range| RangeBytes { range, at: 0, len: generation.range_len(range) };
@@ -105,16 +106,16 @@ impl ReplicaStore {
         Ok(remade)
     }
 
-    /// The plan of all ranks, if this one has room for its part.
-    fn plan_remake(&self) -> Result<(RemakePlan, Vec<Delivery>)> {
+    /// The plan of all ranks and the bytes of this one's part, if it has room for them.
+    fn plan_remake(&self) -> Result<(RemakePlan, Vec<Delivery>, u64)> {
         let generation = self.submitted()?;
         let plan = generation.places.plan();
-        let deliveries = deliveries(generation, &self.roster, &plan, self.settings.piece);
+        let deliveries = deliveries(generation, &self.roster, &plan);
         let own = deliveries.iter().filter(|delivery| delivery.requester == self.link.rank());
         let new: u64 = own.map(|delivery| delivery.part.len).sum();
         let (used, budget) = (self.gauge.now() - self.spares.bytes(), self.settings.budget);
         match used.saturating_add(new) <= budget {
-            true => Ok((plan, deliveries)),
+            true => Ok((plan, deliveries, new)),
             false => Err(Error::new(
                 ErrorKind::Limit,
                 format!(
@@ -129,19 +130,13 @@ impl ReplicaStore {
     }
 }
 
-fn deliveries(
-    generation: &Generation,
-    roster: &Roster,
-    plan: &RemakePlan,
-    piece: u64,
-) -> Vec<Delivery> {
-    let mut rounds = Rounds::default();
+fn deliveries(generation: &Generation, roster: &Roster, plan: &RemakePlan) -> Vec<Delivery> {
     let delivery = |transfer: &crate::replica::after_deaths::CopyTransfer| {
         let sender: Rank = generation.present(transfer.from, roster)?;
         let requester: Rank = generation.present(transfer.to, roster)?;
         let len = generation.range_len(transfer.range);
         let part = RangeBytes { range: transfer.range, at: 0, len };
-        Some(Delivery { sender, requester, part, round: rounds.next(requester, len, piece) })
+        Some(Delivery { sender, requester, part })
     };
     plan.transfers.iter().filter_map(delivery).collect()
 }

@@ -4,7 +4,7 @@
 
 use super::ReplicaStore;
 use super::fetch::{Fetch, Want};
-use super::generation::{Generation, HeldRanges, StartRank};
+use super::generation::{Generation, StartRank};
 use super::link::StoreCall;
 use super::parcel::RangeBytes;
 use super::remake::NewCopies;
@@ -32,21 +32,20 @@ impl ReplicaStore {
         let own_rank = self.link.rank();
         let bad = self.submitted().map(|generation| bad_ranges(generation, self.own));
         let want = |part| Want { part, to: 0, tried: vec![own_rank] };
-        let ReplicaStore { link, roster, settings, current, gauge, .. } = self;
-        let mut sink = NewCopies { copies: HeldRanges::new(), gauge };
-        let mut fetch = current
-            .as_ref()
-            .map(|generation| Fetch::new(generation, roster, own_rank, settings.piece));
-        let rounds = bad.as_ref().map_err(Error::clone).map(|bad| {
+        let ReplicaStore { link, roster, spares, current, .. } = self;
+        let mut sink = NewCopies::default();
+        let mut fetch =
+            current.as_ref().map(|generation| Fetch::new(generation, roster, own_rank, spares));
+        let any = bad.as_ref().map_err(Error::clone).map(|bad| {
             let wants = bad.iter().copied().map(want).collect();
-            [fetch.as_mut().map_or(0, |fetch| fetch.ask(wants, &mut sink)), 0]
+            [fetch.as_mut().is_some_and(|fetch| fetch.ask(wants, &mut sink)).into(), 0]
         });
         let known = current.as_ref().map_or(0, |generation| generation.number.0);
         let opening = super::CallOpening { call: StoreCall::Scrub, known, same: (0, "") };
-        let opened = link.open(opening, rounds)?;
+        let opened = link.open(opening, any)?;
         let mut lost = Vec::new();
         if let Some(mut fetch) = fetch {
-            fetch.run(link, opened.largest[0], None, &mut sink)?;
+            fetch.run(link, opened.largest[0] > 0, None, &mut sink)?;
             lost = fetch.lost;
         }
         let copies = sink.copies;

@@ -22,6 +22,9 @@ pub struct ReplicaSettings {
     /// Keep the first copy of a range on the rank that submits it; ranks then submit in the order of their numbers.
     /// Default: off. **Caution**: losing data becomes more likely, see `FirstCopy::Submitter`.
     pub keep_own: bool,
+    /// Submits are repeated: the first one prepares the memory of the second, too, so that it takes longer and none of
+    /// the others waits for new memory. Turn it off for data that is submitted once. Default: on.
+    pub repeated: bool,
     /// The distribution of copies that are made again after deaths. Default: double hashing.
     pub probing: Probing,
 }
@@ -36,6 +39,7 @@ impl Default for ReplicaSettings {
             budget: u64::MAX,
             piece: 16 << 20,
             keep_own: false,
+            repeated: true,
             probing: Probing::DoubleHashing,
         }
     }

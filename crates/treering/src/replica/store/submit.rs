@@ -1,20 +1,19 @@
 //! Submitting a set of blocks: at once, or piece by piece behind the program.
 //!
 //! The ranks find the number of blocks and check their shares. Then each sends the parts of its ranges to their
-//! holders, in rounds of bounded size: one sparse exchange per round, straight from the submitted memory. A holder
-//! verifies every part by its checksum; a range that comes whole is kept as it came. When all rounds are done, one
-//! reduction tells whether every rank has verified everything; if so, the generation replaces the one before.
+//! holders, in one sparse exchange, or in one per call of `progress` (see `submit_mail`). A holder verifies every part
+//! by its checksum; a range that comes whole is kept as it came. When all exchanges are done, one reduction tells
+//! whether every rank has verified everything; if so, the generation replaces the one before.
 //!
 //! Laws: the work per rank is per range, never per block. Until a generation is agreed, the one before serves all
-//! loads. All ranks make the same number of rounds: it follows from the largest share.
+//! loads. All ranks make the same number of exchanges: it follows from the largest share.
 
-use super::checksum::checksum;
-use super::coming::{Coming, OutPart};
+use super::coming::Coming;
 use super::gauge::Metered;
 use super::generation::{Generation, GenerationNumber, StartRank, check_shares};
 use super::link::StoreCall;
 use super::named::Directory;
-use super::parcel::{Outbox, Payload, unpack};
+use super::submit_mail::{SubmitData, SubmitMail};
 use super::variables::Streams;
 use super::{ReplicaSettings, ReplicaStore};
 use crate::comm::{Reduction, garbled};
@@ -66,10 +65,7 @@ impl ReplicaStore {
         let mut coming = self.begin(StoreCall::Submit, tag, len, first, 0)?;
         coming.generation.streams = streams;
         coming.lie_in(slices);
-        while coming.rounds > 0 {
-            self.round(&mut coming, slices)?;
-        }
-        self.switch(coming)
+        self.submit_at_once(coming, SubmitData::Borrowed(slices))
     }
 
     /// Begins to submit a snapshot, which [`ReplicaStore::progress`] moves piece by piece; collective. It is completed
@@ -87,7 +83,8 @@ impl ReplicaStore {
         let Some((mut coming, snapshot)) = self.coming.take() else {
             return Ok(SubmitProgress { rounds_left: 0, completed: None });
         };
-        self.round(&mut coming, &[&snapshot])?;
+        self.round(&mut coming, SubmitData::shared(&snapshot), self.settings.piece)?;
+        coming.rounds -= 1;
         let rounds_left = coming.rounds;
         let completed = match rounds_left {
             0 => {
@@ -104,6 +101,16 @@ impl ReplicaStore {
             }
         };
         Ok(SubmitProgress { rounds_left, completed })
+    }
+
+    /// Sends and receives everything in one exchange.
+    pub(crate) fn submit_at_once(
+        &mut self,
+        mut coming: Coming,
+        data: SubmitData<'_>,
+    ) -> Result<GenerationNumber> {
+        self.round(&mut coming, data, u64::MAX)?;
+        self.switch(coming)
     }
 
     /// Completes the submit that is under way.
@@ -253,50 +260,19 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Sends and receives one piece.
-    pub(crate) fn round(&mut self, coming: &mut Coming, data: &[&[u8]]) -> Result<()> {
-        let ReplicaStore { link, roster, settings, spares, gauge, current, .. } = self;
-        let base = current.as_ref();
-        let own = link.rank();
-        let (mut outbox, mut moved) = (Outbox::default(), 0);
-        while moved < settings.piece && coming.next < coming.parts.len() {
-            let OutPart { part, slice, from } = coming.parts[coming.next];
-            coming.next += 1;
-            let bytes = &data[slice][from..from + part.len as usize];
-            let holders = coming.generation.holders(part.range, roster);
-            let sum = match holders.contains(&own) {
-                true => coming.put(part, Payload::Packed(bytes), base, spares, gauge),
-                false => checksum(bytes),
-            };
-            moved += part.len * holders.len() as u64;
-            let others = holders.into_iter().filter(|to| *to != own);
-            others.for_each(|to| outbox.add(to, part, Some((bytes, sum))));
-        }
-        coming.rounds -= 1;
-        let sealed = outbox.seal();
-        let messages = link.exchange(&sealed.messages())?;
-        let mut incoming = gauge.hold(messages.iter().map(|(_, bytes)| bytes.len() as u64).sum());
-        let unpacked = unpack(messages, |from, part, sum, payload| {
-            coming.check(from, part, &payload, roster, own)?;
-            if let Payload::Whole(bytes) = &payload {
-                incoming.release(bytes.len() as u64);
-            }
-            match coming.put(part, payload, base, spares, gauge) == sum {
-                true => Ok(()),
-                false => Err(Error::damaged(format!(
-                    "blocks {:?} came damaged from rank {from}",
-                    coming.generation.blocks_of(&part)
-                ))),
-            }
-        });
-        // The ranks go on together, and find out at the end.
-        coming.trouble = coming.trouble.take().or(unpacked.err());
+    /// Sends and receives parts, up to so many bytes with all copies.
+    fn round(&mut self, coming: &mut Coming, data: SubmitData<'_>, bytes: u64) -> Result<()> {
+        let ReplicaStore { link, roster, spares, current, settings, .. } = self;
+        let (known, sizes) = ((current.as_ref(), &*roster), (bytes, settings.piece));
+        let mut mail = SubmitMail::new(coming, data, known, link.rank(), spares, sizes);
+        link.exchange(&mut mail)?;
+        mail.finish();
         Ok(())
     }
 
     /// Agrees that a generation is complete everywhere, and lets it replace the one before.
     pub(crate) fn switch(&mut self, mut coming: Coming) -> Result<GenerationNumber> {
-        let trouble = coming.complete(&self.gauge).err();
+        let (whole, trouble) = (coming.missing.is_some(), coming.complete().err());
         let mut bad = [u64::from(trouble.is_some())];
         let agreed = self.link.reduce(Reduction::Max, &mut bad);
         let generation = coming.generation;
@@ -311,7 +287,33 @@ impl ReplicaStore {
         let number = generation.number;
         self.older.extend(self.current.replace(generation));
         self.remade = None;
+        if whole && self.settings.repeated {
+            self.prepare_next();
+        }
         Ok(number)
+    }
+
+    /// Prepares the memory of the next submit, as far as spare buffers and generations before this one do not provide it
+    /// and the budget allows.
+    fn prepare_next(&mut self) {
+        let Some(current) = &self.current else { return };
+        let lengths = |generation: &Generation| -> Vec<usize> {
+            generation.held.values().map(|copy| copy.bytes().len()).collect()
+        };
+        let older: usize = self.older.iter().flat_map(lengths).sum();
+        let mut there = self.spares.bytes() + older as u64;
+        let mut room = self.settings.budget.saturating_sub(self.gauge.now());
+        let mut missing = lengths(current);
+        missing.retain(|len| {
+            let len = *len as u64;
+            let (provided, fits) = (there >= len, room >= len);
+            there = there.saturating_sub(len);
+            if !provided && fits {
+                room -= len;
+            }
+            !provided && fits
+        });
+        self.spares.prepare(missing.into_iter());
     }
 }
 

@@ -8,7 +8,7 @@ fn unchanged_ranges_are_shared_between_generations() {
         let rank = comm.rank().0;
         let mut store = ReplicaStore::new(comm, 2, small()).unwrap();
         submit_even(&mut store, 1, 400).unwrap();
-        let before = store.memory().now;
+        let before = store.memory().now - store.memory().spare;
         let held = store.current.as_ref().unwrap().held.clone();
         // Rank 1 changes range 10 as a whole and range 3 in part, rank 2 another part of range 3.
         let (whole, part, other) =
@@ -100,6 +100,8 @@ fn memory_keeps_to_the_papers_formula_and_allocations_are_used_again() {
         (seen, store.memory())
     });
     for (seen, memory) in survivors(ends) {
+        // The first submit prepares the memory of the second.
+        assert_eq!(seen[0].spare, memory.paper_steady);
         // 1 MiB in all, two copies, four ranks.
         assert_eq!((memory.paper_steady, memory.paper_peak), (512 << 10, 1 << 20));
         for memory in &seen {
@@ -110,6 +112,17 @@ fn memory_keeps_to_the_papers_formula_and_allocations_are_used_again() {
         let bound = memory.paper_peak + memory.spare + 4 * (1 << 16);
         assert!(memory.peak <= bound, "{memory:?}");
     }
+}
+
+#[test]
+fn data_that_is_submitted_once_takes_no_more_memory() {
+    let ends = run(&ThreadRanks::new(4), |comm| {
+        let settings = ReplicaSettings { repeated: false, ..small() };
+        let mut store = ReplicaStore::new(comm, 2, settings).unwrap();
+        submit_even(&mut store, 1, 400).unwrap();
+        (store.memory().now, store.memory().paper_steady)
+    });
+    assert_eq!(survivors(ends), [(1600, 1600); 4]);
 }
 
 #[test]

@@ -97,12 +97,11 @@ pub(super) fn intact(store: &ReplicaStore) -> Vec<RangeId> {
 
 /// Damages one of this rank's copies.
 pub(super) fn damage(store: &mut ReplicaStore, nth: usize) -> Option<RangeId> {
-    let gauge = store.gauge.clone();
     let generation = store.current.as_mut()?;
     let mut ranges: Vec<RangeId> = generation.held.keys().copied().collect();
     ranges.sort_unstable();
     let range = *ranges.get(nth % ranges.len().max(1))?;
     let copy = generation.held.get_mut(&range)?;
-    *copy = copy.damaged(&gauge);
+    *copy = copy.damaged(&store.spares);
     Some(range)
 }

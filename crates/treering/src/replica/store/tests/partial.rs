@@ -6,7 +6,8 @@
 //! after a call, and a chosen set of ranks reports its death in place of the result.
 
 use super::*;
-use crate::comm::{Message, Reduction};
+use crate::comm::{Mailbox, Message, MessageRoom, Reduction};
+use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A death after a collective call, and the ranks that do not get its result, by the numbers at the start.
@@ -88,16 +89,10 @@ impl Comm for PartialComm {
         self.partly(|comm| comm.reduce(reduction, values))
     }
 
-    fn exchange(&self, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
+    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
         let number = self.calls.load(Ordering::SeqCst);
-        let mut received = self.partly(|comm| comm.exchange(messages))?;
-        if let Some((_, byte)) = self.damaged.filter(|(call, _)| *call == number) {
-            for (_, bytes) in received.iter_mut().filter(|(_, bytes)| !bytes.is_empty()) {
-                let at = byte * bytes.len() / 1000;
-                bytes[at] ^= 0x04;
-            }
-        }
-        Ok(received)
+        let byte = self.damaged.filter(|(call, _)| *call == number).map(|(_, byte)| byte);
+        self.partly(|comm| comm.exchange_mail(&mut DamagedMail { mail, byte }))
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {
@@ -129,5 +124,29 @@ impl Comm for PartialComm {
 
     fn survives(&self) -> bool {
         self.inner.survives()
+    }
+}
+
+/// Damages the messages that a mailbox gets.
+struct DamagedMail<'m> {
+    mail: &'m mut dyn Mailbox,
+    byte: Option<usize>,
+}
+
+impl Mailbox for DamagedMail<'_> {
+    fn next(&mut self) -> Option<(Rank, Bytes)> {
+        self.mail.next()
+    }
+
+    fn room(&mut self, from: Rank, len: usize) -> MessageRoom {
+        self.mail.room(from, len)
+    }
+
+    fn take(&mut self, from: Rank, mut message: MessageRoom) {
+        if let Some(byte) = self.byte.filter(|_| !message.bytes.is_empty()) {
+            let at = byte * message.bytes.len() / 1000;
+            message.bytes[at] ^= 0x04;
+        }
+        self.mail.take(from, message);
     }
 }

@@ -1,0 +1,138 @@
+//! The sparse exchange: the nonblocking consensus of Hoefler, Siebert and Lumsdaine (2010).
+//!
+//! Sends are synchronous, and a rank enters a barrier when all of its own have been received. Only a window of
+//! messages is under way at a time: a message is made when there is room in it, and what arrives is handed over at
+//! once.
+//!
+//! Law: the messages of one rank are handed over in the order in which they were sent.
+
+use crate::transfer::{Pause, Transfer, Wire};
+use std::ffi::c_int;
+use treering::{Error, ErrorKind, Mailbox, Rank, Result};
+
+/// Bytes and messages that a rank sends before earlier ones have been received.
+const WINDOW: usize = 4 << 20;
+const WINDOW_MESSAGES: usize = 256;
+
+/// Messages that a rank receives at a time.
+const ARRIVING: usize = 16;
+
+/// An exchange under way.
+pub(crate) struct Exchange<'a> {
+    wire: Wire,
+    tag: c_int,
+    size: u32,
+    mail: &'a mut dyn Mailbox,
+    more: bool,
+    sending: Vec<Transfer>,
+    senders: Vec<Rank>,
+    arriving: Vec<Transfer>,
+    barrier: Option<Transfer>,
+}
+
+impl<'a> Exchange<'a> {
+    pub(crate) fn new(wire: Wire, tag: c_int, size: u32, mail: &'a mut dyn Mailbox) -> Self {
+        let (sending, senders, arriving) = Default::default();
+        Exchange { wire, tag, size, mail, more: true, sending, senders, arriving, barrier: None }
+    }
+
+    /// Runs until all ranks have received everything.
+    pub(crate) fn run(&mut self) -> Result<()> {
+        let mut pause = Pause::new();
+        loop {
+            let moved = self.fill()? | self.accept()? | self.settle()?;
+            if let Some(barrier) = &mut self.barrier
+                && self.arriving.is_empty()
+                && barrier.is_done()?
+            {
+                self.barrier = None;
+                return Ok(());
+            }
+            if self.barrier.is_none() && !self.more && self.sending.is_empty() {
+                self.barrier = Some(self.wire.barrier()?);
+            }
+            match moved {
+                true => pause = Pause::new(),
+                false => pause.rest(),
+            }
+        }
+    }
+
+    /// Transfers that were given up: their memory may still be in use.
+    pub(crate) fn unfinished(self) -> impl Iterator<Item = Transfer> {
+        self.sending.into_iter().chain(self.arriving).chain(self.barrier)
+    }
+
+    /// Begins to send messages while there is room in the window.
+    fn fill(&mut self) -> Result<bool> {
+        let mut under_way: usize = self.sending.iter().map(Transfer::sent).sum();
+        let mut begun = false;
+        while self.more && under_way < WINDOW && self.sending.len() < WINDOW_MESSAGES {
+            let Some((to, bytes)) = self.mail.next() else {
+                self.more = false;
+                break;
+            };
+            check_rank(to, self.size)?;
+            (under_way, begun) = (under_way + bytes.len(), true);
+            self.wire.send(to, self.tag, bytes, true, &mut self.sending)?;
+        }
+        Ok(begun)
+    }
+
+    /// Begins to receive messages, and hands over those that are whole.
+    fn accept(&mut self) -> Result<bool> {
+        let mut moved = self.deliver()?;
+        while self.arriving.len() < ARRIVING {
+            let Some((from, first)) = self.wire.probe(None, self.tag)? else { break };
+            let Exchange { wire, mail, arriving, .. } = self;
+            wire.receive(from, self.tag, first, |len| mail.room(from, len), arriving)?;
+            self.senders.push(from);
+            self.deliver()?;
+            moved = true;
+        }
+        Ok(moved)
+    }
+
+    /// Hands over messages that are whole, those of one rank in their order.
+    fn deliver(&mut self) -> Result<bool> {
+        let (mut at, mut waiting, mut moved) = (0, Vec::new(), false);
+        while let Some(transfer) = self.arriving.get_mut(at) {
+            let from = self.senders[at];
+            let whole = transfer.is_done()?;
+            if whole && !waiting.contains(&from) {
+                self.senders.remove(at);
+                let message = self.arriving.remove(at).arrived();
+                self.mail.take(from, message);
+                moved = true;
+            } else {
+                waiting.push(from);
+                at += 1;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Lets go of messages that have been received.
+    fn settle(&mut self) -> Result<bool> {
+        let before = self.sending.len();
+        let mut trouble = Ok(());
+        self.sending.retain_mut(|transfer| match transfer.is_done() {
+            Ok(done) => !done,
+            Err(error) => {
+                trouble = Err(error);
+                true
+            }
+        });
+        trouble.map(|()| self.sending.len() < before)
+    }
+}
+
+/// Refuses a rank that does not exist.
+pub(crate) fn check_rank(rank: Rank, size: u32) -> Result<()> {
+    match rank.0 < size {
+        true => Ok(()),
+        false => {
+            Err(Error::new(ErrorKind::Usage, format!("there is no rank {rank}, but only {size}")))
+        }
+    }
+}

@@ -1,0 +1,69 @@
+//! One rank's side of an exchange: messages are made when they can be sent, and taken as they arrive.
+//!
+//! A communicator asks for a message when there is room on the way, so that the memory of earlier ones can be used
+//! again while it is in the cache. It shares the memory of a message instead of copying it: an exchange that fails
+//! because a rank has died may still read it. Messages arrive in memory that the mailbox chooses, so that it need not
+//! be touched anew, and are handed over at once, while they are in the cache.
+
+use super::{Comm, Message, check_rank};
+use crate::array::Rank;
+use crate::error::Result;
+use bytes::{Bytes, BytesMut};
+use std::any::Any;
+use std::sync::Arc;
+
+/// Memory for a message that arrives.
+pub struct MessageRoom {
+    /// The bytes that have arrived; the capacity is the room for them.
+    pub bytes: BytesMut,
+    /// A value that lives as long as the memory is in use, such as a count of it.
+    pub owner: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl MessageRoom {
+    /// New memory for a message.
+    pub fn new(len: usize) -> Self {
+        MessageRoom { bytes: BytesMut::with_capacity(len), owner: None }
+    }
+}
+
+/// One rank's side of an exchange.
+pub trait Mailbox {
+    /// The next message to send; `None`: there are no more. Its memory is shared until it is received.
+    fn next(&mut self) -> Option<(Rank, Bytes)>;
+
+    /// Empty memory with a capacity of at least `len` bytes, for a message that is arriving.
+    fn room(&mut self, from: Rank, len: usize) -> MessageRoom;
+
+    /// Takes a message that has arrived.
+    fn take(&mut self, from: Rank, message: MessageRoom);
+}
+
+/// Messages that are all there, and those that have arrived.
+struct Letters<'a> {
+    messages: std::slice::Iter<'a, (Rank, &'a [u8])>,
+    received: Vec<Message>,
+}
+
+impl Mailbox for Letters<'_> {
+    fn next(&mut self) -> Option<(Rank, Bytes)> {
+        self.messages.next().map(|(to, bytes)| (*to, Bytes::copy_from_slice(bytes)))
+    }
+
+    fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
+        MessageRoom::new(len)
+    }
+
+    fn take(&mut self, from: Rank, message: MessageRoom) {
+        self.received.push((from, message.bytes.into()));
+    }
+}
+
+/// An exchange of messages that are all there, sorted by sender.
+pub(super) fn exchange(comm: &dyn Comm, messages: &[(Rank, &[u8])]) -> Result<Vec<Message>> {
+    messages.iter().try_for_each(|(to, _)| check_rank(comm, *to))?;
+    let mut letters = Letters { messages: messages.iter(), received: Vec::new() };
+    comm.exchange_mail(&mut letters)?;
+    letters.received.sort_by_key(|(from, _)| *from);
+    Ok(letters.received)
+}
