@@ -335,7 +335,9 @@ impl Process {
                 if self.noticed.is_some() {
                     self.survival.role = if before { Role::Survivor } else { Role::Replacement };
                 }
-                let recoveries = self.survival.recoveries.len() as u32;
+                let recoveries =
+                    self.survival.recoveries.len() + usize::from(self.noticed.is_some());
+                let recoveries = recoveries as u32;
                 let crew = Crew { comm: formed.comm.clone(), role: self.survival.role, recoveries };
                 self.work(program, &crew, &formed)
             }
