@@ -3,6 +3,7 @@
 # make fuzz      every parser under libFuzzer, MINUTES each (needs a nightly toolchain)
 # make kills     thousands of kills at random moments
 # make ranks-check  KILLS (default: 100) kills of a simulation on 4 and 8 MPI ranks, and at every named point, and restarts
+# make replicas-check  KILLS (default: 50) kills of ranks of k-means, PageRank and particles, which go on with replicas
 # make big       arrays of 2.5 GiB in one rank and 4.1 GiB on two, through MPI
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
@@ -18,6 +19,7 @@ MINUTES ?= 30
 KILLS ?= 5000
 # Kills of ranks take seconds each, so there are fewer unless KILLS is given.
 RANK_KILLS := $(if $(filter file,$(origin KILLS)),100,$(KILLS))
+REPLICA_KILLS := $(if $(filter file,$(origin KILLS)),50,$(KILLS))
 PAIRS ?= 100000000
 PROGRAMS ?= 100000
 VENV := target/venv
@@ -26,13 +28,13 @@ CORPUS_VENV := target/corpus-venv
 SETS := molecules waves ocean
 CARGO ?= cargo
 # All crates, built as for the tests, so that nothing is built twice.
-MPI := --features particles/mpi,orbits/mpi
+MPI := --features particles/mpi,orbits/mpi,kmeans/mpi
 BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check big watch-load model campaign bench bench-ranks bench-replica \
-	corpus restart peers
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load model \
+	campaign bench bench-ranks bench-replica corpus restart peers
 
 test: needs format lints tests mpi orca numpy
 	@echo "all tests passed"
@@ -89,6 +91,12 @@ ranks-check: needs
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(VENV)/bin/python tests/ranks_check.py \
 		target/release/particles-ranks target/release/treering $(RANK_KILLS) 3600 \
 		$(VENV)/bin/mpirun --with-ft ulfm --oversubscribe --mca async_mpi_finalize 1
+
+# Bounded by an hour; ends with 1 if a run does not end by itself with the right answer.
+replicas-check: needs
+	$(BUILD) --release
+	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 $(VENV)/bin/python tests/replicas_check.py \
+		target/release $(REPLICA_KILLS) 3600 $(VENV)/bin/mpirun --with-ft ulfm --oversubscribe --mca async_mpi_finalize 1
 
 big: needs
 	$(BUILD) --release

@@ -8,7 +8,7 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_va
 runs=0
 
 # build MPICC FEATURES: everything at once, with what the tests are built with, so that nothing is built twice.
-build() { MPICC=$1 $cargo build --quiet --workspace --bins --examples --features "particles/mpi,orbits/mpi$2"; }
+build() { MPICC=$1 $cargo build --quiet --workspace --bins --examples --features "particles/mpi,orbits/mpi,kmeans/mpi$2"; }
 
 # suite NAME MPICC MPIRUN...
 suite() {

@@ -7,7 +7,8 @@
 //!
 //! The way of the data: [`read`] or [`make`] gives a [`Graph`], [`reorder`] renumbers it so
 //! that neighbours lie close in memory, [`count`] fills a table of |V| x 73 counters. [`ranks`] does the
-//! same on several ranks, each of which has some rows of the table.
+//! same on several ranks, each of which has some rows of the table. [`pagerank`] scores the vertices of the same
+//! graphs on ranks that survive each other's death.
 //!
 //! ```
 //! use orbits::{Counts, Graph, count_range};
@@ -24,6 +25,7 @@ pub mod count;
 mod error;
 mod graph;
 pub mod make;
+pub mod pagerank;
 pub mod ranks;
 pub mod read;
 pub mod reorder;

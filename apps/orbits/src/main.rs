@@ -5,9 +5,11 @@
 //! graph, or to another order of its vertices, is refused.
 
 mod arguments;
+mod graph_source;
 
-use arguments::{GraphArguments, Kind, Outcome, Width, create, write_counts};
+use arguments::{GraphArguments, Outcome, Width, create, write_counts};
 use clap::{Args, Parser, Subcommand};
+use graph_source::Kind;
 use orbits::{Counter, Counts, Graph, ORBITS, count_range};
 use std::io::Write;
 use std::path::{Path, PathBuf};

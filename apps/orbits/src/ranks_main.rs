@@ -4,6 +4,7 @@
 //! reported once.
 
 mod arguments;
+mod graph_source;
 
 use arguments::{GraphArguments, Outcome, Width, write_counts};
 use clap::Parser;

@@ -1,18 +1,22 @@
 //! Runs a gravitational N-body simulation on the ranks of MPI: `mpirun -n 4 particles-ranks …`.
 
 use clap::Parser;
-use particles::ranks::{RankProgress, RankSchedule, RankSimulation, run_on_ranks};
+use particles::ranks::{
+    RankProgress, RankSchedule, RankSimulation, SurvivingSimulation, run_on_ranks,
+};
 use particles::{Schedule, Settings};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use surviving::{SurvivalArguments, play};
 use treering::{Comm, Error, ErrorKind, Options, Rank, Result, write_whole};
 use treering_mpi::MpiRanks;
 
 /// Simulates gravity between particles in a periodic cube on the ranks of MPI, with checkpoints. A run
-/// that is in the store already is continued, on any number of ranks.
+/// that is in the store already is continued, on any number of ranks. With --replicas or --spares, and where the MPI
+/// survives deaths (mpirun --with-ft ulfm), the survivors of a death go on to the same end.
 #[derive(Parser)]
 #[command(name = "particles-ranks", version, max_term_width = 100)]
 struct Cli {
@@ -38,21 +42,20 @@ struct Cli {
     #[arg(long, default_value_t = Schedule::default().every)]
     every: u64,
     /// Wait after every so many checkpoints until the newest is durable. 0: only at the end.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, conflicts_with_all = ["replicas", "spares"])]
     wait: u64,
-    /// Where to keep checkpoints.
-    #[arg(long, value_name = "FOLDER")]
-    store: PathBuf,
     /// The name of the run in the store.
     #[arg(long, default_value = "particles")]
     run: String,
     /// Write the state of all ranks to a file there when it is restored, when it is saved, and at
     /// the end: numbers and seven arrays in the order of the numbers.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["replicas", "spares"])]
     states: Option<PathBuf>,
     /// Keep a file for each rank there that has its process and what it is doing, for tests.
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["replicas", "spares"])]
     phases: Option<PathBuf>,
+    #[command(flatten)]
+    survival: SurvivalArguments,
 }
 
 fn main() {
@@ -70,25 +73,44 @@ fn main() {
 fn simulate(cli: &Cli) -> Result<()> {
     let mpi = std::mem::ManuallyDrop::new(MpiRanks::init()?);
     let comm = mpi.world()?;
-    on_ranks(cli, comm)?;
+    match cli.survival.replicas + cli.survival.spares {
+        0 => on_ranks(cli, comm)?,
+        _ => with_replicas(cli, comm)?,
+    }
     drop(std::mem::ManuallyDrop::into_inner(mpi));
     Ok(())
 }
 
-fn on_ranks(cli: &Cli, comm: Arc<dyn Comm>) -> Result<()> {
-    let settings = Settings {
+fn settings(cli: &Cli) -> Settings {
+    Settings {
         particles_per_side: cli.particles,
         mesh: cli.mesh,
         seed: cli.seed,
         timestep: cli.timestep,
         threads: cli.threads,
-    };
+    }
+}
+
+/// Simulates on ranks that may die.
+fn with_replicas(cli: &Cli, world: Arc<dyn Comm>) -> Result<()> {
+    let mut program = SurvivingSimulation::new(&settings(cli), cli.steps);
+    let run = (&cli.run[..], cli.every);
+    let played = play(&cli.survival, run, &world, &mut program, SurvivingSimulation::digest)?;
+    if played.first {
+        played.sentences().iter().for_each(|sentence| println!("{sentence}"));
+    }
+    Ok(())
+}
+
+fn on_ranks(cli: &Cli, comm: Arc<dyn Comm>) -> Result<()> {
+    let settings = settings(cli);
     let board =
         cli.phases.as_ref().map(|folder| PhaseBoard::new(folder, comm.rank())).transpose()?;
     let mut simulation = RankSimulation::new(&settings, comm.clone())?;
     let schedule = Schedule { steps: cli.steps, every: cli.every };
     let schedule = RankSchedule { schedule, wait: cli.wait };
-    let options = Options::directory(&cli.store, &cli.run).patience(Duration::from_secs(60));
+    let options =
+        Options::directory(&cli.survival.store, &cli.run).patience(Duration::from_secs(60));
     let resumed =
         run_on_ranks(
             &mut simulation,

@@ -18,7 +18,7 @@ pub use share::share_graph;
 
 use treering::{Error, ErrorKind};
 
-fn garbled() -> Error {
+pub(crate) fn garbled() -> Error {
     Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
         .hint("all ranks must use the same release of this program")
 }

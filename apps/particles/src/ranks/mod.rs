@@ -12,6 +12,8 @@ mod exchange;
 mod run;
 mod simulation;
 mod slabs;
+mod surviving;
 
 pub use run::{RankObserver, RankPhase, RankProgress, RankSchedule, run_on_ranks};
 pub use simulation::{OwnParticles, RankSimulation};
+pub use surviving::SurvivingSimulation;

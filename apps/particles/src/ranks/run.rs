@@ -7,7 +7,7 @@
 //! to the same state, bit for bit.
 
 use super::simulation::{OwnParticles, RankSimulation};
-use crate::{NAMES, Particles, Schedule};
+use crate::{Particles, Schedule};
 use treering::{Error, ErrorKind, Options, Rank, Reduction, Restored, Result, Run};
 use treering::{Variable, VariableMut};
 
@@ -136,14 +136,17 @@ fn resume(
     let mut all_same = [u64::from(same)];
     simulation.comm().reduce(Reduction::Min, &mut all_same)?;
     if all_same == [0] {
-        let what = "the run belongs to a simulation with other settings";
-        let hint = "give the settings it was begun with, or another run";
-        return Err(Error::new(ErrorKind::Mismatch, what).hint(hint));
+        return Err(other_settings());
     }
     simulation.replace(brought)?;
     let (step, notes) = (restored.step, restored.notes);
     observer(simulation, RankProgress::Resumed { step, notes })?;
     Ok(Some(step))
+}
+
+pub(super) fn other_settings() -> Error {
+    Error::new(ErrorKind::Mismatch, "the run belongs to a simulation with other settings")
+        .hint("give the settings it was begun with, or another run")
 }
 
 /// What was restored, this rank's part of the particles, and the settings where this rank has them.
@@ -152,12 +155,7 @@ type Brought = Option<(Restored, OwnParticles, Vec<u64>)>;
 /// Restores what this very rank has saved.
 fn own_boxes(run: &mut Run) -> Result<Brought> {
     let (mut brought, mut settings) = (OwnParticles::default(), Vec::new());
-    let OwnParticles { ids, particles } = &mut brought;
-    let Particles { x, y, z, vx, vy, vz, potential } = particles;
-    let arrays = NAMES.into_iter().zip([x, y, z, vx, vy, vz, potential]);
-    let mut variables: Vec<VariableMut> =
-        arrays.map(|(name, array)| VariableMut::growing(name, array)).collect();
-    variables.push(VariableMut::growing("id", ids));
+    let mut variables = brought.variables_mut();
     variables.push(VariableMut::growing("settings", &mut settings));
     let restored = run.restore(&mut variables)?;
     Ok(restored.map(|restored| (restored, brought, settings)))

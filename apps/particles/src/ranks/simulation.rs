@@ -5,10 +5,11 @@ use super::slabs::Slabs;
 use crate::fixed::{fixed, real};
 use crate::force::{Pull, Solver};
 use crate::particles::wrapped;
-use crate::{Energy, Particles, Settings, start};
+use crate::{Energy, NAMES, Particles, Settings, start};
 use rayon::ThreadPool;
 use std::sync::Arc;
-use treering::{Comm, Error, ErrorKind, Rank, Reduction, Result};
+use treering::{Comm, Error, ErrorKind, Rank, Reduction, Result, VariableMut};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Particles of one rank, in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -28,6 +29,14 @@ impl OwnParticles {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    /// All arrays, which get the length of what they are filled with.
+    pub(super) fn variables_mut(&mut self) -> Vec<VariableMut<'_>> {
+        let Particles { x, y, z, vx, vy, vz, potential } = &mut self.particles;
+        let arrays = NAMES.into_iter().zip([x, y, z, vx, vy, vz, potential]);
+        let arrays = arrays.map(|(name, array)| VariableMut::growing(name, array));
+        arrays.chain([VariableMut::growing("id", &mut self.ids)]).collect()
     }
 
     /// A number and the values in the order of [`NAMES`](crate::NAMES).
@@ -92,24 +101,33 @@ pub struct RankSimulation {
 impl RankSimulation {
     /// Makes the first state, which is that of [`Simulation`](crate::Simulation).
     pub fn new(settings: &Settings, comm: Arc<dyn Comm>) -> Result<Self> {
+        let mut simulation = Self::empty(settings, comm)?;
+        let per_side = settings.particles_per_side as usize;
+        let all = simulation.threads.install(|| start::lattice(per_side, settings.seed));
+        let own = simulation.comm.rank();
+        for index in (0..all.len()).filter(|&at| simulation.slabs.home(all.x[at]) == own) {
+            simulation.own.push(index as u32, all.arrays().map(|array| array[index]));
+        }
+        simulation.feel()?;
+        Ok(simulation)
+    }
+
+    /// Goes on from particles of which each rank brings some, whose slabs may be anywhere.
+    pub fn with(settings: &Settings, comm: Arc<dyn Comm>, brought: OwnParticles) -> Result<Self> {
+        let mut simulation = Self::empty(settings, comm)?;
+        simulation.replace(brought)?;
+        Ok(simulation)
+    }
+
+    fn empty(settings: &Settings, comm: Arc<dyn Comm>) -> Result<Self> {
         settings.check()?;
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(settings.threads as usize)
             .build()
             .map_err(|error| Error::usage(format!("cannot start the threads: {error}")))?;
-        let per_side = settings.particles_per_side as usize;
-        let all = threads.install(|| start::lattice(per_side, settings.seed));
-        let slabs = Slabs::new(comm.size());
-        let mut own = OwnParticles::default();
-        for index in (0..all.len()).filter(|&index| slabs.home(all.x[index]) == comm.rank()) {
-            own.push(index as u32, all.arrays().map(|array| array[index]));
-        }
-        let solver = Solver::new(settings);
-        let settings = settings.clone();
-        let mut simulation =
-            RankSimulation { settings, comm, slabs, threads, solver, own, pulls: Vec::new() };
-        simulation.feel()?;
-        Ok(simulation)
+        let (slabs, solver) = (Slabs::new(comm.size()), Solver::new(settings));
+        let (own, pulls, settings) = (OwnParticles::default(), Vec::new(), settings.clone());
+        Ok(RankSimulation { settings, comm, slabs, threads, solver, own, pulls })
     }
 
     /// Goes on by one time step: kick, drift, kick.
@@ -171,6 +189,21 @@ impl RankSimulation {
         }
         all.sort();
         Ok(Some(all))
+    }
+
+    /// A digest of the particles of all ranks that does not depend on which rank has which. Every particle counts once.
+    pub fn digest(&self) -> Result<u64> {
+        let of = |index: usize| {
+            let (id, values) = self.own.particle(index);
+            let mut bytes = [0; 28];
+            for (place, value) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(values) {
+                *place = value.to_le_bytes();
+            }
+            xxh3_64_with_seed(&bytes, id.into())
+        };
+        let mut sum = [(0..self.own.len()).map(of).fold(0, u64::wrapping_add)];
+        self.comm.reduce(Reduction::Sum, &mut sum)?;
+        Ok(sum[0])
     }
 
     /// The energy of the particles of all ranks.
