@@ -4,7 +4,7 @@
 # make kills     thousands of kills at random moments
 # make ranks-check  KILLS (default: 100) kills of a simulation on 4 and 8 MPI ranks, and at every named point, and restarts
 # make replicas-check  KILLS (default: 50) kills of ranks of k-means, PageRank and particles, which go on with replicas
-# make big       arrays of 2.5 GiB in one rank and 4.1 GiB on two, through MPI
+# make big       arrays of 2.5 GiB in one rank and 4.1 GiB on two, through MPI; 2.5 GiB of one rank in the memory of three
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound

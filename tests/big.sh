@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # 2.5 GiB in one rank, and more than 4 GiB on two, through MPI: saved, restored on the same and on another number of
-# ranks, and compared number by number. Takes 5 GiB of disk and of memory.
+# ranks, and compared number by number; and 2.5 GiB of one rank in the memory of three. Takes 5 GiB of disk and 12 GiB of
+# memory.
 set -euo pipefail
 program=$1
 shift
@@ -20,4 +21,5 @@ round() {
 
 round $((5 << 26)) 1 2 "$@"
 round $(((4 << 27) + (1 << 24))) 2 3 "$@"
+timeout 1200 "$@" -n 3 "$program" replicas 2 $((5 << 26))
 echo "big arrays: all numbers are back"
