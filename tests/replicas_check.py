@@ -283,10 +283,9 @@ class Check:
         while self.kills < kills and time.monotonic() < until:
             program, case = programs[number % 3], cases[number // 3 % 3]
             spares = self.dice.choice([0, 1, 2]) if program == "particles" else 0
-            # The point that was hit least, in every other run of each program and case.
-            second = number // 9 % 2 == 1 if kills > 9 else number % 2 == 1
-            point = min(self.points, key=lambda name: (self.points[name], self.dice.random())) if second else None
-            self.play(program, case, spares, point)
+            # In every other run, the point that was hit least.
+            least = min(self.points, key=lambda name: (self.points[name], self.dice.random()))
+            self.play(program, case, spares, least if number % 2 else None)
             number += 1
         self.losses = {program: self.lose(program) for program in programs if time.monotonic() < until}
         self.tell()

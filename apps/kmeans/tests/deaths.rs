@@ -2,7 +2,7 @@
 
 use kmeans::points::make_points;
 use kmeans::{Clustering, Failures, Settings, SurvivingClustering};
-use surviving::testing::{Story, survivors};
+use surviving::testing::{Story, refusal, survivors};
 use treering::{Level, Pace, Rank, Role, ThreadRanks};
 
 fn settings() -> Settings {
@@ -134,10 +134,7 @@ fn a_program_that_is_started_again_goes_on_with_its_own_settings() {
         let settings = Settings { seed: 2, ..settings() };
         SurvivingClustering::new(Clustering::new(&settings))
     };
-    for end in again.play(other, |_, _| ()) {
-        let error = end.done().unwrap().unwrap_err();
-        assert!(error.to_string().contains("other settings"), "{error}");
-    }
+    assert!(refusal(again.play(other, |_, _| ())).contains("other settings"));
     let (told, _) = survivors(again.play(program, tell));
     assert!(told.iter().all(|(_, found, ..)| *found == centres));
 }
@@ -148,8 +145,6 @@ fn invalid_settings_end_the_program_on_all_ranks() {
         let settings = Settings { centres: 0, ..settings() };
         SurvivingClustering::new(Clustering::new(&settings))
     };
-    for end in Story::new().play(bad, |_, _| ()) {
-        let error = end.done().unwrap().unwrap_err();
-        assert!(error.to_string().contains("invalid number of centres"), "{error}");
-    }
+    let error = refusal(Story::new().play(bad, |_, _| ()));
+    assert!(error.contains("invalid number of centres"), "{error}");
 }

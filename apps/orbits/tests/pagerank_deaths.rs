@@ -4,8 +4,8 @@ use orbits::pagerank::{PageRank, PageRankSettings, SurvivingPageRank};
 use orbits::{Graph, make};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use surviving::testing::{Story, survivors};
-use treering::{Comm, Level, Pace, Rank, Role, Survival, ThreadRanks};
+use surviving::testing::{Story, refusal, survivors};
+use treering::{Comm, Level, Pace, Rank, Survival, ThreadRanks};
 
 const SETTINGS: PageRankSettings =
     PageRankSettings { damping: 0.85, tolerance: 1e-6, iterations: 90 };
@@ -37,32 +37,46 @@ fn tell(program: &SurvivingPageRank, survival: Survival) -> Told {
     (survival.step, program.scores.clone(), recovered)
 }
 
-/// The end of a story: the last step, the scores, the killed, the times that a rank brought the graph, recoveries.
-fn end_of(story: &Story) -> (u64, Vec<f64>, usize, u32, Vec<Option<(u64, Level)>>) {
+/// The end of a story.
+struct StoryEnd {
+    step: u64,
+    scores: Vec<f64>,
+    killed: usize,
+    /// How often a rank brought the graph.
+    brought: u32,
+    recovered: Vec<Option<(u64, Level)>>,
+}
+
+fn end_of(story: &Story) -> StoryEnd {
     let brought = Arc::new(AtomicU32::new(0));
     let (told, killed) = survivors(story.play(program(brought.clone()), tell));
     let step = told.iter().map(|(step, ..)| *step).max().unwrap();
     let scores = told.iter().find_map(|(_, scores, _)| scores.clone()).unwrap();
     let recovered = told.into_iter().map(|(.., recovered)| recovered).max_by_key(Vec::len);
-    (step, scores, killed, brought.load(Ordering::SeqCst), recovered.unwrap())
+    let (brought, recovered) = (brought.load(Ordering::SeqCst), recovered.unwrap());
+    StoryEnd { step, scores, killed, brought, recovered }
+}
+
+/// An undisturbed run of one rank.
+fn undisturbed() -> StoryEnd {
+    end_of(&Story { ranks: 1, copies: 0, ..Story::new() })
 }
 
 #[test]
 fn a_rank_may_die_at_any_call_and_nobody_reads_the_graph_again() {
-    let alone = Story { ranks: 1, copies: 0, ..Story::new() };
-    let (step, scores, ..) = end_of(&alone);
-    assert!((20..90).contains(&step), "{step}");
+    let expected = undisturbed();
+    assert!((20..90).contains(&expected.step), "{}", expected.step);
     let (mut killed, mut from_memory) = (0, 0);
     for (victim, call) in (3..240).step_by(5).map(|call| (call as u32 % 4, call)) {
-        let story = Story { deaths: vec![(victim, call)], ..Story::new() };
-        let (last, found, dead, brought, recovered) = end_of(&story);
-        assert!(last == step && found == scores, "rank {victim}, call {call}");
-        killed += dead;
-        for from in recovered {
+        let end = end_of(&Story { deaths: vec![(victim, call)], ..Story::new() });
+        assert!(end.step == expected.step, "rank {victim}, call {call}: step {}", end.step);
+        assert!(end.scores == expected.scores, "rank {victim}, call {call}");
+        killed += end.killed;
+        for from in end.recovered {
             let memory = matches!(from, Some((_, Level::Memory)));
             from_memory += usize::from(memory);
             // Four ranks bring it at the start; whoever begins again without a state, once more.
-            assert!(!memory || brought <= 4, "{brought}");
+            assert!(!memory || end.brought <= 4, "{}", end.brought);
         }
     }
     assert!(killed > 25 && from_memory > 20, "{killed} {from_memory}");
@@ -70,14 +84,13 @@ fn a_rank_may_die_at_any_call_and_nobody_reads_the_graph_again() {
 
 #[test]
 fn two_ranks_and_a_spare_come_to_the_same_scores() {
-    let alone = Story { ranks: 1, copies: 0, ..Story::new() };
-    let (step, scores, ..) = end_of(&alone);
+    let expected = undisturbed();
     for (ranks, spares) in [(6, 0), (4, 1), (4, 2)] {
         for first in 0..3 {
             let deaths = vec![(first, 120), (first + 1, 150 + 20 * u64::from(first))];
-            let story = Story { ranks, spares, copies: 3, deaths, ..Story::new() };
-            let (last, found, killed, ..) = end_of(&story);
-            assert!(last == step && found == scores && killed > 0, "{ranks}, {spares}: {killed}");
+            let end = end_of(&Story { ranks, spares, copies: 3, deaths, ..Story::new() });
+            assert!(end.step == expected.step && end.scores == expected.scores);
+            assert!(end.killed > 0, "{ranks} ranks, {spares} spares");
         }
     }
 }
@@ -86,18 +99,15 @@ fn two_ranks_and_a_spare_come_to_the_same_scores() {
 fn a_run_of_another_graph_is_refused() {
     let pace = Pace { replicas: 0, checkpoints: 4 };
     let story = Story { pace, copies: 0, ..Story::new() };
-    let (step, scores, ..) = end_of(&story);
+    let first = end_of(&story);
     let again = Story { ranks: 3, ..story.clone() };
     let other = |_: &ThreadRanks, _: Rank| {
         SurvivingPageRank::new(PageRank::new(SETTINGS), |_: &dyn Comm| {
             Ok(make::delaunay(200, 5).unwrap())
         })
     };
-    for end in again.play(other, |_, survival| assert_ne!(survival.role, Role::Spare)) {
-        let error = end.done().unwrap().unwrap_err();
-        assert!(error.to_string().contains("another graph"), "{error}");
-    }
+    assert!(refusal(again.play(other, |_, _| ())).contains("another graph"));
     // With its own one there is nothing left to do.
-    let (last, found, ..) = end_of(&again);
-    assert!(last == step && found == scores);
+    let end = end_of(&again);
+    assert!(end.step == first.step && end.scores == first.scores);
 }

@@ -2,7 +2,7 @@
 
 use particles::Settings;
 use particles::ranks::{OwnParticles, SurvivingSimulation};
-use surviving::testing::{Story, survivors};
+use surviving::testing::{Story, refusal, survivors};
 use treering::{Level, Rank, Role, Survival, ThreadRanks};
 
 const STEPS: u64 = 9;
@@ -73,8 +73,5 @@ fn a_run_of_other_settings_is_refused() {
     let other = |_: &ThreadRanks, _: Rank| {
         SurvivingSimulation::new(&Settings { seed: 9, ..settings() }, STEPS)
     };
-    for end in story.play(other, |_, _| ()) {
-        let error = end.done().unwrap().unwrap_err();
-        assert!(error.to_string().contains("other settings"), "{error}");
-    }
+    assert!(refusal(story.play(other, |_, _| ())).contains("other settings"));
 }

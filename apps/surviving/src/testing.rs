@@ -87,3 +87,19 @@ pub fn survivors<T>(ends: Vec<End<Result<T>>>) -> (Vec<T>, usize) {
     }
     (told, killed)
 }
+
+/// The error that has ended a program on all ranks; one of them has it as its own.
+pub fn refusal<T>(ends: Vec<End<Result<T>>>) -> String {
+    let mut errors = Vec::new();
+    for end in ends {
+        match end {
+            End::Done(Err(error)) => errors.push(error),
+            End::Done(Ok(_)) => panic!("a rank has come to the end"),
+            End::Killed => panic!("a rank was killed"),
+            End::Panicked(text) => panic!("{text}"),
+        }
+    }
+    let own = errors.iter().filter(|error| !error.is_repeated()).count();
+    assert_eq!(own, 1, "one rank reports the error: {errors:?}");
+    errors.swap_remove(0).to_string()
+}

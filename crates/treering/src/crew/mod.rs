@@ -243,7 +243,8 @@ struct Process {
 struct Applicant {
     seat: Option<u32>,
     has_run: bool,
-    failed: Option<Vec<u8>>,
+    /// The error of its program, and whether another process has it as its own.
+    failed: Option<(Vec<u8>, bool)>,
 }
 
 /// What comes of forming a crew.
@@ -301,11 +302,16 @@ impl Process {
         let own = Applicant {
             seat: self.seat,
             has_run: self.run.is_some(),
-            failed: self.failed.as_ref().map(Error::write),
+            failed: self.failed.as_ref().map(|error| (error.write(), error.is_repeated())),
         };
         let all: Vec<Applicant> = share_all(&*self.world, &own)?;
-        if let Some(failed) = all.iter().find_map(|applicant| applicant.failed.as_ref()) {
-            let error = self.failed.clone().unwrap_or_else(|| Error::read(failed).repeated());
+        if let Some((first, failed)) = first_failure(&all) {
+            // What several ranks have is the own error of one of them.
+            let error = match &self.failed {
+                Some(own) if first == self.world.rank() => own.clone().own(),
+                Some(own) if !own.is_repeated() && own.write() != failed => own.clone(),
+                _ => Error::read(failed),
+            };
             return Ok(Assembly::Failed(error));
         }
         let told: Vec<Option<u32>> = all.iter().map(|applicant| applicant.seat).collect();
@@ -470,6 +476,14 @@ impl Process {
         }
         Ok(self.survival)
     }
+}
+
+/// The first process whose program has failed with an error of its own, or else the first whose program has failed.
+fn first_failure(all: &[Applicant]) -> Option<(Rank, &[u8])> {
+    let errors = all.iter().map(|applicant| applicant.failed.as_ref());
+    let failed = (0..).map(Rank).zip(errors).filter_map(|(rank, error)| error.map(|e| (rank, e)));
+    let first = failed.min_by_key(|(rank, (_, repeated))| (*repeated, *rank));
+    first.map(|(rank, (error, _))| (rank, &error[..]))
 }
 
 fn is_death(error: &Error) -> bool {
