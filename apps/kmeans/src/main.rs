@@ -3,11 +3,9 @@
 use clap::Parser;
 use kmeans::{Clustering, Failures, Settings, SurvivingClustering};
 use rustix::process::{Signal, getpid, kill_process};
-use std::mem::ManuallyDrop;
 use std::sync::Arc;
-use surviving::{SurvivalArguments, play};
+use surviving::{SurvivalArguments, on_mpi, play};
 use treering::{Comm, Result};
-use treering_mpi::MpiRanks;
 
 /// Clusters points by k-means on the ranks of MPI. With --replicas, and where the MPI survives deaths (mpirun --with-ft
 /// ulfm), the survivors of a death go on with all points and end with the same centres. A run that is in the store
@@ -48,23 +46,7 @@ struct Cli {
 
 fn main() {
     let cli = Cli::parse();
-    if let Err(error) = on_mpi(&cli) {
-        // What all ranks return is printed by one of them.
-        if !error.is_repeated() {
-            eprintln!("kmeans: {error}");
-        }
-        // MPI is not ended: after the death of a rank that may wait for ever.
-        std::process::exit(2);
-    }
-}
-
-fn on_mpi(cli: &Cli) -> Result<()> {
-    let mpi = ManuallyDrop::new(MpiRanks::init()?);
-    let world = mpi.world()?;
-    cluster(cli, &world)?;
-    drop(world);
-    drop(ManuallyDrop::into_inner(mpi));
-    Ok(())
+    on_mpi("kmeans", |world| cluster(&cli, &world));
 }
 
 fn cluster(cli: &Cli, world: &Arc<dyn Comm>) -> Result<()> {

@@ -6,12 +6,10 @@ use clap::Parser;
 use graph_source::GraphSource;
 use orbits::pagerank::{PageRank, PageRankSettings, SurvivingPageRank};
 use orbits::ranks::share_graph;
-use std::mem::ManuallyDrop;
 use std::path::PathBuf;
 use std::sync::Arc;
-use surviving::{SurvivalArguments, play};
+use surviving::{SurvivalArguments, on_mpi, play};
 use treering::{Comm, Result, write_whole};
-use treering_mpi::MpiRanks;
 
 /// Scores the vertices of a graph by PageRank on the ranks of MPI. With --replicas, and where the MPI survives deaths
 /// (mpirun --with-ft ulfm), the survivors of a death go on with the whole graph and end with the same scores. A run that
@@ -42,23 +40,7 @@ struct Cli {
 
 fn main() {
     let cli = Cli::parse();
-    if let Err(error) = on_mpi(&cli) {
-        // What all ranks return is printed by one of them.
-        if !error.is_repeated() {
-            eprintln!("pagerank: {error}");
-        }
-        // MPI is not ended: after the death of a rank that may wait for ever.
-        std::process::exit(2);
-    }
-}
-
-fn on_mpi(cli: &Cli) -> Result<()> {
-    let mpi = ManuallyDrop::new(MpiRanks::init()?);
-    let world = mpi.world()?;
-    score(cli, &world)?;
-    drop(world);
-    drop(ManuallyDrop::into_inner(mpi));
-    Ok(())
+    on_mpi("pagerank", |world| score(&cli, &world));
 }
 
 fn score(cli: &Cli, world: &Arc<dyn Comm>) -> Result<()> {

@@ -10,9 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use surviving::{SurvivalArguments, play};
+use surviving::{SurvivalArguments, on_mpi, play};
 use treering::{Comm, Error, ErrorKind, Options, Rank, Result, write_whole};
-use treering_mpi::MpiRanks;
 
 /// Simulates gravity between particles in a periodic cube on the ranks of MPI, with checkpoints. A run
 /// that is in the store already is continued, on any number of ranks. With --replicas or --spares, and where the MPI
@@ -60,25 +59,10 @@ struct Cli {
 
 fn main() {
     let cli = Cli::parse();
-    if let Err(error) = simulate(&cli) {
-        // What all ranks return is printed by one of them.
-        if !error.is_repeated() {
-            eprintln!("particles-ranks: {error}");
-        }
-        // MPI is not ended: after the death of a rank that may wait for ever.
-        std::process::exit(2);
-    }
-}
-
-fn simulate(cli: &Cli) -> Result<()> {
-    let mpi = std::mem::ManuallyDrop::new(MpiRanks::init()?);
-    let comm = mpi.world()?;
-    match cli.survival.replicas + cli.survival.spares {
-        0 => on_ranks(cli, comm)?,
-        _ => with_replicas(cli, comm)?,
-    }
-    drop(std::mem::ManuallyDrop::into_inner(mpi));
-    Ok(())
+    on_mpi("particles-ranks", |world| match cli.survival.replicas + cli.survival.spares {
+        0 => on_ranks(&cli, world),
+        _ => with_replicas(&cli, &world),
+    });
 }
 
 fn settings(cli: &Cli) -> Settings {
@@ -92,10 +76,10 @@ fn settings(cli: &Cli) -> Settings {
 }
 
 /// Simulates on ranks that may die.
-fn with_replicas(cli: &Cli, world: Arc<dyn Comm>) -> Result<()> {
+fn with_replicas(cli: &Cli, world: &Arc<dyn Comm>) -> Result<()> {
     let mut program = SurvivingSimulation::new(&settings(cli), cli.steps);
     let run = (&cli.run[..], cli.every);
-    let played = play(&cli.survival, run, &world, &mut program, SurvivingSimulation::digest)?;
+    let played = play(&cli.survival, run, world, &mut program, SurvivingSimulation::digest)?;
     if played.first {
         played.sentences().iter().for_each(|sentence| println!("{sentence}"));
     }

@@ -12,8 +12,13 @@
 //! A digest is one of the whole state of all ranks. Programs whose states do not depend on the number of ranks have the
 //! same digests whoever dies: that is how tests compare a run with an undisturbed one.
 
+#[cfg(feature = "mpi")]
+mod on_mpi;
 #[cfg(feature = "testing")]
 pub mod testing;
+
+#[cfg(feature = "mpi")]
+pub use on_mpi::on_mpi;
 
 use clap::Args;
 use std::path::PathBuf;
