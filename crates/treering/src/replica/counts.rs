@@ -101,7 +101,7 @@ impl ReplicaScale {
         let (copies, first_copy) = (self.copies, FirstCopy::Permuted);
         let layout = ReplicaLayout { blocks, range_blocks, copies, seed, first_copy };
         let topology = Topology::blocks(self.ranks, self.per_node)?;
-        let mut tally = Tally {
+        let mut tally = RankTraffic {
             placement: ReplicaPlacement::new(layout, topology)?,
             block_size: self.settings.block_size,
             parcel: PARCEL.min(self.settings.piece),
@@ -130,7 +130,7 @@ struct Counted {
     bytes: u64,
 }
 
-struct Tally {
+struct RankTraffic {
     placement: ReplicaPlacement,
     block_size: u64,
     parcel: u64,
@@ -138,7 +138,7 @@ struct Tally {
     received: Vec<Counted>,
 }
 
-impl Tally {
+impl RankTraffic {
     fn message(&mut self, from: u32, to: u32, messages: u64, bytes: u64) {
         for counted in [&mut self.sent[from as usize], &mut self.received[to as usize]] {
             counted.messages += messages;
