@@ -10,20 +10,18 @@
 //! 16 MiB per rank in blocks of 64 bytes. A time is that from the moment at which all ranks begin until the last one
 //! is done. Loads go to memory that was used before, and request only blocks that their rank has no copy of.
 
-use bytes::Bytes;
+mod recorded;
+
+use recorded::{Plain, Recorded};
 use rustix::fs::{Advice, fadvise};
 use rustix::process::Signal;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use std::collections::VecDeque;
 use std::io::{Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
-use treering::{
-    Comm, Error, ErrorKind, Mailbox, Message, MessageRoom, Rank, Reduction, ReplicaSettings,
-    ReplicaStore, Result,
-};
+use std::time::Instant;
+use treering::{Comm, Error, ErrorKind, Rank, Reduction, ReplicaSettings, ReplicaStore, Result};
 use treering_mpi::MpiRanks;
 
 const BYTES: u64 = 16 << 20;
@@ -330,117 +328,4 @@ fn remake(world: &Arc<dyn Comm>, copies: u32) -> Result<String> {
     let line = row(&*comm, &figures);
     comm.agree(true)?;
     Ok(line)
-}
-
-/// Messages without content, between memory that was used before.
-#[derive(Default)]
-struct Plain {
-    from: Bytes,
-    messages: VecDeque<(Rank, usize)>,
-    spare: Vec<MessageRoom>,
-    received: Vec<MessageRoom>,
-}
-
-impl Mailbox for Plain {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
-        self.messages.pop_front().map(|(to, len)| (to, self.from.slice(..len)))
-    }
-
-    fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
-        let fits = self.spare.iter().position(|room| room.bytes.capacity() >= len);
-        fits.map_or_else(|| MessageRoom::new(len), |at| self.spare.swap_remove(at))
-    }
-
-    fn take(&mut self, _from: Rank, message: MessageRoom) {
-        self.received.push(message);
-    }
-}
-
-/// A communicator that records receivers and lengths of the messages of exchanges.
-struct Recorded {
-    inner: Arc<dyn Comm>,
-    sent: Arc<Mutex<Vec<(Rank, usize)>>>,
-}
-
-struct RecordedMail<'m> {
-    mail: &'m mut dyn Mailbox,
-    sent: Arc<Mutex<Vec<(Rank, usize)>>>,
-}
-
-impl Mailbox for RecordedMail<'_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
-        let (to, bytes) = self.mail.next()?;
-        self.sent.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((to, bytes.len()));
-        Some((to, bytes))
-    }
-
-    fn room(&mut self, from: Rank, len: usize) -> MessageRoom {
-        self.mail.room(from, len)
-    }
-
-    fn take(&mut self, from: Rank, message: MessageRoom) {
-        self.mail.take(from, message);
-    }
-}
-
-impl Comm for Recorded {
-    fn rank(&self) -> Rank {
-        self.inner.rank()
-    }
-
-    fn size(&self) -> u32 {
-        self.inner.size()
-    }
-
-    fn node(&self) -> &str {
-        self.inner.node()
-    }
-
-    fn send(&self, to: Rank, bytes: &[u8]) -> Result<()> {
-        self.inner.send(to, bytes)
-    }
-
-    fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>> {
-        self.inner.receive(from, patience)
-    }
-
-    fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()> {
-        self.inner.broadcast(root, bytes)
-    }
-
-    fn gather(&self, root: Rank, bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
-        self.inner.gather(root, bytes)
-    }
-
-    fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()> {
-        self.inner.reduce(reduction, values)
-    }
-
-    fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
-        self.inner.exchange_mail(&mut RecordedMail { mail, sent: self.sent.clone() })
-    }
-
-    fn agree(&self, yes: bool) -> Result<bool> {
-        self.inner.agree(yes)
-    }
-
-    fn split(&self, color: u32, key: u32) -> Result<Arc<dyn Comm>> {
-        self.inner.split(color, key)
-    }
-
-    fn dead(&self) -> Result<Vec<Rank>> {
-        self.inner.dead()
-    }
-
-    fn revoke(&self) -> Result<()> {
-        self.inner.revoke()
-    }
-
-    fn shrink(&self) -> Result<Arc<dyn Comm>> {
-        self.inner.shrink()
-    }
-
-    fn survives(&self) -> bool {
-        self.inner.survives()
-    }
 }
