@@ -5,6 +5,7 @@
 //! and again is not given back in between.
 
 use crate::error::{Error, ErrorKind, Result};
+use bytes::BytesMut;
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
@@ -25,16 +26,31 @@ pub(crate) fn zeroed<T: bytemuck::Zeroable>(len: u64) -> Result<Vec<T>> {
         let bytes = len.saturating_mul(size_of::<T>() as u64);
         Error::new(ErrorKind::Limit, format!("{bytes} bytes do not fit into memory"))
     })?;
-    let start = made.as_ptr() as usize;
-    let inside = start.next_multiple_of(HUGE)..(start + size_of_val(&made[..])) / HUGE * HUGE;
+    on_huge_pages(made.as_ptr().cast(), size_of_val(&made[..]));
+    Ok(made)
+}
+
+/// Asks for huge pages for memory that was not touched yet.
+fn on_huge_pages(start: *const u8, len: usize) {
+    let at = start as usize;
+    let inside = at.next_multiple_of(HUGE)..(at + len) / HUGE * HUGE;
     if inside.len() >= HUGE {
-        let from = made.as_ptr().cast::<u8>().wrapping_add(inside.start - start).cast_mut();
-        // SAFETY: the pages are all within the vector, and the advice changes nothing of them.
+        let from = start.wrapping_add(inside.start - at).cast_mut();
+        // SAFETY: the pages are all within the memory, and the advice changes nothing of them.
         let _ = unsafe {
             rustix::mm::madvise(from.cast(), inside.len(), rustix::mm::Advice::LinuxHugepage)
         };
     }
-    Ok(made)
+}
+
+/// Room for bytes on huge pages, from the start of one on.
+pub(crate) fn huge_room(len: usize) -> BytesMut {
+    let mut whole = BytesMut::with_capacity(len + HUGE);
+    let start = whole.as_ptr() as usize;
+    let mut room = whole.split_off(start.next_multiple_of(HUGE) - start);
+    on_huge_pages(room.as_ptr(), room.capacity());
+    drop(room.split_off(len));
+    room
 }
 
 /// How many bytes are read together, so that what they share is decoded once.
@@ -119,6 +135,17 @@ mod tests {
             assert!(made.len() as u64 == len && made.iter().all(|value| *value == 0));
         }
         assert_eq!(zeroed::<u64>(1 << 60).unwrap_err().kind(), ErrorKind::Limit);
+    }
+
+    #[test]
+    fn room_on_huge_pages_has_the_asked_capacity() {
+        for len in [1, HUGE, 5 * HUGE + 100] {
+            let mut room = huge_room(len);
+            assert!(room.is_empty() && room.capacity() == len);
+            assert_eq!(room.as_ptr() as usize % HUGE, 0);
+            room.resize(len, 7);
+            assert!(room.iter().all(|byte| *byte == 7) && room.capacity() == len);
+        }
     }
 
     #[test]

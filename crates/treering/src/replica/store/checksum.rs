@@ -11,26 +11,34 @@ use twox_hash::XxHash3_64;
 /// Bytes that are hashed and then copied while they are in the cache.
 const STEP: usize = 32 << 10;
 
+/// Bytes that are copied at a time: so few that no string instructions are used, which are slow for some alignments.
+const COPIED: usize = 1 << 10;
+
 /// Appends bytes to a buffer and returns their checksum.
 pub(crate) fn append_summed(bytes: &[u8], to: &mut BytesMut) -> u64 {
     to.reserve(bytes.len());
-    summed(bytes, |_, step| to.extend_from_slice(step))
+    summed(bytes, |_, some| to.extend_from_slice(some))
 }
 
 /// Copies bytes to a slice of the same length and returns their checksum.
 pub(crate) fn copy_summed(bytes: &[u8], to: &mut [u8]) -> u64 {
-    summed(bytes, |at, step| to[at..at + step.len()].copy_from_slice(step))
+    summed(bytes, |at, some| to[at..at + some.len()].copy_from_slice(some))
 }
 
 fn summed(bytes: &[u8], mut copy: impl FnMut(usize, &[u8])) -> u64 {
+    let mut copy_all = |from: usize, step: &[u8]| {
+        for (at, some) in step.chunks(COPIED).enumerate() {
+            copy(from + at * COPIED, some);
+        }
+    };
     if bytes.len() <= STEP {
-        copy(0, bytes);
+        copy_all(0, bytes);
         return checksum(bytes);
     }
     let mut state = XxHash3_64::new();
     for (at, step) in bytes.chunks(STEP).enumerate() {
         state.write(step);
-        copy(at * STEP, step);
+        copy_all(at * STEP, step);
     }
     state.finish()
 }

@@ -128,7 +128,7 @@ impl Coming {
             let (room, sum) = match payload {
                 Payload::Whole(room) => {
                     let sum = checksum(&room.bytes);
-                    spares.kept(room.bytes.len());
+                    spares.belongs(room.bytes.len());
                     (room, sum)
                 }
                 other => {

@@ -265,7 +265,7 @@ impl Mailbox for FetchMail<'_, '_> {
 
     fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
         match (len as u64) < PACKED {
-            true => self.fetch.spares.fresh(len),
+            true => MessageRoom::new(len),
             false => self.fetch.spares.lend(len),
         }
     }

@@ -135,7 +135,6 @@ impl ReplicaStore {
             link,
             roster: Roster { ranks: (0..ranks).map(StartRank).collect() },
             own,
-            settings,
             copies,
             places,
             current: None,
@@ -144,7 +143,8 @@ impl ReplicaStore {
             remade: None,
             coming: None,
             last_number: 0,
-            spares: Spares::new(gauge.clone()),
+            spares: Spares::new(gauge.clone(), settings.piece),
+            settings,
             gauge,
             serialised: None,
         })

@@ -301,7 +301,7 @@ impl ReplicaStore {
             generation.held.values().map(|copy| copy.bytes().len()).collect()
         };
         let older: usize = self.older.iter().flat_map(lengths).sum();
-        let mut there = self.spares.bytes() + older as u64;
+        let mut there = self.spares.for_ranges() + older as u64;
         let mut room = self.settings.budget.saturating_sub(self.gauge.now());
         let mut missing = lengths(current);
         missing.retain(|len| {

@@ -1,9 +1,8 @@
 //! One rank's side of a round of a submit: parts are staged when they can be sent, and stored as they arrive.
 //!
 //! Submitted memory belongs to the caller, and a failed exchange may read messages later. So each part of it is copied
-//! once, fused with its checksum, into a staging buffer that all of its messages share; it becomes the copy of this
-//! rank, if this rank is a holder. When all of its messages have been received, the buffer is used again, while it is
-//! in the cache. A snapshot is shared, and is not copied.
+//! once, fused with its checksum, into a staging buffer that all of its messages share. When all of them have been
+//! received, the buffer is used again, while it is in the cache. A snapshot is shared, and is not copied.
 //!
 //! Law: every part is verified as it arrives; what is wrong with it is found out by all ranks at the end of the submit.
 
@@ -130,23 +129,22 @@ impl<'a> SubmitMail<'a> {
         outbox.seal(&mut self.queue);
     }
 
-    /// Copies a part of borrowed memory, and keeps it if it is this rank's copy of a range.
+    /// Copies a part of borrowed memory, and once more if this rank is a holder: staging buffers are used again.
     fn stage(&mut self, part: RangeBytes, bytes: &[u8], mine: bool) -> (Bytes, u64) {
-        let whole = part.len == self.coming.generation.range_len(part.range);
-        let mut room = match mine && whole {
-            true => self.spares.take(bytes.len()),
-            false => self.spares.stage(bytes.len()),
-        };
+        let mut room = self.spares.stage(bytes.len());
         let sum = append_summed(bytes, &mut room.bytes);
         let copy = RangeCopy::new(room, sum);
-        let shared = copy.share();
-        match mine && whole {
-            true => self.coming.keep(part.range, copy),
-            false => {
-                self.put_own(part, copy.bytes(), mine);
-                self.staged.push(copy);
+        match mine && part.len == self.coming.generation.range_len(part.range) {
+            true => {
+                let mut own = self.spares.take(bytes.len());
+                own.bytes.extend_from_slice(copy.bytes());
+                self.coming.keep(part.range, RangeCopy::new(own, sum));
             }
+            false if mine => drop(self.put_own(part, copy.bytes(), mine)),
+            false => {}
         }
+        let shared = copy.share();
+        self.staged.push(copy);
         (shared, sum)
     }
 
