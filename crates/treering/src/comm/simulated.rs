@@ -45,7 +45,7 @@ impl SimulatedDeaths {
             dead: Mutex::default(),
             living: Mutex::new((comm.clone(), members.clone())),
         });
-        let mortal = MortalComm::new(comm, members, fate.clone(), true);
+        let mortal = MortalComm::shared(comm, members, fate.clone(), true);
         (SimulatedDeaths { fate }, mortal)
     }
 
@@ -76,7 +76,7 @@ struct MortalComm {
 }
 
 impl MortalComm {
-    fn new(
+    fn shared(
         inner: Arc<dyn Comm>,
         members: Vec<Rank>,
         fate: Arc<KnownDeaths>,
@@ -182,7 +182,7 @@ impl Comm for MortalComm {
         let mut all: Vec<u8> = own.concat();
         inner.broadcast(Rank(0), &mut all)?;
         let members = all.as_chunks::<4>().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank)));
-        Ok(MortalComm::new(inner, members.collect(), self.fate.clone(), false))
+        Ok(MortalComm::shared(inner, members.collect(), self.fate.clone(), false))
     }
 
     fn dead(&self) -> Result<Vec<Rank>> {
@@ -196,7 +196,7 @@ impl Comm for MortalComm {
 
     fn shrink(&self) -> Result<Arc<dyn Comm>> {
         let (living, members) = self.survivors()?;
-        Ok(MortalComm::new(living, members, self.fate.clone(), true))
+        Ok(MortalComm::shared(living, members, self.fate.clone(), true))
     }
 
     fn survives(&self) -> bool {

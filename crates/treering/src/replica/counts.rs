@@ -187,7 +187,9 @@ impl RankTraffic {
             }
             let candidates: Vec<Rank> = holders.iter().map(|holder| Rank(holder.0)).collect();
             let sender = choice.choose(Rank(rank), RangeId(range.0), &candidates, len);
-            sender.map(|sender| from.entry(sender.0).or_insert_with(Vec::new).push(len));
+            if let Some(sender) = sender {
+                from.entry(sender.0).or_insert_with(Vec::new).push(len);
+            }
         }
         for (sender, parts) in from {
             self.message(rank, sender, 1, request_len(parts.len() as u64));
