@@ -1,10 +1,11 @@
 //! A clustering as a program of steps: its ranks may die, and the others go on with all points.
 //!
 //! The points never change, so they travel when a crew is formed; afterwards only the centres do. After a death every
-//! survivor has a new even share of the points, which comes from the replicas and not from the seed.
+//! survivor has a new even share of the points, which comes from the replicas and not from the seed: its room is filled
+//! with what is not a number until then.
 
 use crate::clustering::Clustering;
-use treering::{Crew, Restored, Result, Steps, Variable, VariableMut};
+use treering::{Crew, Restored, Result, Role, Steps, Variable, VariableMut};
 
 /// A clustering that survives deaths; for [`treering::survive`].
 pub struct SurvivingClustering {
@@ -23,7 +24,11 @@ impl SurvivingClustering {
 
 impl Steps for SurvivingClustering {
     fn begin(&mut self, crew: &Crew) -> Result<()> {
-        self.clustering.make_room(crew.comm().rank().0, crew.comm().size())
+        self.clustering.make_room(crew.comm().rank().0, crew.comm().size())?;
+        if crew.role() == Role::Initial {
+            self.clustering.make_points();
+        }
+        Ok(())
     }
 
     fn state(&self) -> Vec<Variable<'_>> {
@@ -34,14 +39,15 @@ impl Steps for SurvivingClustering {
         self.clustering.variables_mut()
     }
 
-    fn resumed(&mut self, _: &Crew, restored: Option<&Restored>) -> Result<()> {
-        match restored {
-            Some(_) => self.clustering.check_restored(),
-            None => {
-                self.clustering.make_points();
-                Ok(())
-            }
+    fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+        if restored.is_some() {
+            return self.clustering.check_restored();
         }
+        // Somebody died before anything was kept.
+        if crew.role() != Role::Initial {
+            self.clustering.make_points();
+        }
+        Ok(())
     }
 
     fn is_done(&self, step: u64) -> bool {
