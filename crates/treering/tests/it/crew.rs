@@ -135,7 +135,10 @@ impl Steps for Plate {
         // Every grain is there once, however many ranks are left.
         let mut grains = [self.dust.len() as u64, self.dust.iter().sum()];
         crew.comm().reduce(Reduction::Sum, &mut grains)?;
-        assert!(grains[0] % 5 == 0 && grains[1] == (0..grains[0]).sum::<u64>(), "{grains:?}");
+        assert!(
+            grains[0].is_multiple_of(5) && grains[1] == (0..grains[0]).sum::<u64>(),
+            "{grains:?}"
+        );
         self.ended = true;
         Ok(())
     }

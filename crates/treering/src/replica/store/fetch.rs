@@ -286,6 +286,8 @@ impl Mailbox for FetchMail<'_, '_> {
         });
         // Parts of a malformed message are asked for elsewhere.
         fetch.bad_copies += u64::from(received.is_err());
-        inbox.done.drain(..).for_each(|room| fetch.spares.give(room));
+        // Lists are not counted, see `room`.
+        let done = inbox.done.drain(..).filter(|room| room.bytes.capacity() as u64 >= PACKED);
+        done.for_each(|room| fetch.spares.give(room));
     }
 }

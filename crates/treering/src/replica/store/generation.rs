@@ -155,6 +155,11 @@ impl Generation {
         self.places.placement().layout().blocks
     }
 
+    /// The bytes of a range that is not the last one.
+    pub(crate) fn whole_range(&self) -> u64 {
+        self.places.placement().layout().range_blocks * self.block_size
+    }
+
     /// The bytes of a range.
     pub(crate) fn range_len(&self, range: RangeId) -> u64 {
         let blocks = self.places.placement().blocks_of(range);

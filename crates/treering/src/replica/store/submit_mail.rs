@@ -166,9 +166,10 @@ impl Mailbox for SubmitMail<'_> {
     }
 
     fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
-        match (len as u64) < PACKED {
-            true => self.spares.fresh(len),
-            false => self.spares.lend(len),
+        // Lists and parts of ranges have lengths of their own; buffers for them would take the place of others.
+        match len as u64 == self.coming.generation.whole_range() {
+            true => self.spares.lend(len),
+            false => self.spares.fresh(len),
         }
     }
 
@@ -185,6 +186,8 @@ impl Mailbox for SubmitMail<'_> {
             }
         });
         coming.trouble = coming.trouble.take().or(received.err());
-        inbox.done.drain(..).for_each(|room| spares.give(room));
+        let range = coming.generation.whole_range();
+        let done = inbox.done.drain(..).filter(|room| room.bytes.capacity() as u64 == range);
+        done.for_each(|room| spares.give(room));
     }
 }
