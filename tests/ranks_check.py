@@ -217,7 +217,7 @@ class Check:
 
     def compare(self, job):
         # What was being written when a rank was killed has another name.
-        for path in (path for path in job.states.iterdir() if path.suffix != ".new"):
+        for path in (path for path in job.states.iterdir() if ".new" not in path.name):
             state, expected = path.read_bytes(), self.reference[path.name.split("-")[1]]
             if state != expected:
                 self.wrong += 1
