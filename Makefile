@@ -108,7 +108,8 @@ watch-load:
 		$(CARGO) test -p treering-cli --test it under_load -- --nocapture
 
 model:
-	TREERING_PROGRAMS=$(PROGRAMS) $(CARGO) test --release --workspace $(MPI) --test it model:: -- --nocapture
+	TREERING_PROGRAMS=$(PROGRAMS) \
+		$(CARGO) test --release --workspace $(MPI) --test it -- model:: random_crews --nocapture
 
 campaign:
 	TREERING_PAIRS=$(PAIRS) $(CARGO) test --release -p treering --test it law_of_the_cells -- --nocapture

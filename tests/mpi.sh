@@ -156,6 +156,11 @@ deaths() {
         [ "$ends" = "$expected" ] && grep -q '^resumed .* memory' "$folder/told"
         runs=$((runs + 1))
     done
+    # Where ranks cannot survive each other, a program still says what went wrong with it.
+    timeout 120 "$venv/bin/mpirun" --oversubscribe -n 2 target/debug/kmeans --points 10000 --replicas 2 \
+        --store "$folder/undisturbed" >/dev/null 2>"$folder/told" && exit 1
+    grep -q 'other settings' "$folder/told"
+    runs=$((runs + 1))
     rm -r "$folder"
 }
 

@@ -10,8 +10,8 @@ use rustix::process::Signal;
 use std::process::ExitCode;
 use std::time::Duration;
 use treering::{
-    Aggregation, Comm, Error, ErrorKind, Options, Rank, Reduction, Result, Run, Variable,
-    VariableMut, aggregate,
+    Aggregation, Comm, Error, Options, Rank, Reduction, Result, Run, Variable, VariableMut,
+    aggregate,
 };
 use treering_mpi::MpiRanks;
 
@@ -73,7 +73,7 @@ fn heat() -> Result<()> {
     let all = comm.size();
     let mut run = Run::open(options.aggregated(&aggregation))?;
     let mut done = simulate(&plan, &mut run, &*comm, comm.size() == all);
-    while done.as_ref().is_err_and(somebody_died) && mpi.survives() {
+    while done.as_ref().is_err_and(Error::is_death) && mpi.survives() {
         comm.revoke()?;
         comm = comm.shrink()?;
         let went_on = run.go_on_with(comm.clone());
@@ -85,10 +85,6 @@ fn heat() -> Result<()> {
     let (heat, begun) = done?;
     run.finish()?;
     report(&*comm, &heat, begun)
-}
-
-fn somebody_died(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
 }
 
 /// Heats the plate from the newest checkpoint to the last step; its rows here, and the step at which it began.

@@ -29,10 +29,6 @@ fn main() -> ExitCode {
     }
 }
 
-fn somebody_died(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
-}
-
 fn replicas() -> Result<()> {
     let mpi = MpiRanks::init()?;
     let mut comm = mpi.world()?;
@@ -50,7 +46,7 @@ fn replicas() -> Result<()> {
         // The next call notices the death, if it was not noticed before.
         let mut dead = Vec::new();
         let mut done = store.settle();
-        while done.as_ref().is_err_and(somebody_died) {
+        while done.as_ref().is_err_and(Error::is_death) {
             comm.revoke()?;
             comm = comm.shrink()?;
             done = store.go_on_with(comm.clone()).map(|survived| dead.extend(survived.dead));

@@ -139,6 +139,12 @@ impl Error {
         self.kind
     }
 
+    /// Whether ranks have died, or others have heard of a death: the living can go on with each other
+    /// ([`Run::go_on_with`](crate::Run::go_on_with)).
+    pub fn is_death(&self) -> bool {
+        matches!(self.kind, ErrorKind::Dead | ErrorKind::Revoked)
+    }
+
     /// Whether another rank of the program has this error as its own. A call that fails on all ranks returns the same
     /// error everywhere, and this is false on one of them: a program that prints errors only where it is false
     /// prints each once, whatever the number of ranks.

@@ -288,7 +288,7 @@ fn remake(world: &Arc<dyn Comm>, copies: u32) -> Result<String> {
     let mut done = store.settle();
     let sent = Arc::new(Mutex::new(Vec::new()));
     while let Err(error) = done {
-        if !matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) {
+        if !error.is_death() {
             return Err(error);
         }
         comm.revoke()?;

@@ -114,7 +114,7 @@ pub struct Pace {
     /// Steps from one state in the memory of ranks to the next, with [`Options::replicas`]; 0: only checkpoints and the
     /// state at the start.
     pub replicas: u64,
-    /// Steps from one checkpoint to the next; 0: none. Otherwise the last step is one, too.
+    /// Steps from one checkpoint to the next; 0: none. Otherwise the last step is one, too, in the shared store.
     pub checkpoints: u64,
 }
 
@@ -270,31 +270,40 @@ impl Process {
     fn live(&mut self, program: &mut impl Steps) -> Result<()> {
         loop {
             let assembly = self.assemble();
-            let well = self.world.agree(assembly.is_ok())?;
-            match assembly {
-                Ok(Assembly::Failed(error)) if well => return Err(error),
-                Ok(Assembly::Crew(formed)) if well => {
+            let well = self.world.agree(assembly.is_ok());
+            match (assembly, &well) {
+                (Ok(Assembly::Failed(error)), Ok(true)) => return Err(error),
+                (Ok(Assembly::Crew(formed)), Ok(true)) => {
                     reach("crew-formed");
                     let worked = self.take_part(program, formed);
-                    if self.world.agree(worked.is_ok())? {
+                    let ended = self.world.agree(worked.is_ok());
+                    self.note(worked);
+                    if self.or_failed(ended)? {
                         return Ok(());
                     }
-                    self.note(worked);
                 }
-                assembly => self.note(assembly.map(drop)),
+                (assembly, _) => {
+                    self.note(assembly.map(drop));
+                    self.or_failed(well)?;
+                }
             }
             // Whoever has not noticed ends what it is doing.
             let _ = self.world.revoke();
             reach("crew-revoked");
-            self.world = self.world.shrink()?;
+            self.world = self.or_failed(self.world.shrink())?;
             reach("crew-shrunk");
         }
+    }
+
+    /// Where ranks cannot go on together, an error of this rank's own program is what its user wants to know.
+    fn or_failed<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| self.failed.clone().unwrap_or(error))
     }
 
     /// Remembers why a crew has ended. A death is a reason to go on, everything else ends the program.
     fn note(&mut self, worked: Result<()>) {
         self.noticed.get_or_insert_with(Instant::now);
-        self.failed = worked.err().filter(|error| !is_death(error)).or(self.failed.take());
+        self.failed = worked.err().filter(|error| !error.is_death()).or(self.failed.take());
     }
 
     /// Finds a seat in the next crew; collective. Nothing counts before all have agreed.
@@ -394,7 +403,7 @@ impl Process {
 
     /// Opens the run, goes on with it, or joins those that do.
     fn take_run(&mut self, crew: &Crew, formed: &Formed) -> Result<()> {
-        let options = self.options.clone().ranks(crew.comm.clone());
+        let options = self.options.clone().ranks(crew.comm.clone()).spares(0);
         match (&mut self.run, formed.goes_on) {
             // Only spares can have died.
             (Some(run), _) if run.is_alone() => Ok(()),
@@ -452,7 +461,10 @@ impl Process {
             let start = Instant::now();
             let ends = program.is_done(step) && checkpoints > 0;
             if ends || is_due(checkpoints, step) {
-                let save = run.checkpoint(step, &program.state())?;
+                let save = match ends {
+                    true => run.checkpoint_shared(step, &program.state())?,
+                    false => run.checkpoint(step, &program.state())?,
+                };
                 self.survival.halted = save.halts();
                 last = Some(save);
             } else if is_due(replicas, step) {
@@ -470,7 +482,7 @@ impl Process {
         if let Some(run) = self.run.take() {
             self.survival.notes.extend(run.notes().iter().cloned());
             match run.finish() {
-                Err(error) if is_death(&error) || error.kind() == ErrorKind::Lost => {}
+                Err(error) if error.is_death() || error.kind() == ErrorKind::Lost => {}
                 finished => finished?,
             }
         }
@@ -484,8 +496,4 @@ fn first_failure(all: &[Applicant]) -> Option<(Rank, &[u8])> {
     let failed = (0..).map(Rank).zip(errors).filter_map(|(rank, error)| error.map(|e| (rank, e)));
     let first = failed.min_by_key(|(rank, (_, repeated))| (*repeated, *rank));
     first.map(|(rank, (error, _))| (rank, &error[..]))
-}
-
-fn is_death(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
 }

@@ -3,8 +3,8 @@
 use super::Redundancy;
 use super::placement::{PlacedNode, RankPlace, nodes_of};
 use crate::array::Rank;
-use crate::comm::Comm;
 pub(super) use crate::comm::garbled;
+use crate::comm::{Comm, died};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
@@ -105,7 +105,7 @@ impl NodeRanks {
     }
 
     /// Carries out the part of the first rank of each node, after something that all ranks have prepared; all ranks get
-    /// an error if one of them does. An outer error of the work is one of communication, by which others may wait for
+    /// an error if one of them does, and that of a death if that is the reason. An outer error of the work is one of communication, by which others may wait for
     /// this rank: it ends the communicator of the nodes. An inner one concerns this node.
     pub(super) fn together<P, T>(
         &self,
@@ -121,12 +121,14 @@ impl NodeRanks {
                 .inspect_err(|_| drop(heads.revoke())),
         };
         let done = done.and_then(|done| done);
-        match (self.comm.agree(done.is_ok())?, done) {
-            (_, Err(error)) => Err(error),
-            (true, Ok(done)) => Ok(done),
-            (false, Ok(_)) => {
-                Err(Error::new(ErrorKind::Lost, format!("another node could not {what}")))
-            }
+        if self.comm.agree(done.is_ok())? {
+            return done;
         }
+        let live = !done.as_ref().is_err_and(Error::is_death);
+        let live = self.comm.agree(live)?;
+        done.and_then(|_| match live {
+            true => Err(Error::new(ErrorKind::Lost, format!("another node could not {what}"))),
+            false => Err(died(&[])),
+        })
     }
 }

@@ -92,12 +92,15 @@ impl Run {
             ranks.vote(reference.as_ref().map(|_| ballot).map_err(Clone::clone), &failures)?;
         }
         let reference = reference?;
+        if let Some(ranks) = &ranks {
+            replicas::agree_on(&options, ranks)?;
+        }
         let writer = &options.writer;
         let opened = match &mut ranks {
             None => open_alone(&writer.tiers, &writer.run)?,
             Some(ranks) => ranks.open(&writer.tiers, &writer.run, None)?,
         };
-        let replicas = replica_level(&options);
+        let replicas = ReplicaLevel::of(&options);
         Run::begin(options, ranks, opened, failures, reference, replicas)
     }
 
@@ -213,7 +216,7 @@ impl Run {
         let done = level.submit(ranks.shared_comm(), (step, self.saver.newest.0), own);
         self.blocked += start.elapsed();
         match ranks.or_all_stop(done) {
-            Err(error) if !matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) => {
+            Err(error) if !error.is_death() => {
                 // An older state must not pass for the newest.
                 level.forget();
                 self.notes.push(format!("no replicas of step {step} are kept: {error}"));
@@ -532,9 +535,8 @@ impl Run {
     /// # let mut comm: std::sync::Arc<dyn treering::Comm> = std::sync::Arc::new(treering::Alone::new());
     /// # let mut run = treering::Run::open(treering::Options::directory("store", "run").ranks(comm.clone()))?;
     /// # fn simulate(_: &mut treering::Run, _: &dyn treering::Comm) -> treering::Result<()> { Ok(()) }
-    /// use treering::ErrorKind::{Dead, Revoked};
     /// let mut result = simulate(&mut run, &*comm);
-    /// while result.as_ref().is_err_and(|error| matches!(error.kind(), Dead | Revoked)) {
+    /// while result.as_ref().is_err_and(|error| error.is_death()) {
     ///     comm.revoke()?;
     ///     comm = comm.shrink()?;
     ///     let went_on = run.go_on_with(comm.clone());
@@ -575,7 +577,8 @@ impl Run {
         let ready = reference.as_ref().map(|_| Sequence::default()).map_err(Clone::clone);
         let next = side.agree_to_go_on(ready, &failures)?;
         let reference = reference?;
-        let mut replicas = replica_level(&options);
+        replicas::agree_on(&options, &side)?;
+        let mut replicas = ReplicaLevel::of(&options);
         if let Some(level) = &mut replicas {
             side.or_all_stop(level.go_on(&comm))?;
         }
@@ -588,6 +591,7 @@ impl Run {
         let Some(side) = ranks else { return Ok(()) };
         let (newest, writer) = (self.saver.newest, self.options.writer.clone());
         let next = side.agree_to_go_on(Ok(newest), &self.failures)?;
+        replicas::agree_on(&self.options, side)?;
         if let Some(level) = &mut self.replicas {
             level.go_on(&comm)?;
         }
@@ -642,13 +646,6 @@ impl Run {
         log.look_up_to(self.saver.newest)?;
         Ok(log)
     }
-}
-
-/// The level in memory that options ask for.
-fn replica_level(options: &Options) -> Option<ReplicaLevel> {
-    let Options { replicas, replica_settings, domain, .. } = options;
-    let level = || ReplicaLevel::new(*replicas, replica_settings.clone(), domain.clone());
-    (*replicas > 0).then(level)
 }
 
 /// Starts what works behind a run that was opened: the ranks take their seats, and their budgets are divided.

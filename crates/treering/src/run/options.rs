@@ -375,6 +375,10 @@ impl Options {
             );
         }
         self.redundancy.check()?;
+        if self.spares > 0 {
+            return Err(Error::usage("a run by itself has no use for spares")
+                .hint("survive(…) lets spares wait, or leave Options::spares out"));
+        }
         if self.replicas > 0 {
             let ranks = self.ranks.as_ref().map(|comm| comm.size()).ok_or_else(|| {
                 Error::usage("replicas are kept in the memory of ranks, and there are none")

@@ -7,7 +7,7 @@
 
 use super::ranks::RankSide;
 use crate::array::Sequence;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::format::{BranchName, Names, PackName, ParityName, WriterId};
 use crate::redundancy::{
     NodePlacement, NodeRanks, PIECE, ProtectJob, Redundancy, place, protect, spent,
@@ -122,7 +122,7 @@ impl NodeProtection {
             };
             match protect(&self.ranks, &self.placement, store, &job) {
                 Ok(_) => self.state.through = number,
-                Err(error) if matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) => {
+                Err(error) if error.is_death() => {
                     return Err(error);
                 }
                 // It is tried again after the next checkpoint.

@@ -346,7 +346,7 @@ impl RankSide {
         let mut voting = BallotVoting { time: now() };
         let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit);
         let verdict = verdict.inspect_err(|error| {
-            if matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked) {
+            if error.is_death() {
                 self.look();
             }
         })?;

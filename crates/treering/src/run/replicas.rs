@@ -7,9 +7,11 @@
 //!
 //! Law: whether there is a generation, and which, is the same on all ranks and needs no file system.
 
-use crate::array::Variable;
+use super::Options;
+use super::ranks::RankSide;
+use crate::array::{Rank, Variable};
 use crate::comm::{Comm, Reduction, garbled};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::replica::{HeldStreams, ReplicaSettings, ReplicaStore};
 use crate::restore::share_all;
 use std::sync::Arc;
@@ -41,10 +43,31 @@ pub(super) struct ReplicaLevel {
     whole: bool,
 }
 
+/// Finds ranks that want other replicas than others; collective.
+pub(super) fn agree_on(options: &Options, ranks: &RankSide) -> Result<()> {
+    let wish = options.replica_settings.digest(options.replicas);
+    let mut extremes = [wish, !wish];
+    ranks.or_all_stop(ranks.comm().reduce(Reduction::Max, &mut extremes))?;
+    if extremes[0] == !extremes[1] {
+        return Ok(());
+    }
+    let error = Error::usage("the ranks differ in the number or the settings of their replicas")
+        .hint("give Options::replicas and Options::replica_settings the same values on all ranks");
+    Err(if ranks.rank() == Rank(0) { error } else { error.repeated() })
+}
+
 impl ReplicaLevel {
-    pub(super) fn new(copies: u32, settings: ReplicaSettings, domain: Option<String>) -> Self {
+    /// The level that options ask for.
+    pub(super) fn of(options: &Options) -> Option<ReplicaLevel> {
         let (current, next) = (None, None);
-        ReplicaLevel { copies, settings, domain, current, next, whole: false }
+        (options.replicas > 0).then(|| ReplicaLevel {
+            copies: options.replicas,
+            settings: options.replica_settings.clone(),
+            domain: options.domain.clone(),
+            current,
+            next,
+            whole: false,
+        })
     }
 
     /// Submits the variables of this rank as the state of a step; collective.

@@ -10,7 +10,7 @@ use super::replicas::MemoryState;
 use crate::array::{GroupId, Rank, Sequence, Step, VariableKey, VariableMut};
 use crate::comm::{Alone, Comm, garbled};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Group, Manifest, Origin, VariableEntry};
+use crate::format::{Group, Manifest, Names, Origin, VariableEntry};
 use crate::log::Log;
 use crate::points::reach;
 use crate::restore::{
@@ -255,7 +255,7 @@ impl Run {
         let loaded = self.replicas.as_mut().map(|level| level.load(state));
         let loaded = self.or_all_stop(loaded.unwrap_or_else(|| Err(garbled())));
         if let Err(error) = &loaded
-            && matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
+            && error.is_death()
         {
             return Err(error.clone());
         }
@@ -307,7 +307,7 @@ impl Run {
             }
             None => None,
         };
-        let is_near = near.is_some();
+        let is_near = near.is_some() || self.ranks.is_none() && self.is_on_node(&manifest);
         let in_place = in_place && near.is_none();
         let loaded =
             check_targets(variables).and_then(|()| self.load(manifest, own, in_place, near));
@@ -347,6 +347,12 @@ impl Run {
         let restored = checkpoint.resume_into(own.rank, &mut owned)?;
         let restored = restored.into_iter().flatten().collect();
         Ok(FilledArrays { checkpoint, restored, missing, goes_on, near: is_near })
+    }
+
+    /// Whether a store of the node has a checkpoint, for a run of one rank.
+    fn is_on_node(&self, manifest: &Manifest) -> bool {
+        let entry = Names::new(&self.options.writer.run).entry(manifest.sequence);
+        self.options.writer.tiers.near.iter().any(|tier| tier.open(&entry).is_ok())
     }
 
     /// Loads what this rank reads of a checkpoint: its own group, or some groups of a checkpoint of other ranks.

@@ -123,19 +123,14 @@ impl Drop for ImagePut<'_> {
 }
 
 fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), put: &mut dyn Put) {
-    let mut given_back = 0;
     loop {
         let idle = |state: &mut ImageState| state.len <= state.done && !state.ended;
         let waited = changed.wait_while(held(state), idle);
         let now = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-        let (len, done, large) = (now.len, now.done, now.large);
+        let (len, done) = (now.len, now.done);
         drop(now);
         if len <= done {
             return;
-        }
-        if large {
-            give_back(image, given_back..done);
-            given_back = done;
         }
         let written = zeroed((len - done).min(PIECE)).and_then(|mut piece| {
             let read = image.read_exact_at(&mut piece, done);
@@ -146,7 +141,14 @@ fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), p
         let failed = written.is_err();
         let mut now = held(state);
         match written {
-            Ok(bytes) => now.done += bytes,
+            Ok(bytes) => {
+                // Whoever waits for room finds it.
+                if now.large {
+                    // From a border of pages on, or parts of them would stay.
+                    give_back(image, done / PIECE * PIECE..done + bytes);
+                }
+                now.done += bytes;
+            }
             Err(error) => now.failed = Some(error),
         }
         drop(now);
@@ -160,7 +162,10 @@ fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), p
 impl Put for ImagePut<'_> {
     fn append(&mut self, bytes: &[u8]) -> Result<()> {
         let mut state = held(&self.state.0);
-        state.large |= state.len + bytes.len() as u64 > self.limit;
+        if !state.large && state.len + bytes.len() as u64 > self.limit {
+            state.large = true;
+            give_back(self.memory.file(), 0..state.done);
+        }
         // What is not kept waits for room.
         let full = |state: &mut ImageState| {
             state.large && state.len > state.done + self.limit && state.failed.is_none()
@@ -254,7 +259,7 @@ mod tests {
                 kept.append(&frame).unwrap();
                 let blocks = std::os::unix::fs::MetadataExt::blocks;
                 let memory = 512 * blocks(&kept.memory.again().unwrap().metadata().unwrap());
-                assert!(memory <= LIMIT + 2 * PIECE + 50_000, "{memory} bytes are held");
+                assert!(memory <= LIMIT + 50_000, "{memory} bytes are held");
             }
             assert!(kept.image().unwrap().is_none());
             kept.end().unwrap();

@@ -157,6 +157,11 @@ impl StagePut {
     }
 
     /// The memory that it is written to.
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// The same, for somebody else.
     pub(super) fn again(&self) -> Result<File> {
         let again = self.file.try_clone();
         again.map_err(|error| Error::io("cannot share the memory of a stage", error))

@@ -7,7 +7,7 @@ use std::time::Duration;
 use treering::testing::{HookedStore, Locks, POINTS};
 use treering::{
     ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, MemoryStore, Options, Pace,
-    Rank, Reduction, ReplicaSettings, Restored, Result, Role, SimulatedDeaths, Steps, Store,
+    Rank, Reduction, ReplicaSettings, Restored, Result, Role, Run, SimulatedDeaths, Steps, Store,
     Survival, ThreadRanks, Variable, VariableMut, survive,
 };
 
@@ -156,6 +156,8 @@ struct Setting {
     copies: u32,
     pace: Pace,
     alone: bool,
+    /// How many nodes the ranks are on, each with a store in front of the shared one; 0: there are no such stores.
+    nodes: u32,
 }
 
 const USUAL: Setting = Setting {
@@ -164,6 +166,7 @@ const USUAL: Setting = Setting {
     copies: 2,
     pace: Pace { replicas: 2, checkpoints: 0 },
     alone: false,
+    nodes: 0,
 };
 
 fn options(store: &Arc<dyn Store>, comm: Arc<dyn Comm>, setting: Setting) -> Options {
@@ -179,7 +182,10 @@ type Ended = End<(Result<Survival>, Vec<(u64, Level)>, Vec<Role>)>;
 /// One story; how every process has ended.
 fn story(setting: Setting, deaths: &[Death], trouble: Option<(u64, u32)>) -> Vec<Ended> {
     let store = memory();
-    let mut world = ThreadRanks::new(setting.ranks + setting.spares);
+    let nodes: Vec<Arc<dyn Store>> = (0..setting.nodes).map(|_| memory()).collect();
+    let node_of = |rank: u32| format!("{}", rank % setting.nodes.max(1));
+    let names: Vec<String> = (0..setting.ranks + setting.spares).map(node_of).collect();
+    let mut world = ThreadRanks::on_nodes(&names);
     for death in deaths {
         if let Death::CommCall(victim, call) = *death {
             world = world.killed_at(Rank(victim), call);
@@ -190,7 +196,12 @@ fn story(setting: Setting, deaths: &[Death], trouble: Option<(u64, u32)>) -> Vec
         die_at_points(&kills, comm.rank(), &points);
         let alone = setting.alone.then_some([0; 2]);
         let mut plate = Plate { alone, trouble, ..Plate::default() };
-        let survival = survive(options(&store, comm, setting), setting.pace, &mut plate);
+        let node = nodes.get(comm.node().parse::<usize>().unwrap()).cloned();
+        let mut options = options(&store, comm, setting);
+        if let Some(node) = node {
+            options = options.node(node).shared_every(2);
+        }
+        let survival = survive(options, setting.pace, &mut plate);
         if let Ok(survival) = &survival {
             assert_eq!(plate.ended, survival.role != Role::Spare);
         }
@@ -374,6 +385,38 @@ fn lost_states_without_a_checkpoint_are_an_error_that_names_them() {
     assert!(first_hand > 0);
 }
 
+/// The last step is in the shared store, also where only every second checkpoint would go there.
+#[test]
+fn nodes_with_stores_keep_nothing_to_themselves_at_the_end() {
+    for (checkpoints, victim) in [(2, 0), (3, 1), (4, 2), (5, 3)] {
+        let pace = Pace { replicas: 0, checkpoints };
+        let setting = Setting { nodes: 2, pace, ..USUAL };
+        assert_eq!(all_well(setting, &[]).0, 0);
+        let deaths = [Death::Point(victim, "captured", 1)];
+        assert_eq!(all_well(setting, &deaths).0, 1);
+    }
+}
+
+#[test]
+fn ranks_that_want_other_replicas_than_others_are_told_so() {
+    let store = memory();
+    let ends = ThreadRanks::new(3).run(move |comm| {
+        let copies = [2, 2, 0][comm.rank().0 as usize];
+        let opened = Run::open(options(&store, comm.clone(), Setting { copies, ..USUAL }));
+        let settings =
+            ReplicaSettings { seed: Some(u64::from(comm.rank().0)), ..Default::default() };
+        let other = options(&store, comm, USUAL).replica_settings(settings);
+        [opened.err(), Run::open(other).err()].map(|error| {
+            let error = error.expect("the ranks disagree");
+            assert!(error.kind() == ErrorKind::Usage && error.to_string().contains("replicas"));
+            error.is_repeated()
+        })
+    });
+    for (rank, end) in ends.into_iter().enumerate() {
+        assert_eq!(end.done().unwrap(), [rank > 0; 2]);
+    }
+}
+
 #[test]
 fn a_program_that_fails_on_one_rank_ends_on_all() {
     let mut first_hand = 0;
@@ -431,11 +474,13 @@ fn a_panic_of_a_rank_is_survived_like_a_death() {
     assert_eq!(*restored.lock().unwrap(), [(4, Level::Memory); 2]);
 }
 
-/// Random crews, paces, copies and deaths.
+/// Random crews, paces, copies, stores and deaths. `TREERING_PROGRAMS=N` runs a fiftieth of that many (`make model`);
+/// `TREERING_CREW_SEED=S` runs one.
 #[test]
 fn random_crews_come_to_the_right_end() {
-    let programs = std::env::var("TREERING_CREWS").ok().and_then(|n| n.parse().ok()).unwrap_or(60);
-    let only: Option<u64> = std::env::var("TREERING_CREW_SEED").ok().and_then(|n| n.parse().ok());
+    let number = |name: &str| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let programs = number("TREERING_PROGRAMS").map_or(60, |count| count / 50);
+    let only = number("TREERING_CREW_SEED");
     for seed in only.map_or(0..programs, |seed| seed..seed + 1) {
         let mut dice = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
         let mut roll = |sides: u64| {
@@ -446,7 +491,9 @@ fn random_crews_come_to_the_right_end() {
         };
         let (ranks, spares) = (1 + roll(5) as u32, roll(3) as u32);
         let pace = Pace { replicas: roll(4), checkpoints: roll(4) };
-        let setting = Setting { ranks, spares, copies: 1 + roll(3) as u32, pace, alone: false };
+        let copies = 1 + roll(3) as u32;
+        let nodes = (roll(4) as u32).saturating_sub(1);
+        let setting = Setting { ranks, spares, copies, pace, alone: false, nodes };
         let deaths: Vec<Death> = (0..roll(u64::from(ranks + spares)))
             .map(|_| {
                 let victim = roll(u64::from(ranks + spares)) as u32;

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use treering::testing::{Call, Fault, FaultStore, HookedStore};
 use treering::{
-    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Library, MemoryStore, Options, Result,
-    Run, Store, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Level, Library, MemoryStore, Options,
+    Result, Run, Store, Variable, VariableMut,
 };
 
 const BYTES: usize = 4000;
@@ -48,6 +48,12 @@ fn restore(run: &mut Run) -> Option<(u64, Vec<String>)> {
     let restored = restored.unwrap()?;
     assert_eq!(field, state(restored.step));
     Some((restored.step, restored.notes))
+}
+
+/// Where the newest state is.
+fn level(run: &mut Run) -> Level {
+    let restored = run.restore(&mut [VariableMut::new("field", &mut vec![0u8; BYTES])]);
+    restored.unwrap().unwrap().level
 }
 
 /// The steps of the run in a store, each of which restores exactly.
@@ -144,11 +150,13 @@ fn a_lost_node_costs_nothing_that_was_durable() {
         // The node may be lost at any moment.
         assert_eq!(steps(&shared), (0..=step).collect::<Vec<_>>());
     }
+    assert_eq!(level(&mut run), Level::Node);
     drop(run);
     let node = memory();
     let mut run = Run::open(options(&node, &shared)).unwrap();
     let (step, notes) = restore(&mut run).unwrap();
     assert_eq!((step, notes), (8, Vec::new()));
+    assert_eq!(level(&mut run), Level::Shared);
     save(&mut run, 9).durable().unwrap();
     drop(run);
     assert_eq!(steps(&shared), (0..10).collect::<Vec<_>>());

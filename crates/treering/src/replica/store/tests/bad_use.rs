@@ -151,14 +151,14 @@ fn a_communicator_that_has_shrunk_since_is_refused_with_advice() {
         let error = store.load(&[0..100]).unwrap_err();
         let text = error.to_string();
         assert!(
-            is_death(&error) && (text.contains("go_on_with") || text.contains("go on with")),
+            error.is_death() && (text.contains("go_on_with") || text.contains("go on with")),
             "{text}"
         );
         comm.revoke().unwrap();
         let smaller = comm.shrink().unwrap();
         // Still the old communicator.
-        assert!(is_death(&store.load(&[0..100]).unwrap_err()));
-        assert!(is_death(&store.settle().unwrap_err()));
+        assert!(store.load(&[0..100]).unwrap_err().is_death());
+        assert!(store.settle().unwrap_err().is_death());
         assert_eq!(store.go_on_with(smaller).unwrap().dead, [StartRank(3)]);
         assert_eq!(store.load(&[0..100]).unwrap().bytes, blocks(1, 0..100, 8));
         let error = store.load_all(&[(Rank(3), 0..1)]).unwrap_err();

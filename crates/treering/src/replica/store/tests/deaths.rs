@@ -116,7 +116,7 @@ fn both_holders_of_a_range_die_at_once_and_their_blocks_are_named() {
         }
         let mut survived = loop {
             // Both deaths may be noticed one after the other.
-            assert!(is_death(&store.settle().unwrap_err()));
+            assert!(store.settle().unwrap_err().is_death());
             let survived = recover(&mut store, &mut comm);
             if store.members().len() == 6 {
                 break survived;

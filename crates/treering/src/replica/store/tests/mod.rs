@@ -42,10 +42,6 @@ pub(super) fn survivors<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {
     ends.into_iter().filter_map(done).collect()
 }
 
-pub(super) fn is_death(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Dead | ErrorKind::Revoked)
-}
-
 /// Revokes, shrinks and goes on until it works.
 pub(super) fn recover(store: &mut ReplicaStore, comm: &mut Arc<dyn Comm>) -> Survived {
     loop {
@@ -53,7 +49,7 @@ pub(super) fn recover(store: &mut ReplicaStore, comm: &mut Arc<dyn Comm>) -> Sur
         *comm = comm.shrink().unwrap();
         match store.go_on_with(comm.clone()) {
             Ok(survived) => return survived,
-            Err(error) => assert!(is_death(&error), "{error}"),
+            Err(error) => assert!(error.is_death(), "{error}"),
         }
     }
 }

@@ -72,7 +72,7 @@ impl Player {
             match self.step(at, &ops[at]) {
                 Ok(()) => at += 1,
                 Err(error) => {
-                    assert!(is_death(&error), "op {at} {:?}: {error}", ops[at]);
+                    assert!(error.is_death(), "op {at} {:?}: {error}", ops[at]);
                     at = self.survive(at);
                 }
             }
@@ -90,7 +90,7 @@ impl Player {
                     assert_eq!(all[1], !all[2], "survivors have chosen different generations");
                     return all[0] as usize;
                 }
-                Err(error) => assert!(is_death(&error), "{error}"),
+                Err(error) => assert!(error.is_death(), "{error}"),
             }
         }
     }
@@ -266,7 +266,7 @@ pub(super) fn run_plan(plan: &Plan) -> (usize, usize) {
         let store = match store {
             Ok(store) => store,
             Err(error) => {
-                assert!(is_death(&error), "{error}");
+                assert!(error.is_death(), "{error}");
                 return Vec::new();
             }
         };

@@ -68,7 +68,7 @@ fn variables_come_back_on_fewer_ranks_in_other_boxes() {
                 kill.kill(own);
             }
             let error = store.settle().unwrap_err();
-            assert!(is_death(&error));
+            assert!(error.is_death());
             recover(&mut store, &mut comm);
             check(&mut store, &*comm, 5, 7).unwrap();
             // What belongs to its rank alone comes back on the same number of ranks only.
@@ -127,7 +127,7 @@ fn lost_variables_are_named_and_blocks_are_no_variables() {
         if own.0 % 2 == 1 {
             kill.kill(own);
         }
-        assert!(is_death(&store.settle().unwrap_err()));
+        assert!(store.settle().unwrap_err().is_death());
         recover(&mut store, &mut comm);
         let error = check(&mut store, &*comm, 4, 2).unwrap_err();
         (error.kind(), error.to_string())
