@@ -128,7 +128,8 @@ impl Clustering {
         vec![
             Variable::new("points", &self.points)
                 .shaped(&[count, width])
-                .part_of(&[points, width], &[self.first, 0]),
+                .part_of(&[points, width], &[self.first, 0])
+                .constant(),
             Variable::new("centres", &self.centres).shaped(&[centres.into(), width]).same(),
             Variable::new("inertia", &self.inertia).same(),
             Variable::new("settings", &self.saved_settings).same(),

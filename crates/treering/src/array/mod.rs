@@ -261,6 +261,7 @@ pub struct Variable<'a> {
     pub(crate) description: Description,
     pub(crate) bytes: &'a [u8],
     within: Option<Bound>,
+    pub(crate) constant: bool,
 }
 
 impl<'a> Variable<'a> {
@@ -276,6 +277,7 @@ impl<'a> Variable<'a> {
             description: flat(name, T::DTYPE, data.len()),
             bytes: bytemuck::cast_slice(data),
             within: None,
+            constant: false,
         }
     }
 
@@ -283,7 +285,7 @@ impl<'a> Variable<'a> {
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
-        Variable { description, bytes, within: None }
+        Variable { description, bytes, within: None, constant: false }
     }
 
     /// The same data with another shape.
@@ -378,6 +380,16 @@ impl<'a> Variable<'a> {
     #[must_use]
     pub fn within(mut self, bound: Bound) -> Self {
         self.within = Some(bound);
+        self
+    }
+
+    /// Promises that the program does not change the array as long as it lies where it is: points that are clustered, a
+    /// mesh. Replicas in memory ([`Options::replicas`](crate::Options::replicas)) are then kept without hashing all of it
+    /// again. A sixty-fourth is looked at each time, in turns, and a change that is found is an error. Checkpoints look
+    /// for changes as they always do.
+    #[must_use]
+    pub fn constant(mut self) -> Self {
+        self.constant = true;
         self
     }
 

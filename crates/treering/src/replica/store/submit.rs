@@ -285,9 +285,10 @@ impl ReplicaStore {
             return Err(self.link.refusal(trouble));
         }
         let number = generation.number;
+        let constant = generation.streams.as_ref().is_some_and(|streams| streams.mostly_constant);
         self.older.extend(self.current.replace(generation));
         self.remade = None;
-        if whole && self.settings.repeated {
+        if whole && self.settings.repeated && !constant {
             self.prepare_next();
         }
         Ok(number)

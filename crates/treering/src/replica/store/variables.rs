@@ -2,7 +2,8 @@
 //!
 //! The variables of a rank are one stream of blocks: a head that describes them, then every variable, from a block of its
 //! own on. If no stream has moved since the generation before and less than half of the blocks has changed, only the
-//! chunks that have are sent. To be loaded, each member takes over its own stream and some of those of the dead; then the
+//! chunks that have are sent. Of what is said to be constant, and lies where it lay, some chunks are looked at each time, in
+//! turns. To be loaded, each member takes over its own stream and some of those of the dead; then the
 //! arrays of all ranks are filled from these as from a checkpoint, in whatever boxes they want them.
 //!
 //! Law: a stream comes back as it was submitted, or what is lost of it is named.
@@ -21,6 +22,8 @@ use std::sync::Arc;
 
 /// Blocks of a stream that are compared, and sent if they have changed, as one.
 const CHUNK: u64 = 256;
+/// Every chunk that is constant is looked at once in so many submits.
+pub(crate) const TURNS: u64 = 64;
 
 /// The streams of a generation.
 #[derive(Debug)]
@@ -29,6 +32,10 @@ pub(crate) struct Streams {
     shares: Vec<(u64, u64)>,
     /// The chunks of this rank's stream.
     digests: Vec<Digest>,
+    /// Where its slices lay: addresses and lengths.
+    places: Vec<(usize, usize)>,
+    /// Whether most of it is constant: then the next generation shares most of its memory.
+    pub(crate) mostly_constant: bool,
     /// A number of the caller's besides the tag.
     pub(crate) label: u64,
 }
@@ -51,11 +58,13 @@ impl ReplicaStore {
         variables: &[Variable],
     ) -> Result<GenerationNumber> {
         self.finish()?;
-        let stream = Stream::of(variables, self.settings.block_size);
+        let stream = Stream::of(variables, self.settings.block_size).and_then(|stream| {
+            let digests = stream.digests(self.unmoved_streams().as_deref(), self.last_number)?;
+            Ok((stream, digests))
+        });
         let opened = stream.as_ref().map(|_| [0; 2]).map_err(Clone::clone);
         self.open(StoreCall::SubmitVariables, (tag, "the tag of a submit"), opened)?;
-        let stream = stream?;
-        let digests = stream.digests();
+        let (stream, digests) = stream?;
         let before = self.unmoved_streams();
         let changed = before.as_ref().and_then(|before| stream.changed(&before.digests, &digests));
         let own = [stream.blocks, changed.unwrap_or(u64::MAX)];
@@ -71,7 +80,9 @@ impl ReplicaStore {
         // The same on all ranks.
         let before = before.filter(|before| before.shares == shares);
         let before = before.filter(|_| sent.is_some_and(|sent| sent < blocks / 2));
-        let streams = |digests| Some(Arc::new(Streams { shares, digests, label }));
+        let (places, mostly_constant) = (stream.places(), stream.is_mostly_constant());
+        let streams =
+            |digests| Some(Arc::new(Streams { shares, digests, places, mostly_constant, label }));
         match before {
             Some(before) => {
                 let changes = stream.changes(first, &before.digests, &digests);
@@ -165,6 +176,8 @@ fn taken_over(submitted: &[StartRank], members: &[StartRank]) -> Vec<StartRank> 
 struct Stream<'a> {
     /// Whole blocks each.
     slices: Vec<Cow<'a, [u8]>>,
+    /// Whose slices they are, if that is constant.
+    constant: Vec<Option<String>>,
     block: u64,
     blocks: u64,
 }
@@ -178,6 +191,7 @@ impl<'a> Stream<'a> {
         head.extend(listed);
         head.resize(head.len().next_multiple_of(block as usize), 0);
         let mut slices: Vec<Cow<[u8]>> = vec![head.into()];
+        let mut constant = vec![None];
         for variable in variables {
             let bytes = variable.bytes;
             let (whole, rest) = bytes.split_at(bytes.len() - bytes.len() % block as usize);
@@ -185,9 +199,21 @@ impl<'a> Stream<'a> {
             last.resize(rest.len().next_multiple_of(block as usize), 0);
             let both = [Cow::from(whole), last.into()];
             slices.extend(both.into_iter().filter(|slice| !slice.is_empty()));
+            let name = variable.constant.then(|| variable.description.name.clone());
+            constant.resize(slices.len(), name);
         }
         let blocks = slices.iter().map(|slice| slice.len() as u64 / block).sum();
-        Ok(Stream { slices, block, blocks })
+        Ok(Stream { slices, constant, block, blocks })
+    }
+
+    /// Where the slices lie.
+    fn places(&self) -> Vec<(usize, usize)> {
+        self.slices.iter().map(|slice| (slice.as_ptr().addr(), slice.len())).collect()
+    }
+
+    fn is_mostly_constant(&self) -> bool {
+        let constant = self.slices.iter().zip(&self.constant).filter(|(_, of)| of.is_some());
+        2 * constant.map(|(slice, _)| slice.len() as u64).sum::<u64>() > self.blocks * self.block
     }
 
     fn slices(&self) -> Vec<&[u8]> {
@@ -205,8 +231,34 @@ impl<'a> Stream<'a> {
         })
     }
 
-    fn digests(&self) -> Vec<Digest> {
-        self.chunks().map(|(_, bytes)| digest(bytes)).collect()
+    /// The digests of all chunks. Those of constant variables that lie where they lay are taken from before, except for
+    /// the ones whose turn it is; an error names a variable that has changed nevertheless.
+    fn digests(&self, before: Option<&Streams>, turn: u64) -> Result<Vec<Digest>> {
+        let places = self.places();
+        let lengths =
+            |places: &[(usize, usize)]| places.iter().map(|(_, len)| *len).collect::<Vec<_>>();
+        let before = before.filter(|before| lengths(&before.places) == lengths(&places));
+        let mut digests: Vec<Digest> = Vec::new();
+        for (at, slice) in self.slices.iter().enumerate() {
+            let constant = self.constant[at].as_ref();
+            let lay = before.filter(|before| before.places[at] == places[at]);
+            for bytes in slice.chunks((CHUNK * self.block) as usize) {
+                let number = digests.len();
+                let known = lay.and_then(|lay| lay.digests.get(number)).zip(constant);
+                let is_turn = (number as u64).wrapping_add(turn).is_multiple_of(TURNS);
+                digests.push(match known {
+                    None => digest(bytes),
+                    Some((known, _)) if !is_turn || digest(bytes) == *known => *known,
+                    Some((_, name)) => {
+                        return Err(Error::usage(format!(
+                            "variable {name:?} is said to be constant, but has changed"
+                        ))
+                        .hint("leave Variable::constant out"));
+                    }
+                });
+            }
+        }
+        Ok(digests)
     }
 
     /// The number of blocks that have changed; `None` if the chunks are others.

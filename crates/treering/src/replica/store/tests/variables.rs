@@ -3,6 +3,7 @@
 use super::*;
 use crate::array::{Variable, VariableMut};
 use crate::comm::Reduction;
+use crate::replica::store::variables::TURNS;
 
 const ROWS: u64 = 23;
 const LENGTH: u64 = 300;
@@ -136,4 +137,44 @@ fn lost_variables_are_named_and_blocks_are_no_variables() {
     assert_eq!(errors.len(), 2);
     let named = errors.iter().filter(|(_, text)| text.contains("are lost")).count();
     assert!(named > 0 && errors.iter().all(|(kind, _)| *kind != ErrorKind::Usage), "{errors:?}");
+}
+
+/// What is constant is taken as it was while it lies where it lay, but not for ever if that is wrong.
+#[test]
+fn constant_variables_are_looked_at_in_turns() {
+    let ends = run(&ThreadRanks::new(3), |comm| {
+        let own = comm.rank().0;
+        let mut store = ReplicaStore::new(comm.clone(), 2, small()).unwrap();
+        let mut mesh: Vec<u64> = (0..50_000).map(|at| at * 7 + u64::from(own)).collect();
+        let submit = |store: &mut ReplicaStore, mesh: &[u64], tag: u64| {
+            let mesh = Variable::new("mesh", mesh).constant();
+            store.submit_variables(tag, &[mesh, Variable::new("tag", &[tag])])
+        };
+        let check = |store: &mut ReplicaStore, mesh: &[u64], tag: u64| {
+            let (mut back, mut told) = (vec![0u64; mesh.len()], [0]);
+            let targets =
+                &mut [VariableMut::new("mesh", &mut back), VariableMut::new("tag", &mut told)];
+            store.load_variables(targets).unwrap();
+            assert!(back == mesh && told == [tag], "{tag}");
+        };
+        for tag in 0..3 {
+            submit(&mut store, &mesh, tag).unwrap();
+            check(&mut store, &mesh, tag);
+        }
+        // Elsewhere it may be another one.
+        let mut moved = mesh.clone();
+        moved[777] += 1;
+        submit(&mut store, &moved, 3).unwrap();
+        check(&mut store, &moved, 3);
+        submit(&mut store, &mesh, 4).unwrap();
+        check(&mut store, &mesh, 4);
+        // Whoever breaks the promise hears of it, and so do the others.
+        mesh[40_000] += u64::from(own == 1);
+        let mut tries = (5..5 + TURNS).map(|tag| submit(&mut store, &mesh, tag));
+        let error = tries.find_map(Result::err).expect("every chunk has its turn");
+        assert_eq!(error.kind(), ErrorKind::Usage);
+        assert!(error.to_string().contains("\"mesh\" is said to be constant"), "{error}");
+        error.is_repeated()
+    });
+    assert_eq!(survivors(ends), [true, false, true]);
 }
