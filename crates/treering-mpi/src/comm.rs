@@ -3,6 +3,7 @@
 //! Short messages of collective calls travel with their lengths, so that they need one call of MPI and not two.
 
 use crate::exchange::{Exchange, check_rank};
+use crate::outbox::Outboxes;
 use crate::shim::{self, Raw, check};
 use crate::transfer::{Pause, Transfer, Wire};
 use bytes::Bytes;
@@ -59,6 +60,8 @@ pub struct MpiComm {
     piece: usize,
     revoked: AtomicBool,
     state: Mutex<State>,
+    /// The memory that ranks of this machine share, whichever communicators they have.
+    outboxes: Option<Arc<Mutex<Outboxes>>>,
 }
 
 struct State {
@@ -89,7 +92,24 @@ impl MpiComm {
             piece: wire.piece,
             revoked: AtomicBool::new(false),
             state: Mutex::new(State { wire, under_way: Vec::new(), exchanges: 0 }),
+            outboxes: None,
         })
+    }
+
+    /// Lets large messages between ranks of a machine go through memory that they share; collective. Where that does not
+    /// work, they go through MPI.
+    pub(crate) fn sharing(mut self) -> Result<MpiComm> {
+        let mut raw = std::ptr::null_mut();
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { shim::tr_machine(self.held().wire.raw.0, &mut raw) };
+        check(code, "cannot find the ranks of this machine")?;
+        let machine = MpiComm::new(Wire { raw: Raw(raw), piece: self.piece }, self.survives)?;
+        if machine.size > 1 {
+            let own = self.held().wire.world_rank(self.rank)?;
+            let outboxes = Outboxes::share(&machine, own)?;
+            self.outboxes = outboxes.map(|outboxes| Arc::new(Mutex::new(outboxes)));
+        }
+        Ok(self)
     }
 
     /// The state, if the communicator was not revoked here.
@@ -106,7 +126,9 @@ impl MpiComm {
 
     fn part(&self, raw: *mut shim::TrComm) -> Result<Arc<dyn Comm>> {
         let wire = Wire { raw: Raw(raw), piece: self.piece };
-        MpiComm::new(wire, self.survives).map(|comm| Arc::new(comm) as Arc<dyn Comm>)
+        let mut comm = MpiComm::new(wire, self.survives)?;
+        comm.outboxes = self.outboxes.clone();
+        Ok(Arc::new(comm))
     }
 }
 
@@ -271,7 +293,10 @@ impl Comm for MpiComm {
         state.progress();
         let tag = EXCHANGE + (state.exchanges % 2) as c_int;
         state.exchanges += 1;
-        let mut exchange = Exchange::new(state.wire, tag, self.size, mail);
+        let outboxes = self.outboxes.as_ref().map(|shared| shared.lock());
+        let mut outboxes =
+            outboxes.map(|shared| shared.unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let mut exchange = Exchange::new(state.wire, tag, self.size, mail, outboxes.as_deref_mut());
         let outcome = exchange.run();
         state.under_way.extend(exchange.unfinished());
         outcome

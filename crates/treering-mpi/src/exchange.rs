@@ -2,11 +2,14 @@
 //!
 //! Sends are synchronous, and a rank enters a barrier when all of its own have been received. Only a window of
 //! messages is under way at a time: a message is made when there is room in it, and what arrives is handed over at
-//! once.
+//! once. Large messages to ranks of the same machine lie in an [outbox](crate::outbox), and a note about them is sent.
 //!
 //! Law: the messages of one rank are handed over in the order in which they were sent.
 
+use crate::outbox::{NOTE, Outboxes};
 use crate::transfer::{Pause, Transfer, Wire};
+use bytes::Bytes;
+use std::collections::HashMap;
 use std::ffi::c_int;
 use treering::{Error, ErrorKind, Mailbox, Rank, Result};
 
@@ -23,7 +26,12 @@ pub(crate) struct Exchange<'a> {
     tag: c_int,
     size: u32,
     mail: &'a mut dyn Mailbox,
+    outboxes: Option<&'a mut Outboxes>,
+    /// The ranks of `MPI_COMM_WORLD` that others are.
+    world_ranks: HashMap<Rank, i32>,
     more: bool,
+    /// A message that waits for room in the outbox.
+    waiting: Option<(Rank, Bytes)>,
     sending: Vec<Transfer>,
     senders: Vec<Rank>,
     arriving: Vec<Transfer>,
@@ -31,13 +39,40 @@ pub(crate) struct Exchange<'a> {
 }
 
 impl<'a> Exchange<'a> {
-    pub(crate) fn new(wire: Wire, tag: c_int, size: u32, mail: &'a mut dyn Mailbox) -> Self {
-        let (sending, senders, arriving) = Default::default();
-        Exchange { wire, tag, size, mail, more: true, sending, senders, arriving, barrier: None }
+    pub(crate) fn new(
+        wire: Wire,
+        tag: c_int,
+        size: u32,
+        mail: &'a mut dyn Mailbox,
+        outboxes: Option<&'a mut Outboxes>,
+    ) -> Self {
+        Exchange {
+            wire,
+            tag,
+            size,
+            mail,
+            // Notes must not be cut into pieces.
+            outboxes: outboxes.filter(|_| wire.piece > NOTE),
+            world_ranks: HashMap::new(),
+            more: true,
+            waiting: None,
+            sending: Vec::new(),
+            senders: Vec::new(),
+            arriving: Vec::new(),
+            barrier: None,
+        }
     }
 
     /// Runs until all ranks have received everything.
     pub(crate) fn run(&mut self) -> Result<()> {
+        let outcome = self.exchange();
+        if let Some(outboxes) = &mut self.outboxes {
+            outboxes.end(outcome.is_ok());
+        }
+        outcome
+    }
+
+    fn exchange(&mut self) -> Result<()> {
         let mut pause = Pause::new();
         loop {
             let moved = self.fill()? | self.accept()? | self.settle()?;
@@ -68,15 +103,48 @@ impl<'a> Exchange<'a> {
         let mut under_way: usize = self.sending.iter().map(Transfer::sent).sum();
         let mut begun = false;
         while self.more && under_way < WINDOW && self.sending.len() < WINDOW_MESSAGES {
-            let Some((to, bytes)) = self.mail.next() else {
+            let Some((to, bytes)) = self.waiting.take().or_else(|| self.mail.next()) else {
                 self.more = false;
                 break;
             };
             check_rank(to, self.size)?;
+            let bytes = match self.noted(to, &bytes)? {
+                Noted::No => bytes,
+                Noted::Yes(note) => note,
+                Noted::Later => {
+                    self.waiting = Some((to, bytes));
+                    break;
+                }
+            };
             (under_way, begun) = (under_way + bytes.len(), true);
             self.wire.send(to, self.tag, bytes, true, &mut self.sending)?;
         }
         Ok(begun)
+    }
+
+    /// Puts a message into the outbox, if that is its way.
+    fn noted(&mut self, to: Rank, bytes: &Bytes) -> Result<Noted> {
+        let world_rank = self.world_rank(to)?;
+        let outboxes = self.outboxes.as_mut();
+        Ok(match outboxes.filter(|outboxes| outboxes.carries(world_rank, bytes.len())) {
+            None => Noted::No,
+            Some(outboxes) => outboxes.put(bytes).map_or(Noted::Later, Noted::Yes),
+        })
+    }
+
+    /// The rank of `MPI_COMM_WORLD` that a rank is; -1 if it is none, or nobody wants to know.
+    fn world_rank(&mut self, rank: Rank) -> Result<i32> {
+        if self.outboxes.is_none() {
+            return Ok(-1);
+        }
+        match self.world_ranks.get(&rank) {
+            Some(known) => Ok(*known),
+            None => {
+                let found = self.wire.world_rank(rank)?;
+                self.world_ranks.insert(rank, found);
+                Ok(found)
+            }
+        }
     }
 
     /// Begins to receive messages, and hands over those that are whole.
@@ -84,8 +152,19 @@ impl<'a> Exchange<'a> {
         let mut moved = self.deliver()?;
         while self.arriving.len() < ARRIVING {
             let Some((from, first)) = self.wire.probe(None, self.tag)? else { break };
-            let Exchange { wire, mail, arriving, .. } = self;
-            wire.receive(from, self.tag, first, |len| mail.room(from, len), arriving)?;
+            let world_rank = self.world_rank(from)?;
+            let Exchange { wire, tag, mail, arriving, outboxes, .. } = self;
+            let outboxes = outboxes.as_ref().filter(|outboxes| outboxes.reads(world_rank));
+            match outboxes {
+                Some(outboxes) if first == NOTE => {
+                    let note: [u8; NOTE] = wire.receive_short(from, *tag)?;
+                    let mut room = mail.room(from, Outboxes::length(&note)?);
+                    room.bytes.clear();
+                    outboxes.take(world_rank, &note, &mut room.bytes)?;
+                    arriving.push(Transfer::done(room));
+                }
+                _ => wire.receive(from, *tag, first, |len| mail.room(from, len), arriving)?,
+            }
             self.senders.push(from);
             self.deliver()?;
             moved = true;
@@ -125,6 +204,16 @@ impl<'a> Exchange<'a> {
         });
         trouble.map(|()| self.sending.len() < before)
     }
+}
+
+/// How a message travels.
+enum Noted {
+    /// Through MPI.
+    No,
+    /// It lies in the outbox; this note is sent.
+    Yes(Bytes),
+    /// There is no room in the outbox now.
+    Later,
 }
 
 /// Refuses a rank that does not exist.

@@ -10,6 +10,7 @@
 
 mod comm;
 mod exchange;
+mod outbox;
 mod shim;
 mod transfer;
 
@@ -86,7 +87,8 @@ impl MpiRanks {
         // SAFETY: the pointer is valid for the call; a handle that is no communicator is reported by the MPI.
         let code = unsafe { shim::tr_duplicate(world.into(), handle, &mut raw) };
         check(code, "cannot duplicate the communicator")?;
-        Ok(Arc::new(MpiComm::new(Wire { raw: Raw(raw), piece: self.piece }, self.survives)?))
+        let comm = MpiComm::new(Wire { raw: Raw(raw), piece: self.piece }, self.survives)?;
+        Ok(Arc::new(comm.sharing()?))
     }
 }
 

@@ -167,6 +167,25 @@ int tr_split(tr_comm *comm, int color, int key, tr_comm **out) {
     return code != MPI_SUCCESS ? code : wrap(part, out);
 }
 
+/* The ranks that can share memory with this one. */
+int tr_machine(tr_comm *comm, tr_comm **out) {
+    MPI_Comm part;
+    int code = MPI_Comm_split_type(comm->comm, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &part);
+    return code != MPI_SUCCESS ? code : wrap(part, out);
+}
+
+/* -1 if it is not one of MPI_COMM_WORLD. No communication. */
+int tr_world_rank(tr_comm *comm, int rank, int *world_rank) {
+    MPI_Group own = MPI_GROUP_NULL, world = MPI_GROUP_NULL;
+    int code = MPI_Comm_group(comm->comm, &own);
+    if (code == MPI_SUCCESS && (code = MPI_Comm_group(MPI_COMM_WORLD, &world)) == MPI_SUCCESS)
+        code = MPI_Group_translate_ranks(own, 1, &rank, world, world_rank);
+    if (code != MPI_SUCCESS || *world_rank == MPI_UNDEFINED) *world_rank = -1;
+    if (own != MPI_GROUP_NULL) MPI_Group_free(&own);
+    if (world != MPI_GROUP_NULL) MPI_Group_free(&world);
+    return code;
+}
+
 typedef int agree_fn(MPI_Comm, int *);
 typedef int revoke_fn(MPI_Comm);
 typedef int shrink_fn(MPI_Comm, MPI_Comm *);

@@ -85,6 +85,8 @@ unsafe extern "C" {
         key: c_int,
         out: *mut *mut TrComm,
     ) -> c_int;
+    pub(crate) fn tr_machine(comm: *mut TrComm, out: *mut *mut TrComm) -> c_int;
+    pub(crate) fn tr_world_rank(comm: *mut TrComm, rank: c_int, world_rank: *mut c_int) -> c_int;
     pub(crate) fn tr_agree(comm: *mut TrComm, flag: *mut c_int) -> c_int;
     pub(crate) fn tr_revoke(comm: *mut TrComm) -> c_int;
     pub(crate) fn tr_shrink(comm: *mut TrComm, out: *mut *mut TrComm) -> c_int;

@@ -60,6 +60,12 @@ impl Transfer {
         }
     }
 
+    /// A message that has come on another way.
+    pub(crate) fn done(room: MessageRoom) -> Transfer {
+        let len = room.bytes.len();
+        Transfer { requests: Vec::new(), memory: TransferMemory::Arriving(room, len) }
+    }
+
     /// The message of a transfer that is done.
     pub(crate) fn arrived(self) -> MessageRoom {
         match self.memory {
@@ -182,12 +188,28 @@ impl Wire {
 
     /// The length of a message of several pieces.
     fn length(&self, from: Rank, tag: c_int) -> Result<usize> {
-        let mut len = [0u8; 8];
+        self.receive_short(from, tag).map(|len| u64::from_le_bytes(len) as usize)
+    }
+
+    /// Receives a message that has arrived, or comes soon.
+    pub(crate) fn receive_short<const N: usize>(&self, from: Rank, tag: c_int) -> Result<[u8; N]> {
+        let mut bytes = [0u8; N];
         // SAFETY: the memory is as long as it says.
-        let code =
-            unsafe { shim::tr_recv(self.raw.0, from.0 as c_int, tag, len.as_mut_ptr().cast(), 8) };
+        let code = unsafe {
+            let to = bytes.as_mut_ptr().cast();
+            shim::tr_recv(self.raw.0, from.0 as c_int, tag, to, N as c_int)
+        };
         check(code, &format!("cannot receive from rank {from}"))?;
-        Ok(u64::from_le_bytes(len) as usize)
+        Ok(bytes)
+    }
+
+    /// The rank of `MPI_COMM_WORLD` that a rank is; -1 if it is none.
+    pub(crate) fn world_rank(&self, rank: Rank) -> Result<i32> {
+        let mut world_rank = -1;
+        // SAFETY: the pointer is valid for the call.
+        let code = unsafe { shim::tr_world_rank(self.raw.0, rank.0 as c_int, &mut world_rank) };
+        check(code, "cannot ask MPI for a rank of the world")?;
+        Ok(world_rank)
     }
 
     /// A request that is done when all ranks have begun it.
