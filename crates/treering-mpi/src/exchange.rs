@@ -11,7 +11,7 @@ use crate::transfer::{Pause, Transfer, Wire};
 use bytes::Bytes;
 use std::collections::HashMap;
 use std::ffi::c_int;
-use treering::{Error, ErrorKind, Mailbox, Rank, Result};
+use treering::{Error, ErrorKind, Mailbox, MessageMemory, Rank, Result};
 
 /// Bytes and messages that a rank sends before earlier ones have been received.
 const WINDOW: usize = 4 << 20;
@@ -75,7 +75,8 @@ impl<'a> Exchange<'a> {
     fn exchange(&mut self) -> Result<()> {
         let mut pause = Pause::new();
         loop {
-            let moved = self.fill()? | self.accept()? | self.settle()?;
+            Transfer::look(&mut self.sending, &mut self.arriving)?;
+            let moved = self.settle() | self.fill()? | self.accept()?;
             if let Some(barrier) = &mut self.barrier
                 && self.arriving.is_empty()
                 && barrier.is_done()?
@@ -103,7 +104,16 @@ impl<'a> Exchange<'a> {
         let mut under_way: usize = self.sending.iter().map(Transfer::sent).sum();
         let mut begun = false;
         while self.more && under_way < WINDOW && self.sending.len() < WINDOW_MESSAGES {
-            let Some((to, bytes)) = self.waiting.take().or_else(|| self.mail.next()) else {
+            if self.waiting.is_none() && self.outboxes.as_ref().is_some_and(|all| !all.has_room()) {
+                break;
+            }
+            let Exchange { mail, outboxes, waiting, .. } = self;
+            let mut none = ();
+            let memory: &mut dyn MessageMemory = match outboxes {
+                Some(outboxes) => &mut **outboxes,
+                None => &mut none,
+            };
+            let Some((to, bytes)) = waiting.take().or_else(|| mail.next(memory)) else {
                 self.more = false;
                 break;
             };
@@ -149,7 +159,7 @@ impl<'a> Exchange<'a> {
 
     /// Begins to receive messages, and hands over those that are whole.
     fn accept(&mut self) -> Result<bool> {
-        let mut moved = self.deliver()?;
+        let mut moved = self.deliver();
         while self.arriving.len() < ARRIVING {
             let Some((from, first)) = self.wire.probe(None, self.tag)? else { break };
             let world_rank = self.world_rank(from)?;
@@ -166,19 +176,18 @@ impl<'a> Exchange<'a> {
                 _ => wire.receive(from, *tag, first, |len| mail.room(from, len), arriving)?,
             }
             self.senders.push(from);
-            self.deliver()?;
+            self.deliver();
             moved = true;
         }
         Ok(moved)
     }
 
     /// Hands over messages that are whole, those of one rank in their order.
-    fn deliver(&mut self) -> Result<bool> {
+    fn deliver(&mut self) -> bool {
         let (mut at, mut waiting, mut moved) = (0, Vec::new(), false);
-        while let Some(transfer) = self.arriving.get_mut(at) {
+        while let Some(transfer) = self.arriving.get(at) {
             let from = self.senders[at];
-            let whole = transfer.is_done()?;
-            if whole && !waiting.contains(&from) {
+            if transfer.is_over() && !waiting.contains(&from) {
                 self.senders.remove(at);
                 let message = self.arriving.remove(at).arrived();
                 self.mail.take(from, message);
@@ -188,21 +197,14 @@ impl<'a> Exchange<'a> {
                 at += 1;
             }
         }
-        Ok(moved)
+        moved
     }
 
     /// Lets go of messages that have been received.
-    fn settle(&mut self) -> Result<bool> {
+    fn settle(&mut self) -> bool {
         let before = self.sending.len();
-        let mut trouble = Ok(());
-        self.sending.retain_mut(|transfer| match transfer.is_done() {
-            Ok(done) => !done,
-            Err(error) => {
-                trouble = Err(error);
-                true
-            }
-        });
-        trouble.map(|()| self.sending.len() < before)
+        self.sending.retain(|transfer| !transfer.is_over());
+        self.sending.len() < before
     }
 }
 

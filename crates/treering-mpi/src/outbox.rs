@@ -1,7 +1,7 @@
 //! Large messages between ranks of a machine, through memory that they share.
 //!
 //! Every rank has an outbox: a little anonymous memory (`memfd`) that the other ranks of its machine map. A large message
-//! is copied into it once, however many ranks it goes to. Each of them gets a note through MPI that says where it lies,
+//! is copied into it once, however many ranks it goes to, or is made there at once. Each of them gets a note through MPI that says where it lies,
 //! copies it out, and counts itself off. An outbox is small, so that what lies in it is in the cache. Where processes may
 //! not open each other's memory (containers, other users), messages travel through MPI as between machines.
 //!
@@ -10,15 +10,16 @@
 //! before or after it has copied, and the message does not count. Nothing is left of an outbox when its last user dies.
 
 use bytes::{Bytes, BytesMut};
-use memmap2::{Mmap, MmapMut, MmapOptions};
+use memmap2::{Mmap, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use treering::{Comm, Error, ErrorKind, Rank, Result};
+use treering::{Comm, Error, ErrorKind, MessageMemory, Rank, Result};
 
 /// The bytes for messages.
 const ROOM: usize = 4 << 20;
@@ -27,6 +28,9 @@ const HEAD: usize = 4096;
 const TOKEN: usize = 16;
 const READERS: usize = 1024;
 const PLACES: usize = 128;
+
+/// Messages lie at borders of pages: some processors copy slowly between places that are a few bytes off each other.
+const ALIGNED: usize = 4096;
 
 /// The least bytes that are worth the way through an outbox.
 const LARGE: usize = 16 << 10;
@@ -65,14 +69,40 @@ impl Note {
 struct Placed {
     number: u64,
     place: Range<usize>,
-    /// What was copied; nobody else uses that memory meanwhile.
-    bytes: Bytes,
+    /// Address and length of the message that was copied, or of this place.
+    message: (usize, usize),
+    /// What was copied, so that nobody else uses that memory meanwhile.
+    copied: Bytes,
+    /// Of a message that was made here: somebody has its bytes as long as there are two of these.
+    made: Option<Arc<()>>,
+}
+
+/// Where bytes lie.
+fn address(bytes: &Bytes) -> (usize, usize) {
+    (bytes.as_ptr().addr(), bytes.len())
+}
+
+/// A message that was made in an outbox.
+struct MadeMessage {
+    memory: Arc<MmapRaw>,
+    place: Range<usize>,
+    _used: Arc<()>,
+}
+
+impl AsRef<[u8]> for MadeMessage {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: the place was written before, and is not written again as long as this lives.
+        unsafe {
+            let start = self.memory.as_ptr().add(HEAD + self.place.start);
+            std::slice::from_raw_parts(start, self.place.len())
+        }
+    }
 }
 
 /// The outbox of this rank.
 struct Outbox {
     file: File,
-    memory: MmapMut,
+    memory: Arc<MmapRaw>,
     placed: VecDeque<Placed>,
     last_number: u64,
 }
@@ -91,9 +121,9 @@ impl Outbox {
     fn new(token: [u8; TOKEN]) -> io::Result<Outbox> {
         let file = File::from(memfd_create("treering-outbox", MemfdFlags::CLOEXEC)?);
         ftruncate(&file, (HEAD + ROOM) as u64)?;
-        // SAFETY: the memory is anonymous; ranks that map it keep to the laws above.
-        let mut memory = unsafe { MmapMut::map_mut(&file)? };
-        memory[..TOKEN].copy_from_slice(&token);
+        let memory = Arc::new(MmapRaw::map_raw(&file)?);
+        // SAFETY: the token lies at the start of the memory, which nobody else knows yet.
+        unsafe { memory.as_mut_ptr().copy_from_nonoverlapping(token.as_ptr(), TOKEN) };
         Ok(Outbox { file, memory, placed: VecDeque::new(), last_number: 0 })
     }
 
@@ -104,36 +134,79 @@ impl Outbox {
 
     /// Whether a rank has mapped it.
     fn is_read_by(&self, reader: usize) -> bool {
-        self.memory[TOKEN..TOKEN + READERS].get(reader).is_some_and(|mapped| *mapped == 1)
+        // SAFETY: the byte lies in the head.
+        let mapped = || unsafe { &*self.memory.as_ptr().add(TOKEN + reader).cast::<AtomicU8>() };
+        reader < READERS && mapped().load(Ordering::Acquire) == 1
     }
 
     /// Where a message lies for one more receiver; `None`: there is no room now.
     fn put(&mut self, bytes: &Bytes) -> Option<Note> {
-        let same = |placed: &&Placed| {
-            placed.bytes.as_ptr() == bytes.as_ptr() && placed.bytes.len() == bytes.len()
-        };
+        let same = |placed: &&Placed| placed.message == address(bytes);
         if let Some(placed) = self.placed.iter().find(same) {
             self.word(placed.number).fetch_add(1, Ordering::AcqRel);
             return Some(note_of(placed));
         }
+        let place = self.place(bytes.len())?;
+        self.write(&place, &mut |to| to[..bytes.len()].copy_from_slice(bytes));
+        let message = address(bytes);
+        let number =
+            self.add(Placed { number: 0, place, message, copied: bytes.clone(), made: None });
+        self.word(number).fetch_add(1, Ordering::AcqRel);
+        self.placed.back().map(note_of)
+    }
+
+    /// Makes a message, for receivers that will be named; `None`: there is no room now.
+    fn make(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Option<Bytes> {
+        let place = self.place(len)?;
+        self.write(&place, &mut |to| fill(&mut to[..len]));
+        let (memory, used) = (self.memory.clone(), Arc::new(()));
+        let made =
+            MadeMessage { memory, place: place.start..place.start + len, _used: used.clone() };
+        let bytes = Bytes::from_owner(made);
+        let message = address(&bytes);
+        self.add(Placed { number: 0, place, message, copied: Bytes::new(), made: Some(used) });
+        Some(bytes)
+    }
+
+    /// A place for a message.
+    fn place(&mut self, len: usize) -> Option<Range<usize>> {
         let used: usize = self.placed.iter().map(|placed| placed.place.len()).sum();
-        if used + bytes.len() > ROOM / 2 {
+        if used + len > ROOM / 2 {
             self.tidy();
         }
-        let at = self.room(bytes.len())?;
-        let place = at..at + bytes.len();
-        self.memory[HEAD..][place.clone()].copy_from_slice(bytes);
+        let len = len.max(1).next_multiple_of(ALIGNED);
+        self.room(len).map(|at| at..at + len)
+    }
+
+    fn write(&mut self, place: &Range<usize>, write: &mut dyn FnMut(&mut [u8])) {
+        // SAFETY: the place is within the memory, and nobody reads it before its number is there.
+        write(unsafe {
+            let start = self.memory.as_mut_ptr().add(HEAD + place.start);
+            std::slice::from_raw_parts_mut(start, place.len())
+        });
+    }
+
+    /// Adds a message that was written; its number. It has no receivers yet.
+    fn add(&mut self, placed: Placed) -> u64 {
         self.last_number += 1;
         let number = self.last_number;
-        self.word(number).store(number << 16 | 1, Ordering::Release);
-        self.placed.push_back(Placed { number, place, bytes: bytes.clone() });
-        self.placed.back().map(note_of)
+        self.word(number).store(number << 16, Ordering::Release);
+        self.placed.push_back(Placed { number, ..placed });
+        number
+    }
+
+    /// Whether so little is on its way that more messages may be made.
+    fn has_room(&self) -> bool {
+        let on_its_way =
+            |placed: &&Placed| left(self.word(placed.number).load(Ordering::Acquire)) > 0;
+        let waiting = self.placed.iter().filter(on_its_way);
+        waiting.map(|placed| placed.place.len()).sum::<usize>() <= ROOM / 2
     }
 
     /// Takes back the oldest places that all receivers have copied.
     fn tidy(&mut self) {
         let is_free = |outbox: &Outbox, placed: &Placed| {
-            left(outbox.word(placed.number).load(Ordering::Acquire)) == 0
+            left(outbox.word(placed.number).load(Ordering::Acquire)) == 0 && !placed.is_held()
         };
         while self.placed.front().is_some_and(|first| is_free(self, first)) {
             self.placed.pop_front();
@@ -157,20 +230,29 @@ impl Outbox {
     /// Lets go of the memory of messages; their places stay until they have been copied.
     fn release(&mut self) {
         self.tidy();
-        self.placed.iter_mut().for_each(|placed| placed.bytes = Bytes::new());
+        for placed in self.placed.iter_mut().filter(|placed| placed.made.is_none()) {
+            (placed.message, placed.copied) = ((0, 0), Bytes::new());
+        }
     }
 
-    /// Takes all places back, whoever may still read them.
+    /// Takes all places back, whichever rank may still read them.
     fn clear(&mut self) {
-        for placed in std::mem::take(&mut self.placed) {
-            self.word(placed.number).store(0, Ordering::Release);
+        for placed in &self.placed {
+            self.word(placed.number).store(placed.number << 16, Ordering::Release);
         }
+        self.release();
+    }
+}
+
+impl Placed {
+    /// Whether this process still has its bytes.
+    fn is_held(&self) -> bool {
+        self.made.as_ref().is_some_and(|used| Arc::strong_count(used) > 1)
     }
 }
 
 fn note_of(placed: &Placed) -> Note {
-    let (at, len) = (placed.place.start as u64, placed.place.len() as u64);
-    Note { number: placed.number, at, len }
+    Note { number: placed.number, at: placed.place.start as u64, len: placed.message.1 as u64 }
 }
 
 /// The outbox of another rank.
@@ -291,6 +373,11 @@ impl Outboxes {
         note.map(Note::write)
     }
 
+    /// Whether so little is on its way that more messages may be made.
+    pub(crate) fn has_room(&self) -> bool {
+        self.own.has_room()
+    }
+
     /// Whether messages of a rank may come through its outbox.
     pub(crate) fn reads(&self, from: i32) -> bool {
         self.others.contains_key(&from)
@@ -316,6 +403,13 @@ impl Outboxes {
             true => self.own.release(),
             false => self.own.clear(),
         }
+    }
+}
+
+impl MessageMemory for Outboxes {
+    fn make(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Option<Bytes> {
+        let worth = (LARGE..=ROOM / 2).contains(&len) && !self.readers.is_empty();
+        worth.then(|| self.own.make(len, fill)).flatten()
     }
 }
 
@@ -383,6 +477,16 @@ mod tests {
         // The late reader has not counted itself off in the place of another message.
         assert!(taken(&other, next).unwrap() == message(2, 100_000));
         assert_eq!(taken(&other, next).unwrap_err().kind(), ErrorKind::Revoked);
+        // A message that is made here stays while somebody has it, and can be read by those who get a note of it.
+        let made = own.make(50_000, &mut |to| to.copy_from_slice(&message(4, 50_000))).unwrap();
+        own.clear();
+        let note = own.put(&made).unwrap();
+        assert!(made == message(4, 50_000) && taken(&other, note).unwrap() == made);
+        own.tidy();
+        assert_eq!(own.placed.len(), 1);
+        drop(made);
+        own.tidy();
+        assert!(own.placed.is_empty());
         let outside = Note { at: u64::MAX - 3, ..own.put(&message(3, 10)).unwrap() };
         assert_eq!(taken(&other, outside).unwrap_err().kind(), ErrorKind::Damaged);
     }

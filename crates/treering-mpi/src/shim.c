@@ -135,6 +135,34 @@ int tr_test(tr_request *request, int *done) {
     return code;
 }
 
+/* Requests that are done, or whose transfers have failed, are gone, and their places are NULL. One look of MPI for all. */
+int tr_test_some(tr_request **requests, int count) {
+    MPI_Request *all = malloc((size_t)count * sizeof *all);
+    MPI_Status *statuses = malloc((size_t)count * sizeof *statuses);
+    int *places = malloc((size_t)count * sizeof *places);
+    int done = 0, class = MPI_SUCCESS, result = MPI_ERR_NO_MEM;
+    if (all != NULL && statuses != NULL && places != NULL) {
+        for (int at = 0; at < count; at++) all[at] = requests[at]->request;
+        result = MPI_Testsome(count, all, &done, places, statuses);
+        for (int at = 0; at < count; at++) requests[at]->request = all[at];
+        if (result != MPI_SUCCESS) MPI_Error_class(result, &class);
+        if (done == MPI_UNDEFINED || (result != MPI_SUCCESS && class != MPI_ERR_IN_STATUS)) done = 0;
+        if (class == MPI_ERR_IN_STATUS) result = MPI_SUCCESS;
+        for (int at = 0; at < done; at++) {
+            tr_request **place = &requests[places[at]];
+            int code = class == MPI_ERR_IN_STATUS ? statuses[at].MPI_ERROR : MPI_SUCCESS;
+            if (code == MPI_ERR_PENDING) continue;
+            if (code != MPI_SUCCESS && result == MPI_SUCCESS) result = code;
+            if ((*place)->request != MPI_REQUEST_NULL) MPI_Request_free(&(*place)->request);
+            free(*place);
+            *place = NULL;
+        }
+    }
+    free(all);
+    free(statuses);
+    free(places);
+    return result;
+}
 
 int tr_iprobe(tr_comm *comm, int from, int tag, int *found, int *source, int *len) {
     MPI_Status status;

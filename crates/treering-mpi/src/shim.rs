@@ -53,6 +53,7 @@ unsafe extern "C" {
     ) -> c_int;
     pub(crate) fn tr_ibarrier(comm: *mut TrComm, out: *mut *mut TrRequest) -> c_int;
     pub(crate) fn tr_test(request: *mut TrRequest, done: *mut c_int) -> c_int;
+    pub(crate) fn tr_test_some(requests: *mut *mut TrRequest, count: c_int) -> c_int;
     pub(crate) fn tr_iprobe(
         comm: *mut TrComm,
         from: c_int,

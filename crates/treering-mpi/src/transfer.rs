@@ -52,6 +52,28 @@ impl Transfer {
         trouble.map(|()| self.requests.is_empty())
     }
 
+    /// Lets MPI look at all transfers at once. After an error, those that it is about count as done.
+    pub(crate) fn look(sending: &mut [Transfer], arriving: &mut [Transfer]) -> Result<()> {
+        let all = || sending.iter().chain(arriving.iter());
+        let mut requests: Vec<*mut TrRequest> =
+            all().flat_map(|transfer| transfer.requests.iter().map(|request| request.0)).collect();
+        if requests.is_empty() {
+            return Ok(());
+        }
+        // SAFETY: the requests are not done yet, or they would not be in the lists.
+        let code = unsafe { shim::tr_test_some(requests.as_mut_ptr(), requests.len() as c_int) };
+        let mut left = requests.into_iter();
+        for transfer in sending.iter_mut().chain(arriving) {
+            transfer.requests.retain(|_| left.next().is_some_and(|request| !request.is_null()));
+        }
+        check(code, "cannot send or receive")
+    }
+
+    /// Whether MPI was done with it at the last look.
+    pub(crate) fn is_over(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     /// The bytes that it sends.
     pub(crate) fn sent(&self) -> usize {
         match &self.memory {

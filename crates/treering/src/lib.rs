@@ -63,7 +63,8 @@ pub use array::{Ghosts, GlobalBox, Part};
 pub use array::{Rank, Sequence, Step, VariableKey};
 pub use codec::{Aim, Encoding};
 pub use comm::{
-    Alone, Comm, End, Mailbox, Message, MessageRoom, Reduction, SimulatedDeaths, ThreadRanks,
+    Alone, Comm, End, Mailbox, Message, MessageMemory, MessageRoom, Reduction, SimulatedDeaths,
+    ThreadRanks,
 };
 pub use compact::{CompactPlan, Compaction, PlannedBundle};
 pub use crew::{Crew, Pace, Recovery, Role, Steps, Survival, survive};

@@ -309,11 +309,11 @@ fn remake(world: &Arc<dyn Comm>, copies: u32) -> Result<String> {
     })?;
     let remade = total(&*comm, remade)?;
     let messages = sent.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-    let longest = messages.iter().map(|(_, len)| *len).max().unwrap_or(0);
-    let mut plain = Plain { from: vec![7; longest].into(), ..Plain::default() };
+    let all = messages.iter().map(|(_, len)| *len).sum();
+    let mut plain = Plain { from: vec![7; all].into(), ..Plain::default() };
     let mut times = Vec::new();
     for _ in 0..TIMES {
-        plain.messages = messages.iter().copied().collect();
+        (plain.messages, plain.at) = (messages.iter().copied().collect(), 0);
         times.push(together(&*comm, || comm.exchange_mail(&mut plain))?);
         plain.spare.append(&mut plain.received);
     }

@@ -4,20 +4,24 @@ use bytes::Bytes;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use treering::{Comm, Mailbox, Message, MessageRoom, Rank, Reduction, Result};
+use treering::{Comm, Mailbox, Message, MessageMemory, MessageRoom, Rank, Reduction, Result};
 
 /// Messages without content, between memory that was used before.
 #[derive(Default)]
 pub(crate) struct Plain {
     pub(crate) from: Bytes,
+    /// Where the next message lies in it.
+    pub(crate) at: usize,
     pub(crate) messages: VecDeque<(Rank, usize)>,
     pub(crate) spare: Vec<MessageRoom>,
     pub(crate) received: Vec<MessageRoom>,
 }
 
 impl Mailbox for Plain {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
-        self.messages.pop_front().map(|(to, len)| (to, self.from.slice(..len)))
+    fn next(&mut self, _: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
+        let (to, len) = self.messages.pop_front()?;
+        self.at += len;
+        Some((to, self.from.slice(self.at - len..self.at)))
     }
 
     fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
@@ -42,8 +46,8 @@ struct RecordedMail<'m> {
 }
 
 impl Mailbox for RecordedMail<'_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
-        let (to, bytes) = self.mail.next()?;
+    fn next(&mut self, memory: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
+        let (to, bytes) = self.mail.next(memory)?;
         self.sent.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push((to, bytes.len()));
         Some((to, bytes))
     }

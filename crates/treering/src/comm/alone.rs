@@ -75,7 +75,7 @@ impl Comm for Alone {
 
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
         self.check(Rank(0))?;
-        while let Some((to, message)) = mail.next() {
+        while let Some((to, message)) = mail.next(&mut ()) {
             self.check(to)?;
             let mut room = mail.room(to, message.len());
             room.bytes.extend_from_slice(&message);

@@ -27,10 +27,24 @@ impl MessageRoom {
     }
 }
 
+/// Memory of a communicator, from which it sends messages without copying them.
+pub trait MessageMemory {
+    /// A message of `len` bytes, which `fill` writes; `None` if there is no room for it now.
+    fn make(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Option<Bytes>;
+}
+
+/// A communicator without such memory.
+impl MessageMemory for () {
+    fn make(&mut self, _len: usize, _fill: &mut dyn FnMut(&mut [u8])) -> Option<Bytes> {
+        None
+    }
+}
+
 /// One rank's side of an exchange.
 pub trait Mailbox {
-    /// The next message to send; `None`: there are no more. Its memory is shared until it is received.
-    fn next(&mut self) -> Option<(Rank, Bytes)>;
+    /// The next message to send; `None`: there are no more. Its memory is shared until it is received. It may lie in
+    /// `memory`, which saves a copy.
+    fn next(&mut self, memory: &mut dyn MessageMemory) -> Option<(Rank, Bytes)>;
 
     /// Empty memory with a capacity of at least `len` bytes, for a message that is arriving.
     fn room(&mut self, from: Rank, len: usize) -> MessageRoom;
@@ -46,7 +60,7 @@ struct Letters<'a> {
 }
 
 impl Mailbox for Letters<'_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
+    fn next(&mut self, _: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
         self.messages.next().map(|(to, bytes)| (*to, Bytes::copy_from_slice(bytes)))
     }
 

@@ -22,7 +22,7 @@ mod vote;
 mod work;
 
 pub use alone::Alone;
-pub use mailbox::{Mailbox, MessageRoom};
+pub use mailbox::{Mailbox, MessageMemory, MessageRoom};
 pub use simulated::SimulatedDeaths;
 pub use threads::{End, ThreadRanks};
 pub(crate) use vote::{Voting, vote};

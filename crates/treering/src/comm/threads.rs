@@ -4,9 +4,10 @@
 //! inside that call. It can be killed at a chosen call of its communicators. Messages can be delayed. One lock guards
 //! everything, which is fast enough for tests.
 
-use super::{Comm, Mailbox, Message, Reduction, check_rank, died, held, revoked};
+use super::{Comm, Mailbox, Message, MessageMemory, Reduction, check_rank, died, held, revoked};
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
+use bytes::Bytes;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -449,8 +450,8 @@ impl Comm for ThreadComm {
     }
 
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
-        let mut bytes = Vec::new();
-        while let Some((to, message)) = mail.next() {
+        let (mut bytes, mut memory) = (Vec::new(), SomeMemory::default());
+        while let Some((to, message)) = mail.next(&mut memory) {
             check_rank(self, to)?;
             bytes.extend_from_slice(&to.0.to_le_bytes());
             bytes.extend_from_slice(&(message.len() as u64).to_le_bytes());
@@ -513,6 +514,23 @@ impl Comm for ThreadComm {
 
     fn survives(&self) -> bool {
         true
+    }
+}
+
+/// Memory in which there is room for every second message.
+#[derive(Default)]
+struct SomeMemory {
+    full: bool,
+}
+
+impl MessageMemory for SomeMemory {
+    fn make(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Option<Bytes> {
+        self.full = !self.full;
+        self.full.then(|| {
+            let mut message = vec![0; len];
+            fill(&mut message);
+            message.into()
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! The law of communicators.
 
 use crate::array::Rank;
-use crate::comm::{Comm, Mailbox, MessageRoom, Reduction};
+use crate::comm::{Comm, Mailbox, MessageMemory, MessageRoom, Reduction};
 use crate::error::ErrorKind;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -141,7 +141,7 @@ struct SuiteMail {
 }
 
 impl Mailbox for SuiteMail {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
+    fn next(&mut self, _: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
         self.messages.pop_front().map(|(to, bytes)| (to, bytes.into()))
     }
 

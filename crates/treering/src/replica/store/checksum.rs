@@ -4,6 +4,7 @@
 
 pub(crate) use crate::merkle::checksum;
 
+use crate::lineage::copy_streaming;
 use bytes::BytesMut;
 use std::hash::Hasher;
 use twox_hash::XxHash3_64;
@@ -18,6 +19,18 @@ const COPIED: usize = 1 << 10;
 pub(crate) fn append_summed(bytes: &[u8], to: &mut BytesMut) -> u64 {
     to.reserve(bytes.len());
     summed(bytes, |_, some| to.extend_from_slice(some))
+}
+
+/// Appends bytes to a buffer that nobody reads soon, past the cache.
+pub(crate) fn append_streaming(bytes: &[u8], to: &mut BytesMut) {
+    to.reserve(bytes.len());
+    let len = to.len();
+    // SAFETY: there is room for the bytes, which are all written here before anybody reads them.
+    unsafe {
+        let room = to.spare_capacity_mut().as_mut_ptr().cast::<u8>();
+        copy_streaming(std::slice::from_raw_parts_mut(room, bytes.len()), bytes);
+        to.set_len(len + bytes.len());
+    }
 }
 
 /// Copies bytes to a slice of the same length and returns their checksum.

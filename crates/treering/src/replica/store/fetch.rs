@@ -15,7 +15,7 @@ use super::parcel::{Inbox, Outbox, PACKED, Payload, RangeBytes};
 use super::senders::SenderChoice;
 use super::spares::Spares;
 use crate::array::Rank;
-use crate::comm::{Mailbox, MessageRoom, Reduction};
+use crate::comm::{Mailbox, MessageMemory, MessageRoom, Reduction};
 use crate::error::Result;
 use crate::replica::placement::RangeId;
 use bytes::Bytes;
@@ -247,7 +247,7 @@ struct FetchMail<'f, 'a> {
 }
 
 impl Mailbox for FetchMail<'_, '_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
+    fn next(&mut self, _: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
         if self.queue.is_empty() {
             let (mut outbox, mut bytes) = (Outbox::default(), 0);
             while bytes < PARCEL

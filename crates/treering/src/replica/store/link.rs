@@ -10,7 +10,7 @@
 
 use super::checksum::{seal, unsealed};
 use crate::array::Rank;
-use crate::comm::{Comm, Mailbox, Message, MessageRoom, Reduction, garbled};
+use crate::comm::{Comm, Mailbox, Message, MessageMemory, MessageRoom, Reduction, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -243,8 +243,8 @@ struct CountedMail<'m> {
 }
 
 impl Mailbox for CountedMail<'_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
-        let (to, bytes) = self.mail.next()?;
+    fn next(&mut self, memory: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
+        let (to, bytes) = self.mail.next(memory)?;
         if to != self.own {
             self.traffic.messages_sent += 1;
             self.traffic.bytes_sent += bytes.len() as u64;
@@ -272,7 +272,7 @@ struct ListMail {
 }
 
 impl Mailbox for ListMail {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
+    fn next(&mut self, _: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
         let (to, mut list) = self.lists.next()?;
         seal(&mut list);
         Some((to, list.into()))

@@ -1,18 +1,19 @@
 //! One rank's side of a round of a submit: parts are staged when they can be sent, and stored as they arrive.
 //!
 //! Submitted memory belongs to the caller, and a failed exchange may read messages later. So each part of it is copied
-//! once, fused with its checksum, into a staging buffer that all of its messages share. When all of them have been
-//! received, the buffer is used again, while it is in the cache. A snapshot is shared, and is not copied.
+//! once, fused with its checksum, into memory that all of its messages share: that of the communicator if it has some, or
+//! a staging buffer. When all of them have been received, the memory is used again, while it is in the cache. A snapshot
+//! is shared, and is not copied.
 //!
 //! Law: every part is verified as it arrives; what is wrong with it is found out by all ranks at the end of the submit.
 
-use super::checksum::{append_summed, checksum};
+use super::checksum::{append_streaming, append_summed, checksum, copy_summed};
 use super::coming::{Coming, OutPart};
 use super::generation::{Generation, RangeCopy, Roster};
 use super::parcel::{Inbox, Outbox, PACKED, Payload, RangeBytes};
 use super::spares::Spares;
 use crate::array::Rank;
-use crate::comm::{Mailbox, MessageRoom};
+use crate::comm::{Mailbox, MessageMemory, MessageRoom};
 use crate::error::Error;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -95,7 +96,7 @@ impl<'a> SubmitMail<'a> {
     }
 
     /// Prepares the next parts of this round.
-    fn pack(&mut self) {
+    fn pack(&mut self, memory: &mut dyn MessageMemory) {
         self.reclaim();
         let (mut outbox, mut packed) = (Outbox::default(), 0);
         while packed < self.parcel && self.left > 0 && self.coming.next < self.coming.parts.len() {
@@ -111,7 +112,7 @@ impl<'a> SubmitMail<'a> {
             let others = holders.into_iter().filter(|to| *to != own);
             match self.data.clone() {
                 SubmitData::Borrowed(slices) if part.len >= PACKED => {
-                    let (bytes, sum) = self.stage(part, &slices[slice][place], mine);
+                    let (bytes, sum) = self.stage(part, &slices[slice][place], mine, memory);
                     others.for_each(|to| outbox.add(to, part, Some((bytes.clone(), sum))));
                 }
                 SubmitData::Borrowed(slices) => {
@@ -129,22 +130,32 @@ impl<'a> SubmitMail<'a> {
         outbox.seal(&mut self.queue);
     }
 
-    /// Copies a part of borrowed memory, and once more if this rank is a holder: staging buffers are used again.
-    fn stage(&mut self, part: RangeBytes, bytes: &[u8], mine: bool) -> (Bytes, u64) {
-        let mut room = self.spares.stage(bytes.len());
-        let sum = append_summed(bytes, &mut room.bytes);
-        let copy = RangeCopy::new(room, sum);
+    /// Copies a part of borrowed memory, and once more if this rank is a holder: the memory is used again.
+    fn stage(
+        &mut self,
+        part: RangeBytes,
+        bytes: &[u8],
+        mine: bool,
+        memory: &mut dyn MessageMemory,
+    ) -> (Bytes, u64) {
+        let mut sum = 0;
+        let made = memory.make(bytes.len(), &mut |to| sum = copy_summed(bytes, to));
+        let shared = made.unwrap_or_else(|| {
+            let mut room = self.spares.stage(bytes.len());
+            sum = append_summed(bytes, &mut room.bytes);
+            let copy = RangeCopy::new(room, sum);
+            self.staged.push(copy.clone());
+            copy.share()
+        });
         match mine && part.len == self.coming.generation.range_len(part.range) {
             true => {
                 let mut own = self.spares.take(bytes.len());
-                own.bytes.extend_from_slice(copy.bytes());
+                append_streaming(&shared, &mut own.bytes);
                 self.coming.keep(part.range, RangeCopy::new(own, sum));
             }
-            false if mine => drop(self.put_own(part, copy.bytes(), mine)),
+            false if mine => drop(self.put_own(part, &shared, mine)),
             false => {}
         }
-        let shared = copy.share();
-        self.staged.push(copy);
         (shared, sum)
     }
 
@@ -158,9 +169,9 @@ impl<'a> SubmitMail<'a> {
 }
 
 impl Mailbox for SubmitMail<'_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
+    fn next(&mut self, memory: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
         while self.queue.is_empty() && self.left > 0 && self.coming.next < self.coming.parts.len() {
-            self.pack();
+            self.pack(memory);
         }
         self.queue.pop_front()
     }

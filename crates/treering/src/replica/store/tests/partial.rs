@@ -6,7 +6,7 @@
 //! after a call, and a chosen set of ranks reports its death in place of the result.
 
 use super::*;
-use crate::comm::{Mailbox, Message, MessageRoom, Reduction};
+use crate::comm::{Mailbox, Message, MessageMemory, MessageRoom, Reduction};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -134,8 +134,8 @@ struct DamagedMail<'m> {
 }
 
 impl Mailbox for DamagedMail<'_> {
-    fn next(&mut self) -> Option<(Rank, Bytes)> {
-        self.mail.next()
+    fn next(&mut self, memory: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
+        self.mail.next(memory)
     }
 
     fn room(&mut self, from: Rank, len: usize) -> MessageRoom {
