@@ -135,7 +135,8 @@ bench-replica: needs
 	$(BUILD) --release
 	target/release/treering bench replica
 	OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 python3 tests/bench_replica.py \
-		target/release/examples/replica_bench $(VENV)/bin/mpirun --oversubscribe --bind-to none --with-ft ulfm \
+		target/release/examples/replica_bench target/release/kmeans \
+		$(VENV)/bin/mpirun --oversubscribe --bind-to none --with-ft ulfm \
 		--mca async_mpi_finalize 1
 
 corpus:

@@ -6,7 +6,7 @@
 //!
 //! Law: the messages of one rank are handed over in the order in which they were sent.
 
-use crate::outbox::{NOTE, Outboxes};
+use crate::outbox::{NOTE, Outboxes, Outgoing};
 use crate::transfer::{Pause, Transfer, Wire};
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -118,10 +118,12 @@ impl<'a> Exchange<'a> {
                 break;
             };
             check_rank(to, self.size)?;
-            let bytes = match self.noted(to, &bytes)? {
-                Noted::No => bytes,
-                Noted::Yes(note) => note,
-                Noted::Later => {
+            let world_rank = self.world_rank(to)?;
+            let outgoing = self.outboxes.as_mut().map(|outboxes| outboxes.put(world_rank, &bytes));
+            let bytes = match outgoing.unwrap_or(Outgoing::Through) {
+                Outgoing::Through => bytes,
+                Outgoing::Noted(note) => note,
+                Outgoing::Later => {
                     self.waiting = Some((to, bytes));
                     break;
                 }
@@ -130,16 +132,6 @@ impl<'a> Exchange<'a> {
             self.wire.send(to, self.tag, bytes, true, &mut self.sending)?;
         }
         Ok(begun)
-    }
-
-    /// Puts a message into the outbox, if that is its way.
-    fn noted(&mut self, to: Rank, bytes: &Bytes) -> Result<Noted> {
-        let world_rank = self.world_rank(to)?;
-        let outboxes = self.outboxes.as_mut();
-        Ok(match outboxes.filter(|outboxes| outboxes.carries(world_rank, bytes.len())) {
-            None => Noted::No,
-            Some(outboxes) => outboxes.put(bytes).map_or(Noted::Later, Noted::Yes),
-        })
     }
 
     /// The rank of `MPI_COMM_WORLD` that a rank is; -1 if it is none, or nobody wants to know.
@@ -206,16 +198,6 @@ impl<'a> Exchange<'a> {
         self.sending.retain(|transfer| !transfer.is_over());
         self.sending.len() < before
     }
-}
-
-/// How a message travels.
-enum Noted {
-    /// Through MPI.
-    No,
-    /// It lies in the outbox; this note is sent.
-    Yes(Bytes),
-    /// There is no room in the outbox now.
-    Later,
 }
 
 /// Refuses a rank that does not exist.

@@ -1,9 +1,10 @@
 //! Large messages between ranks of a machine, through memory that they share.
 //!
 //! Every rank has an outbox: a little anonymous memory (`memfd`) that the other ranks of its machine map. A large message
-//! is copied into it once, however many ranks it goes to, or is made there at once. Each of them gets a note through MPI that says where it lies,
-//! copies it out, and counts itself off. An outbox is small, so that what lies in it is in the cache. Where processes may
-//! not open each other's memory (containers, other users), messages travel through MPI as between machines.
+//! is copied into it once, however many ranks it goes to, or is made there at once. Each of them gets a note through MPI
+//! that says where it lies, copies it out, and counts itself off. An outbox is small, so that what lies in it is in the
+//! cache. Where processes may not open each other's memory (containers, other users), messages travel through MPI as
+//! between machines.
 //!
 //! Laws: only its owner writes what lies in an outbox, and a place is used again when all receivers have counted
 //! themselves off. After a failure the owner takes all places back; a receiver that is late finds another number there,
@@ -195,12 +196,10 @@ impl Outbox {
         number
     }
 
-    /// Whether so little is on its way that more messages may be made.
-    fn has_room(&self) -> bool {
-        let on_its_way =
-            |placed: &&Placed| left(self.word(placed.number).load(Ordering::Acquire)) > 0;
-        let waiting = self.placed.iter().filter(on_its_way);
-        waiting.map(|placed| placed.place.len()).sum::<usize>() <= ROOM / 2
+    /// The bytes of places of which somebody has a note and has not copied them yet.
+    fn on_their_way(&self) -> usize {
+        let left = |placed: &&Placed| left(self.word(placed.number).load(Ordering::Acquire)) > 0;
+        self.placed.iter().filter(left).map(|placed| placed.place.len()).sum()
     }
 
     /// Takes back the oldest places that all receivers have copied.
@@ -310,6 +309,16 @@ impl OtherOutbox {
     }
 }
 
+/// How a message travels.
+pub(crate) enum Outgoing {
+    /// Through MPI.
+    Through,
+    /// It lies in the outbox, and this note is sent.
+    Noted(Bytes),
+    /// There will be room in the outbox.
+    Later,
+}
+
 /// The outboxes of the ranks of a machine, as one of them sees them. Ranks are those of `MPI_COMM_WORLD`.
 pub(crate) struct Outboxes {
     own: Outbox,
@@ -359,23 +368,31 @@ impl Outboxes {
     }
 
     /// Whether a message to a rank goes through the outbox.
-    pub(crate) fn carries(&self, to: i32, len: usize) -> bool {
+    fn carries(&self, to: i32, len: usize) -> bool {
         let fits = (LARGE..=ROOM / 2).contains(&len) || len == NOTE;
         fits && self.readers.contains(&to)
     }
 
-    /// Puts a message into the outbox for one more receiver; the note for that, or `None` if there is no room now.
-    pub(crate) fn put(&mut self, bytes: &Bytes) -> Option<Bytes> {
+    /// Puts a message into the outbox for one more receiver, if that is its way.
+    pub(crate) fn put(&mut self, to: i32, bytes: &Bytes) -> Outgoing {
+        if !self.carries(to, bytes.len()) {
+            return Outgoing::Through;
+        }
         let note = self.own.put(bytes).or_else(|| {
             self.own.tidy();
             self.own.put(bytes)
         });
-        note.map(Note::write)
+        match note {
+            Some(note) => Outgoing::Noted(note.write()),
+            // What is not on its way may wait for this message itself.
+            None if bytes.len() != NOTE && self.own.on_their_way() == 0 => Outgoing::Through,
+            None => Outgoing::Later,
+        }
     }
 
     /// Whether so little is on its way that more messages may be made.
     pub(crate) fn has_room(&self) -> bool {
-        self.own.has_room()
+        self.own.on_their_way() <= ROOM / 2
     }
 
     /// Whether messages of a rank may come through its outbox.
