@@ -400,9 +400,9 @@ impl Outboxes {
         self.others.contains_key(&from)
     }
 
-    /// The length of the message of a note.
+    /// The length of the message of a note: at most the room of an outbox.
     pub(crate) fn length(note: &[u8]) -> Result<usize> {
-        Note::parse(note).map(|note| note.len as usize)
+        Note::parse(note).map(|note| (note.len as usize).min(ROOM))
     }
 
     /// Copies the message of a note.

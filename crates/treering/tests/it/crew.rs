@@ -7,8 +7,8 @@ use std::time::Duration;
 use treering::testing::{HookedStore, Locks, POINTS};
 use treering::{
     ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, MemoryStore, Options, Pace,
-    Rank, Reduction, ReplicaSettings, Restored, Result, Role, Run, SimulatedDeaths, Steps, Store,
-    Survival, ThreadRanks, Variable, VariableMut, survive,
+    Rank, Reduction, Redundancy, ReplicaSettings, Restored, Result, Role, Run, SimulatedDeaths,
+    Steps, Store, Survival, ThreadRanks, Variable, VariableMut, survive,
 };
 
 const ROWS: u64 = 37;
@@ -158,6 +158,8 @@ struct Setting {
     alone: bool,
     /// How many nodes the ranks are on, each with a store in front of the shared one; 0: there are no such stores.
     nodes: u32,
+    /// How these nodes protect each other.
+    redundancy: Redundancy,
 }
 
 const USUAL: Setting = Setting {
@@ -167,6 +169,7 @@ const USUAL: Setting = Setting {
     pace: Pace { replicas: 2, checkpoints: 0 },
     alone: false,
     nodes: 0,
+    redundancy: Redundancy::None,
 };
 
 fn options(store: &Arc<dyn Store>, comm: Arc<dyn Comm>, setting: Setting) -> Options {
@@ -199,7 +202,7 @@ fn story(setting: Setting, deaths: &[Death], trouble: Option<(u64, u32)>) -> Vec
         let node = nodes.get(comm.node().parse::<usize>().unwrap()).cloned();
         let mut options = options(&store, comm, setting);
         if let Some(node) = node {
-            options = options.node(node).shared_every(2);
+            options = options.node(node).shared_every(2).redundancy(setting.redundancy);
         }
         let survival = survive(options, setting.pace, &mut plate);
         if let Ok(survival) = &survival {
@@ -492,8 +495,10 @@ fn random_crews_come_to_the_right_end() {
         let (ranks, spares) = (1 + roll(5) as u32, roll(3) as u32);
         let pace = Pace { replicas: roll(4), checkpoints: roll(4) };
         let copies = 1 + roll(3) as u32;
-        let nodes = (roll(4) as u32).saturating_sub(1);
-        let setting = Setting { ranks, spares, copies, pace, alone: false, nodes };
+        let nodes = (roll(5) as u32).saturating_sub(1);
+        let redundancy = [Redundancy::None, Redundancy::Partner, Redundancy::Xor { set: 3 }];
+        let redundancy = redundancy[roll(3) as usize];
+        let setting = Setting { ranks, spares, copies, pace, alone: false, nodes, redundancy };
         let deaths: Vec<Death> = (0..roll(u64::from(ranks + spares)))
             .map(|_| {
                 let victim = roll(u64::from(ranks + spares)) as u32;
