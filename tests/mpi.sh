@@ -157,9 +157,10 @@ deaths() {
         runs=$((runs + 1))
     done
     # Where ranks cannot survive each other, a program still says what went wrong with it.
-    timeout 120 "$venv/bin/mpirun" --oversubscribe -n 2 target/debug/kmeans --points 10000 --replicas 2 \
-        --store "$folder/undisturbed" >/dev/null 2>"$folder/told" && exit 1
-    grep -q 'other settings' "$folder/told"
+    cluster=("$venv/bin/mpirun" --oversubscribe -n 2 target/debug/kmeans --every 5 --iterations 9 --store "$folder/settings")
+    timeout 120 "${cluster[@]}" --replicas 2 --points 1000 >/dev/null
+    timeout 120 "${cluster[@]}" --replicas 2 --points 1000 --seed 7 >/dev/null 2>"$folder/told" && exit 1
+    grep 'other settings' "$folder/told" || { cat "$folder/told"; exit 1; }
     runs=$((runs + 1))
     rm -r "$folder"
 }
