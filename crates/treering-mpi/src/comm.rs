@@ -124,6 +124,39 @@ impl MpiComm {
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
+    /// After a failure, nonblocking collectives of some MPIs return an error of no special kind.
+    fn told<T>(&self, outcome: Result<T>) -> Result<T> {
+        outcome.map_err(|error| {
+            if error.kind() != ErrorKind::Io || !self.survives {
+                return error;
+            }
+            // SAFETY: the communicator is valid.
+            let revoked = unsafe { shim::tr_is_revoked(self.held().wire.raw.0) } != 0;
+            match (revoked, self.dead()) {
+                (true, _) => Error::new(ErrorKind::Revoked, error.to_string()),
+                (false, Ok(dead)) if !dead.is_empty() => {
+                    Error::new(ErrorKind::Dead, error.to_string())
+                }
+                _ => error,
+            }
+        })
+    }
+
+    /// Exchanges messages; collective.
+    fn exchange_all(&self, mail: &mut dyn Mailbox) -> Result<()> {
+        let mut state = self.state()?;
+        state.progress();
+        let tag = EXCHANGE + (state.exchanges % 2) as c_int;
+        state.exchanges += 1;
+        let outboxes = self.outboxes.as_ref().map(|shared| shared.lock());
+        let mut outboxes =
+            outboxes.map(|shared| shared.unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let mut exchange = Exchange::new(state.wire, tag, self.size, mail, outboxes.as_deref_mut());
+        let outcome = exchange.run();
+        state.under_way.extend(exchange.unfinished());
+        outcome
+    }
+
     fn part(&self, raw: *mut shim::TrComm) -> Result<Arc<dyn Comm>> {
         let wire = Wire { raw: Raw(raw), piece: self.piece };
         let mut comm = MpiComm::new(wire, self.survives)?;
@@ -289,17 +322,7 @@ impl Comm for MpiComm {
     }
 
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
-        let mut state = self.state()?;
-        state.progress();
-        let tag = EXCHANGE + (state.exchanges % 2) as c_int;
-        state.exchanges += 1;
-        let outboxes = self.outboxes.as_ref().map(|shared| shared.lock());
-        let mut outboxes =
-            outboxes.map(|shared| shared.unwrap_or_else(|poisoned| poisoned.into_inner()));
-        let mut exchange = Exchange::new(state.wire, tag, self.size, mail, outboxes.as_deref_mut());
-        let outcome = exchange.run();
-        state.under_way.extend(exchange.unfinished());
-        outcome
+        self.told(self.exchange_all(mail))
     }
 
     fn agree(&self, yes: bool) -> Result<bool> {

@@ -237,6 +237,12 @@ int tr_revoke(tr_comm *comm) {
     return revoke == NULL ? MPI_ERR_OTHER : revoke(comm->comm);
 }
 
+int tr_is_revoked(tr_comm *comm) {
+    agree_fn *is_revoked = (agree_fn *)look_up("MPIX_Comm_is_revoked");
+    int revoked = 0;
+    return is_revoked != NULL && is_revoked(comm->comm, &revoked) == MPI_SUCCESS && revoked;
+}
+
 int tr_shrink(tr_comm *comm, tr_comm **out) {
     shrink_fn *shrink = (shrink_fn *)look_up("MPIX_Comm_shrink");
     MPI_Comm smaller;

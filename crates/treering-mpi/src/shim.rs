@@ -90,6 +90,7 @@ unsafe extern "C" {
     pub(crate) fn tr_world_rank(comm: *mut TrComm, rank: c_int, world_rank: *mut c_int) -> c_int;
     pub(crate) fn tr_agree(comm: *mut TrComm, flag: *mut c_int) -> c_int;
     pub(crate) fn tr_revoke(comm: *mut TrComm) -> c_int;
+    pub(crate) fn tr_is_revoked(comm: *mut TrComm) -> c_int;
     pub(crate) fn tr_shrink(comm: *mut TrComm, out: *mut *mut TrComm) -> c_int;
     pub(crate) fn tr_dead(comm: *mut TrComm, ranks: *mut c_int, count: *mut c_int) -> c_int;
 }
