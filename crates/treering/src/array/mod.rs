@@ -385,8 +385,9 @@ impl<'a> Variable<'a> {
 
     /// Promises that the program does not change the array as long as it lies where it is: points that are clustered, a
     /// mesh. Replicas in memory ([`Options::replicas`](crate::Options::replicas)) are then kept without hashing all of it
-    /// again. A sixty-fourth is looked at each time, in turns, and a change that is found is an error. Checkpoints look
-    /// for changes as they always do.
+    /// again. A sixty-fourth is looked at each time, in turns; a change that is found is an error of
+    /// [`ReplicaStore`](crate::ReplicaStore), and of a run a note that tells of replicas that are not kept. After a restore
+    /// all of it is looked at. Checkpoints look for changes as they always do.
     #[must_use]
     pub fn constant(mut self) -> Self {
         self.constant = true;

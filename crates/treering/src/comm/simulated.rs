@@ -37,7 +37,8 @@ impl KnownDeaths {
 }
 
 impl SimulatedDeaths {
-    /// Lets the ranks of a communicator die at will: use the one that comes back instead of it.
+    /// Lets the ranks of a communicator die at will: use the one that comes back instead of it. The communicator itself
+    /// may end with the first death (programs revoke it); for what comes afterwards, make another one before.
     pub fn on(comm: Arc<dyn Comm>) -> (SimulatedDeaths, Arc<dyn Comm>) {
         let members: Vec<Rank> = (0..comm.size()).map(Rank).collect();
         let fate = Arc::new(KnownDeaths {

@@ -114,6 +114,12 @@ impl ReplicaLevel {
         self.whole && self.current.is_some()
     }
 
+    /// The arrays of this rank were filled by a restore.
+    pub(super) fn restored(&mut self) {
+        let stores = self.current.iter_mut().chain(&mut self.next);
+        stores.for_each(|numbered| numbered.store.look_again());
+    }
+
     /// Forgets all states; all ranks do so.
     pub(super) fn forget(&mut self) {
         (self.current, self.next, self.whole) = (None, None, false);

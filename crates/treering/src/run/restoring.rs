@@ -6,7 +6,7 @@
 use super::Run;
 use super::nearby;
 use super::ranks::RankSide;
-use super::replicas::MemoryState;
+use super::replicas::{MemoryState, ReplicaLevel};
 use crate::array::{GroupId, Rank, Sequence, Step, VariableKey, VariableMut};
 use crate::comm::{Alone, Comm, garbled};
 use crate::error::{Error, ErrorKind, Result};
@@ -160,6 +160,7 @@ impl Run {
         variables: &mut [VariableMut],
     ) -> Result<Restored> {
         let filled = self.fill(manifest, variables);
+        self.replicas.iter_mut().for_each(ReplicaLevel::restored);
         let mut goes_on = open && filled.as_ref().is_ok_and(|filled| filled.goes_on);
         // An epoch goes on for all ranks, or for none.
         goes_on = self.agree_on_restored(filled.as_ref().err(), goes_on)?;
@@ -222,6 +223,7 @@ impl Run {
             return Ok(None);
         };
         let filled = self.fill_from_memory(state, &*comm, variables);
+        self.replicas.iter_mut().for_each(ReplicaLevel::restored);
         let agreed = self.agree_on_restored(filled.as_ref().err(), false);
         let missing = match (agreed, filled) {
             (Ok(_), Ok(missing)) => missing,

@@ -105,6 +105,8 @@ pub struct ReplicaStore {
     coming: Option<(Coming, Arc<Vec<u8>>)>,
     /// The largest number of a generation so far.
     last_number: u64,
+    /// Whether the next submit looks at all of what is constant.
+    looks_again: bool,
     gauge: Arc<Gauge>,
     spares: Spares,
     /// Memory of serialised pieces that is used again.
@@ -143,6 +145,7 @@ impl ReplicaStore {
             remade: None,
             coming: None,
             last_number: 0,
+            looks_again: false,
             spares: Spares::new(gauge.clone(), settings.piece),
             settings,
             gauge,
