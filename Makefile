@@ -39,12 +39,12 @@ export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 test: needs format lints tests mpi orca numpy
 	@echo "all tests passed"
 
-# Everything but what takes long: power cuts, damage in every byte, kills, watching, files of libraries.
+# Everything but what takes long: power cuts, damage in every byte, kills, watching, files of libraries, the demo.
 quick:
 	$(CARGO) test -p treering --lib
 	$(CARGO) test -p treering --test it -- \
-		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip a_rank_that_dies
-	$(CARGO) test -p treering-cli --test it -- --skip kill:: --skip watch::
+		--skip power_cut:: --skip damage:: --skip bounded:: --skip full_disk:: --skip more_than_four --skip two_thousand --skip a_rank_that_dies
+	$(CARGO) test -p treering-cli --test it -- --skip kill:: --skip watch:: --skip the_demo
 
 # As root, what is missing is installed; else it is named.
 needs:

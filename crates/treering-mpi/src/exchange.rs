@@ -161,8 +161,7 @@ impl<'a> Exchange<'a> {
                 Some(outboxes) if first == NOTE => {
                     let note: [u8; NOTE] = wire.receive_short(from, *tag)?;
                     let mut room = mail.room(from, Outboxes::length(&note)?);
-                    room.bytes.clear();
-                    outboxes.take(world_rank, &note, &mut room.bytes)?;
+                    outboxes.take(world_rank, &note, &mut room)?;
                     arriving.push(Transfer::done(room));
                 }
                 _ => wire.receive(from, *tag, first, |len| mail.room(from, len), arriving)?,

@@ -10,7 +10,7 @@
 //! themselves off. After a failure the owner takes all places back; a receiver that is late finds another number there,
 //! before or after it has copied, and the message does not count. Nothing is left of an outbox when its last user dies.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use memmap2::{Mmap, MmapMut, MmapOptions, MmapRaw};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -20,7 +20,7 @@ use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use treering::{Comm, Error, ErrorKind, MessageMemory, Rank, Result};
+use treering::{Comm, Error, ErrorKind, MessageMemory, MessageRoom, Rank, Result};
 
 /// The bytes for messages.
 const ROOM: usize = 4 << 20;
@@ -284,7 +284,7 @@ impl OtherOutbox {
     }
 
     /// Copies a message, and says so there.
-    fn take(&self, note: Note, to: &mut BytesMut) -> Result<()> {
+    fn take(&self, note: Note, to: &mut MessageRoom) -> Result<()> {
         let overtaken = || {
             let what = "the sender of a message has taken it back after a failure";
             Err(Error::new(ErrorKind::Revoked, what))
@@ -299,7 +299,7 @@ impl OtherOutbox {
         let Some(end) = end else {
             return Err(Error::new(ErrorKind::Damaged, "a message lies outside of its outbox"));
         };
-        to.extend_from_slice(&self.messages[note.at as usize..end as usize]);
+        to.fill(&self.messages[note.at as usize..end as usize]);
         fence(Ordering::AcqRel);
         let count_off = |word: u64| is_current(word).then(|| word - 1);
         match word.fetch_update(Ordering::AcqRel, Ordering::Acquire, count_off) {
@@ -406,7 +406,7 @@ impl Outboxes {
     }
 
     /// Copies the message of a note.
-    pub(crate) fn take(&self, from: i32, note: &[u8], to: &mut BytesMut) -> Result<()> {
+    pub(crate) fn take(&self, from: i32, note: &[u8], to: &mut MessageRoom) -> Result<()> {
         let note = Note::parse(note)?;
         match self.others.get(&from) {
             Some(other) => other.take(note, to),
@@ -454,8 +454,8 @@ mod tests {
     }
 
     fn taken(other: &OtherOutbox, note: Note) -> Result<Vec<u8>> {
-        let mut to = BytesMut::new();
-        other.take(note, &mut to).map(|()| to.to_vec())
+        let mut to = MessageRoom::new(0);
+        other.take(note, &mut to).map(|()| to.bytes.to_vec())
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Comm for Alone {
         while let Some((to, message)) = mail.next(&mut ()) {
             self.check(to)?;
             let mut room = mail.room(to, message.len());
-            room.bytes.extend_from_slice(&message);
+            room.fill(&message);
             mail.take(to, room);
         }
         Ok(())

@@ -18,12 +18,52 @@ pub struct MessageRoom {
     pub bytes: BytesMut,
     /// A value that lives as long as the memory is in use, such as a count of it.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
+    /// How the mailbox copies a message that lies elsewhere, and the checksum that this gave.
+    copying: Option<Copying>,
+    checksum: Option<u64>,
 }
+
+/// Appends bytes to memory and returns their checksum.
+pub(crate) type Copying = fn(&[u8], &mut BytesMut) -> u64;
 
 impl MessageRoom {
     /// New memory for a message.
     pub fn new(len: usize) -> Self {
-        MessageRoom { bytes: BytesMut::with_capacity(len), owner: None }
+        MessageRoom::of(BytesMut::with_capacity(len), None)
+    }
+
+    /// Memory for a message, with its owner.
+    pub(crate) fn of(bytes: BytesMut, owner: Option<Arc<dyn Any + Send + Sync>>) -> Self {
+        MessageRoom { bytes, owner, copying: None, checksum: None }
+    }
+
+    /// Lets a message that lies elsewhere be copied and summed in one pass.
+    pub(crate) fn copied_with(mut self, copying: Copying) -> Self {
+        self.copying = Some(copying);
+        self
+    }
+
+    /// Copies a message that lies elsewhere, as the mailbox wants it.
+    pub fn fill(&mut self, message: &[u8]) {
+        self.bytes.clear();
+        self.checksum = match self.copying {
+            Some(copying) => Some(copying(message, &mut self.bytes)),
+            None => {
+                self.bytes.extend_from_slice(message);
+                None
+            }
+        };
+    }
+
+    /// The checksum of the message, if it was summed while it was copied.
+    pub(crate) fn checksum(&self) -> Option<u64> {
+        self.checksum
+    }
+
+    /// Empties it, for another message.
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        (self.copying, self.checksum) = (None, None);
     }
 }
 

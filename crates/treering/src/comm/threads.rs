@@ -466,7 +466,7 @@ impl Comm for ThreadComm {
                 let (message, behind) = behind.split_at(len as usize);
                 if to == self.rank.0 {
                     let mut room = mail.room(*sender, message.len());
-                    room.bytes.extend_from_slice(message);
+                    room.fill(message);
                     mail.take(*sender, room);
                 }
                 rest = behind;

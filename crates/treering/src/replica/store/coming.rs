@@ -127,7 +127,7 @@ impl Coming {
         if part.len == len {
             let (room, sum) = match payload {
                 Payload::Whole(room) => {
-                    let sum = checksum(&room.bytes);
+                    let sum = room.checksum().unwrap_or_else(|| checksum(&room.bytes));
                     spares.belongs(room.bytes.len());
                     (room, sum)
                 }

@@ -294,7 +294,7 @@ mod tests {
     fn received(messages: Messages) -> (Seen, Result<()>) {
         let (mut all, mut inbox, mut trouble) = (Vec::new(), Inbox::default(), Ok(()));
         for (from, bytes) in messages {
-            let room = MessageRoom { bytes: (&bytes[..]).into(), owner: None };
+            let room = MessageRoom::of((&bytes[..]).into(), None);
             let result = inbox.receive(from, room, |part, sum, payload| {
                 let there = !matches!(payload, Payload::Missing);
                 assert!(!there || sum == part.range.0);

@@ -72,7 +72,7 @@ impl Spares {
         }
         let Some(mut room) = room else { return self.fresh(len) };
         self.kept -= capacity as u64;
-        room.bytes.clear();
+        room.clear();
         room
     }
 
@@ -86,7 +86,7 @@ impl Spares {
             bytes = bytes.split_off(start.next_multiple_of(PAGE) - start);
             drop(bytes.split_off(len));
         }
-        MessageRoom { bytes, owner: Some(owner) }
+        MessageRoom::of(bytes, Some(owner))
     }
 
     /// A staging buffer.
@@ -98,7 +98,7 @@ impl Spares {
         match self.warm.pop_if(|room| room.bytes.capacity() >= len) {
             Some(mut room) => {
                 self.warm_bytes -= room.bytes.capacity() as u64;
-                room.bytes.clear();
+                room.clear();
                 room
             }
             None => self.lend(len),
@@ -111,7 +111,7 @@ impl Spares {
         while all.capacity() > 0 {
             let rest = all.split_off(stride);
             let bytes = std::mem::replace(&mut all, rest);
-            self.unstage(MessageRoom { bytes, owner: Some(owner.clone()) });
+            self.unstage(MessageRoom::of(bytes, Some(owner.clone())));
         }
     }
 

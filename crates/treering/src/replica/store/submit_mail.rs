@@ -7,7 +7,9 @@
 //!
 //! Law: every part is verified as it arrives; what is wrong with it is found out by all ranks at the end of the submit.
 
-use super::checksum::{append_streaming, append_summed, checksum, copy_summed};
+use super::checksum::{
+    append_streaming, append_streaming_summed, append_summed, checksum, copy_summed,
+};
 use super::coming::{Coming, OutPart};
 use super::generation::{Generation, RangeCopy, Roster};
 use super::parcel::{Inbox, Outbox, PACKED, Payload, RangeBytes};
@@ -179,7 +181,7 @@ impl Mailbox for SubmitMail<'_> {
     fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
         // Lists and parts of ranges have lengths of their own; buffers for them would take the place of others.
         match len as u64 == self.coming.generation.whole_range() {
-            true => self.spares.lend(len),
+            true => self.spares.lend(len).copied_with(append_streaming_summed),
             false => self.spares.fresh(len),
         }
     }

@@ -144,8 +144,9 @@ impl Mailbox for DamagedMail<'_> {
 
     fn take(&mut self, from: Rank, mut message: MessageRoom) {
         if let Some(byte) = self.byte.filter(|_| !message.bytes.is_empty()) {
-            let at = byte * message.bytes.len() / 1000;
-            message.bytes[at] ^= 0x04;
+            let mut damaged = message.bytes.to_vec();
+            damaged[byte * message.bytes.len() / 1000] ^= 0x04;
+            message.fill(&damaged);
         }
         self.mail.take(from, message);
     }
