@@ -289,6 +289,53 @@ pub fn prune(place: &str, keep: Keep, dry_run: bool, json: bool) -> Result<()> {
     }
 }
 
+pub fn remove(place: &str, whole_run: bool, dry_run: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    let run = run_of(&place)?;
+    match (place.step, whole_run) {
+        (Some(step), false) => {
+            let bar = output::progress("checking what stays");
+            let told = |done, total| {
+                bar.set_length(total);
+                bar.set_position(done);
+            };
+            let plan = match dry_run {
+                true => library.plan_remove_checkpoint(run, step, &told)?,
+                false => library.remove_checkpoint(run, step, &told)?,
+            };
+            bar.finish_and_clear();
+            match json {
+                true => output::json(&json!({ "dry_run": dry_run, "plan": plan })),
+                false => {
+                    print_plan(&plan, dry_run);
+                    Ok(())
+                }
+            }
+        }
+        (None, true) => {
+            let removed = match dry_run {
+                true => library.plan_remove_run(run)?,
+                false => library.remove_run(run)?,
+            };
+            if json {
+                return output::json(&json!({ "dry_run": dry_run, "removed": removed }));
+            }
+            output::line(format!(
+                "{} run {run} with {}: {} in {}",
+                if dry_run { "would remove" } else { "removed" },
+                output::count(removed.checkpoints, "checkpoint"),
+                output::bytes(removed.bytes),
+                output::count(removed.files, "file"),
+            ));
+            Ok(())
+        }
+        (Some(_), true) => Err(Error::usage("a step and --whole-run contradict each other")
+            .hint("leave one of them out")),
+        (None, false) => Err(Error::usage(format!("{run} is a whole run"))
+            .hint("give STORE#RUN@STEP for one checkpoint, or --whole-run")),
+    }
+}
+
 fn print_plan(plan: &PrunePlan, dry_run: bool) {
     let steps = |planned: &[PlannedStep]| {
         output::ranges(&planned.iter().map(|planned| planned.step).collect::<Vec<_>>())

@@ -76,6 +76,17 @@ enum Command {
         #[arg(long)]
         dry_run: bool,
     },
+    /// Removes the checkpoints of one step, or a whole run.
+    Rm {
+        /// STORE#RUN@STEP, or STORE#RUN with --whole-run.
+        place: String,
+        /// Remove the run with all its checkpoints.
+        #[arg(long)]
+        whole_run: bool,
+        /// Only say what would be removed.
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Puts the many small files of closed epochs into a few bundles; beside a running program, too.
     Compact {
         /// STORE (every run) or STORE#RUN.
@@ -166,6 +177,9 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::Prune { place, keep_last, keep_every, forget_damaged, dry_run } => {
             let keep = Keep { last: keep_last, every: keep_every, forget_damaged };
             commands::prune(&place, keep, dry_run, json)
+        }
+        Command::Rm { place, whole_run, dry_run } => {
+            commands::remove(&place, whole_run, dry_run, json)
         }
         Command::Compact { place, dry_run } => commands::compact(&place, dry_run, json),
         Command::Drain { place, nodes, dry_run } => commands::drain(&place, &nodes, dry_run, json),

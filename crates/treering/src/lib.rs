@@ -79,7 +79,7 @@ pub use replica::{LossPoint, LossReport, LossSettings, loss};
 pub use replica::{ReplicaCount, ReplicaOperation, ReplicaScale};
 pub use restore::redistribute;
 pub use run::{Aggregation, AggregationReport, aggregate};
-pub use run::{Options, Overload, ReferenceReport, Restored, Run};
+pub use run::{Due, Every, Options, Overload, ReferenceReport, Restored, Run};
 pub use save::{Level, Save};
 
 // Files of other programs.
@@ -89,13 +89,14 @@ pub use ingest::{WatchEvent, WatchSettings, WatchStop, Watcher, is_inside, rank_
 pub use source::{LeftOut, RawLayout, files as files_in};
 
 // Tools: what a store holds.
+pub use library::RemovedRun;
 pub use library::export;
 pub use library::{
     CheckpointInfo, DrainPlan, DrainedPart, HeldSet, Holdings, Library, NotTakenApart, RunInfo,
     VariableInfo,
 };
 pub use library::{Exported, Finding, Keep, Place, PlannedStep, PrunePlan, TreeInfo, VerifyReport};
-pub use restore::{Backwards, Checkpoint, State};
+pub use restore::{Array, Backwards, Checkpoint, Slab, State};
 
 // Stores.
 pub use store::{Blob, DirectoryStore, Lock, MemoryStore, Put, Store, StoreItem};

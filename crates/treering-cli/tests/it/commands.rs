@@ -113,6 +113,46 @@ fn compact_tells_its_plan_and_leaves_few_files() {
 }
 
 #[test]
+fn rm_removes_a_step_or_a_whole_run_and_never_by_mistake() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut data: Vec<f64> = (0..500).map(f64::from).collect();
+    let mut run = Run::open(Options::directory(&store, "waves")).unwrap();
+    for step in 0..5 {
+        data[step as usize] += 0.5;
+        run.checkpoint(step, &[Variable::new("height", &data)]).unwrap();
+    }
+    run.finish().unwrap();
+    let store = store.display().to_string();
+    let run = format!("{store}#waves");
+    let steps = || {
+        let listed = json(&["ls", &run, "--all", "--json"]);
+        let checkpoints = listed["checkpoints"].as_array().unwrap().clone();
+        checkpoints.iter().map(|c| c["step"].as_u64().unwrap()).collect::<Vec<u64>>()
+    };
+    let plan = json(&["rm", &format!("{run}@2"), "--dry-run", "--json"]);
+    assert_eq!((plan["plan"]["removed"][0]["step"].as_u64(), steps().len()), (Some(2), 5));
+    assert_eq!(treering(&["rm", &format!("{run}@2")]).status.code(), Some(0));
+    assert_eq!(steps(), [0, 1, 3, 4]);
+    for wrong in [
+        vec!["rm", &run],
+        vec!["rm", &store],
+        vec!["rm", &format!("{run}@4")],
+        vec!["rm", &format!("{run}@2")],
+        vec!["rm", &format!("{run}@1"), "--whole-run"],
+    ] {
+        let refused = treering(&wrong);
+        assert_eq!(refused.status.code(), Some(2), "{wrong:?}");
+        assert!(!refused.stderr.is_empty());
+    }
+    assert_eq!(steps(), [0, 1, 3, 4]);
+    let plan = json(&["rm", &run, "--whole-run", "--dry-run", "--json"]);
+    assert_eq!((plan["removed"]["checkpoints"].as_u64(), steps().len()), (Some(4), 4));
+    assert_eq!(treering(&["rm", &run, "--whole-run"]).status.code(), Some(0));
+    assert_eq!(json(&["ls", &store, "--json"])["runs"].as_array().map(Vec::len), Some(0));
+}
+
+#[test]
 fn bad_input_gets_one_sentence_and_exit_code_2() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());

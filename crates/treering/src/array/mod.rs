@@ -7,6 +7,7 @@
 
 mod bound;
 mod boxes;
+mod element;
 pub(crate) mod float_env;
 mod ids;
 mod part;
@@ -14,6 +15,9 @@ mod rounding;
 
 pub use bound::Bound;
 pub(crate) use boxes::{CommonRun, IndexBox};
+pub use element::Element;
+use element::Memory;
+pub(crate) use element::{fill, filled, scalars_of, settled};
 pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
 pub use part::{Ghosts, GlobalBox, Part};
 pub(crate) use rounding::whole;
@@ -74,29 +78,6 @@ impl<'de> Deserialize<'de> for DType {
         let named = DType::ALL.iter().find(|dtype| dtype.name() == name);
         named.copied().ok_or_else(|| serde::de::Error::custom("there is no such type"))
     }
-}
-
-mod sealed {
-    /// Only types whose size is that of their [`DType`](super::DType) are elements.
-    pub trait Sealed {}
-}
-
-/// A Rust type that is an element of an array; a pair of floats is a complex number. Other types are
-/// handed over as bytes with their [`DType`], see [`Variable::from_bytes`].
-pub trait Element: bytemuck::Pod + sealed::Sealed {
-    /// The stored type.
-    const DTYPE: DType;
-}
-
-macro_rules! elements {
-    ($($t:ty => $d:ident),* $(,)?) => { $(
-        impl sealed::Sealed for $t {}
-        impl Element for $t { const DTYPE: DType = DType::$d; }
-    )* };
-}
-elements! {
-    u8 => U8, i8 => I8, u16 => U16, i16 => I16, u32 => U32, i32 => I32, u64 => U64, i64 => I64,
-    f32 => F32, f64 => F64, [f32; 2] => C64, [f64; 2] => C128,
 }
 
 /// The most axes an array may have.
@@ -262,6 +243,8 @@ pub struct Variable<'a> {
     pub(crate) bytes: &'a [u8],
     within: Option<Bound>,
     pub(crate) constant: bool,
+    /// Whether the last axes are those of elements that are arrays.
+    inner: bool,
 }
 
 impl<'a> Variable<'a> {
@@ -273,33 +256,47 @@ impl<'a> Variable<'a> {
     /// let variable = Variable::new("grid", &grid).shaped(&[3, 4]);
     /// ```
     pub fn new<T: Element>(name: &str, data: &'a [T]) -> Self {
-        Variable {
-            description: flat(name, T::DTYPE, data.len()),
-            bytes: bytemuck::cast_slice(data),
-            within: None,
-            constant: false,
-        }
+        let description = described::<T>(name, data.len());
+        let inner = description.shape.0.len() > 1;
+        Variable { description, bytes: T::bytes(data), within: None, constant: false, inner }
+    }
+
+    /// A single value: an array without axes.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let time = 0.25f64;
+    /// let variable = Variable::scalar("time", &time);
+    /// assert_eq!(variable.description().shape.to_string(), "scalar");
+    /// ```
+    pub fn scalar<T: Element>(name: &str, value: &'a T) -> Self {
+        let mut variable = Variable::new(name, std::slice::from_ref(value));
+        variable.description.shape.0.remove(0);
+        variable
     }
 
     /// An array of any type, from its bytes; for types that Rust has no name for.
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
-        Variable { description, bytes, within: None, constant: false }
+        Variable { description, bytes, within: None, constant: false, inner: false }
     }
 
     /// The same data with another shape.
     #[must_use]
     pub fn shaped(mut self, shape: &[u64]) -> Self {
-        self.description.shape = Shape(shape.to_vec());
+        (self.description.shape, self.inner) = (Shape(shape.to_vec()), false);
         self
     }
 
     /// Says that the first axis is the fastest in memory, as in Fortran. The shape and all indices stay in
-    /// the order in which the program writes them.
+    /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis.
     #[must_use]
     pub fn fortran(mut self) -> Self {
         self.description.order = Order::Fortran;
+        if self.inner {
+            self.description.shape.0.reverse();
+        }
         self
     }
 
@@ -417,43 +414,36 @@ pub struct VariableMut<'a> {
     description: Description,
     memory: Memory<'a>,
     optional: bool,
-}
-
-/// The memory that a restore fills.
-enum Memory<'a> {
-    Fixed(&'a mut [u8]),
-    Growing(&'a mut dyn Grow),
-}
-
-/// An array that takes the size of the stored one.
-trait Grow {
-    fn resize(&mut self, elements: u64) -> Result<()>;
-    fn bytes(&mut self) -> &mut [u8];
-}
-
-impl<T: Element> Grow for Vec<T> {
-    fn resize(&mut self, elements: u64) -> Result<()> {
-        let more = (elements as usize).saturating_sub(self.len());
-        self.try_reserve_exact(more).map_err(|_| {
-            Error::new(ErrorKind::Limit, format!("there is no memory for {elements} elements"))
-        })?;
-        Vec::resize(self, elements as usize, T::zeroed());
-        Ok(())
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(self)
-    }
+    /// The axes of elements that are arrays, and whether another shape was given.
+    inner: Vec<u64>,
+    is_shaped: bool,
 }
 
 impl<'a> VariableMut<'a> {
     /// A one-dimensional array; the stored one must have the same length.
     pub fn new<T: Element>(name: &str, data: &'a mut [T]) -> Self {
+        let description = described::<T>(name, data.len());
+        let inner = description.shape.0[1..].to_vec();
         VariableMut {
-            description: flat(name, T::DTYPE, data.len()),
-            memory: Memory::Fixed(bytemuck::cast_slice_mut(data)),
+            description,
+            memory: T::memory(data),
             optional: false,
+            inner,
+            is_shaped: false,
         }
+    }
+
+    /// A single value, as [`Variable::scalar`] saves it.
+    ///
+    /// ```
+    /// use treering::VariableMut;
+    /// let mut time = 0.0f64;
+    /// let variable = VariableMut::scalar("time", &mut time);
+    /// ```
+    pub fn scalar<T: Element>(name: &str, value: &'a mut T) -> Self {
+        let mut variable = VariableMut::new(name, std::slice::from_mut(value));
+        variable.description.shape.0.remove(0);
+        variable
     }
 
     /// An array that gets the length of the stored one, whatever that is. A stored array of several
@@ -465,10 +455,14 @@ impl<'a> VariableMut<'a> {
     /// let variable = VariableMut::growing("particles", &mut particles);
     /// ```
     pub fn growing<T: Element>(name: &str, data: &'a mut Vec<T>) -> Self {
+        let description = described::<T>(name, data.len());
+        let inner = description.shape.0[1..].to_vec();
         VariableMut {
-            description: flat(name, T::DTYPE, data.len()),
-            memory: Memory::Growing(data),
+            description,
+            memory: T::growing(data),
             optional: false,
+            inner,
+            is_shaped: false,
         }
     }
 
@@ -476,21 +470,31 @@ impl<'a> VariableMut<'a> {
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a mut [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
-        VariableMut { description, memory: Memory::Fixed(bytes), optional: false }
+        VariableMut {
+            description,
+            memory: Memory::Fixed(bytes),
+            optional: false,
+            inner: Vec::new(),
+            is_shaped: true,
+        }
     }
 
     /// The same data with another shape.
     #[must_use]
     pub fn shaped(mut self, shape: &[u64]) -> Self {
         self.description.shape = Shape(shape.to_vec());
+        self.is_shaped = true;
         self
     }
 
     /// Says that the first axis is the fastest in memory, as in Fortran. The shape and all indices stay in
-    /// the order in which the program writes them.
+    /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis.
     #[must_use]
     pub fn fortran(mut self) -> Self {
         self.description.order = Order::Fortran;
+        if !self.inner.is_empty() && !self.is_shaped {
+            self.description.shape.0.reverse();
+        }
         self
     }
 
@@ -527,9 +531,9 @@ impl<'a> VariableMut<'a> {
 
     /// Whether the stored variable is just this one.
     pub(crate) fn is_as(&self, stored: &Description) -> bool {
-        match &self.memory {
-            Memory::Growing(_) => self.description.dtype == stored.dtype,
-            Memory::Fixed(_) => self.description.expect(stored).is_ok(),
+        match self.memory.grows() {
+            true => self.description.dtype == stored.dtype,
+            false => self.description.expect(stored).is_ok(),
         }
     }
 
@@ -538,42 +542,54 @@ impl<'a> VariableMut<'a> {
     }
 
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
-        match &mut self.memory {
-            Memory::Fixed(bytes) => bytes,
-            Memory::Growing(vec) => vec.bytes(),
-        }
+        self.memory.bytes()
     }
 
     /// Refuses descriptions that make no sense.
     pub(crate) fn check(&mut self) -> Result<()> {
-        match &self.memory {
-            Memory::Fixed(bytes) => check_length(&self.description, bytes.len()),
-            Memory::Growing(_) => self.description.check().map(drop),
+        match self.memory.len() {
+            Some(len) => check_length(&self.description, len),
+            None => self.description.check().map(drop),
         }
     }
 
     /// Takes another number of elements, if it can.
     pub(crate) fn resize(&mut self, elements: u64) -> Result<()> {
-        match &mut self.memory {
-            Memory::Growing(vec) => vec.resize(elements),
-            Memory::Fixed(_) => Err(Error::usage(format!(
-                "variable {:?} has a fixed length",
-                self.description.name
-            ))
-            .hint("use VariableMut::growing")),
+        match self.memory.resize(elements)? {
+            true => Ok(()),
+            false => {
+                let what = format!("variable {:?} has a fixed length", self.description.name);
+                Err(Error::usage(what).hint("use VariableMut::growing"))
+            }
         }
     }
 
     /// Takes the extent of the stored variable, or refuses it.
     pub(crate) fn fit(&mut self, stored: &Description) -> Result<()> {
-        if let Memory::Growing(vec) = &mut self.memory {
+        if self.memory.grows() {
+            let (name, inner) = (&self.description.name, Shape(self.inner.clone()));
+            if stored.shape.0.len() > 1 && !stored.extents().ends_with(&inner.0) {
+                let what = format!(
+                    "variable {name:?} is an array of arrays of {inner} here, but has the shape {} in the checkpoint",
+                    stored.shape
+                );
+                return Err(Error::new(ErrorKind::Mismatch, what)
+                    .hint("restore into arrays of the stored shape; `treering show` lists them"));
+            }
             self.description.shape = stored.shape.clone();
             self.description.part = stored.part.clone();
             self.description.expect(stored)?;
-            vec.resize(stored.shape.elements().unwrap_or(u64::MAX))?;
+            self.resize(stored.shape.elements().unwrap_or(u64::MAX))?;
         }
         self.description.expect(stored)
     }
+}
+
+/// The description of a slice: an axis for its elements, and theirs.
+fn described<T: Element>(name: &str, len: usize) -> Description {
+    let mut description = flat(name, T::DTYPE, len);
+    T::axes(&mut description.shape.0);
+    description
 }
 
 fn flat(name: &str, dtype: DType, len: usize) -> Description {

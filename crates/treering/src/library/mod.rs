@@ -10,6 +10,7 @@ mod holdings;
 mod info;
 mod place;
 mod prune;
+mod remove;
 mod sides;
 mod trees;
 mod verify;
@@ -20,6 +21,7 @@ pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
 pub use place::Place;
 pub use prune::{Keep, PlannedStep, PrunePlan};
+pub use remove::RemovedRun;
 pub use sides::open_side;
 pub use verify::{Finding, VerifyReport};
 

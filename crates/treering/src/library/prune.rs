@@ -41,6 +41,15 @@ pub struct Keep {
     pub forget_damaged: bool,
 }
 
+/// What goes.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Rule {
+    /// All but what is kept.
+    Keep(Keep),
+    /// The checkpoints of a step.
+    Without(u64),
+}
+
 /// A checkpoint in a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PlannedStep {
@@ -92,19 +101,27 @@ struct Holding {
 impl Library {
     /// Computes what may go; reads the newest checkpoint to be sure that it can be restored.
     pub fn plan_prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
-        self.refuse_tier(run)?;
-        let sound = self.newest_sound(run, progress)?;
-        plan(run, keep, &self.holding(run)?, sound)
+        self.plan_by(run, Rule::Keep(keep), progress)
     }
 
     /// Computes and carries out.
     pub fn prune(&self, run: &str, keep: Keep, progress: Progress) -> Result<PrunePlan> {
+        self.prune_by(run, Rule::Keep(keep), progress)
+    }
+
+    pub(super) fn plan_by(&self, run: &str, rule: Rule, progress: Progress) -> Result<PrunePlan> {
+        self.refuse_tier(run)?;
+        let sound = self.newest_sound(run, progress)?;
+        plan(run, rule, &self.holding(run)?, sound)
+    }
+
+    pub(super) fn prune_by(&self, run: &str, rule: Rule, progress: Progress) -> Result<PrunePlan> {
         self.refuse_tier(run)?;
         // What takes long is done before any lock is taken.
         let sound = self.newest_sound(run, progress)?;
         let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
         let before = self.holding(run)?;
-        let mut plan = plan(run, keep, &before, sound)?;
+        let mut plan = plan(run, rule, &before, sound)?;
         let names = Names::new(run);
         let removed = plan.removed.iter().map(|gone| gone.sequence).chain(plan.forgotten.clone());
         let entries: Vec<String> = removed.map(|sequence| names.entry(sequence)).collect();
@@ -274,23 +291,27 @@ fn stays(plan: &mut PrunePlan, bundle: &HeldBundle, error: &Error) {
     plan.kept.sort_by_key(|planned| planned.sequence);
 }
 
-fn plan(run: &str, keep: Keep, holding: &Holding, sound: Sound) -> Result<PrunePlan> {
-    if keep.last == 0 {
-        return Err(Error::usage("at least one checkpoint must be kept")
-            .hint("--keep-last 1 keeps the newest"));
-    }
-    if keep.every == Some(0) {
-        return Err(Error::usage("invalid interval 0: expected every first step or more")
-            .hint("give --keep-every 1 or more"));
-    }
+fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Result<PrunePlan> {
+    let forget_damaged = match rule {
+        Rule::Keep(Keep { last: 0, .. }) => {
+            return Err(Error::usage("at least one checkpoint must be kept")
+                .hint("--keep-last 1 keeps the newest"));
+        }
+        Rule::Keep(Keep { every: Some(0), .. }) => {
+            return Err(Error::usage("invalid interval 0: expected every first step or more")
+                .hint("give --keep-every 1 or more"));
+        }
+        Rule::Keep(keep) => keep.forget_damaged,
+        Rule::Without(_) => false,
+    };
     let mut plan = PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
     for (sequence, error) in &holding.unreadable {
-        match keep.forget_damaged && error.kind() == ErrorKind::Damaged {
+        match forget_damaged && error.kind() == ErrorKind::Damaged {
             true => plan.forgotten.push(*sequence),
             false => return Err(unknown(run, error)),
         }
     }
-    let mut kept = choose(&holding.manifests, keep, &mut plan.notes);
+    let mut kept = choose(&holding.manifests, rule, &mut plan.notes);
     kept.extend(sound.sequence);
     for FullManifest { manifest, .. } in &holding.manifests {
         let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
@@ -366,13 +387,17 @@ fn unknown(run: &str, error: &Error) -> Error {
 }
 
 /// The sequence numbers to keep.
-fn choose(manifests: &[FullManifest], keep: Keep, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
+fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
     let newest_first = || manifests.iter().rev().map(|m| &m.manifest);
+    let (last, is_kept): (u64, Box<dyn Fn(u64) -> bool>) = match rule {
+        Rule::Keep(Keep { last, every, .. }) => {
+            (last, Box::new(move |step| every.is_some_and(|every| step % every == 0)))
+        }
+        Rule::Without(gone) => (1, Box::new(move |step| step != gone)),
+    };
     let mut kept: BTreeSet<Sequence> =
-        newest_first().take(keep.last as usize).map(|m| m.sequence).collect();
-    if let Some(every) = keep.every {
-        kept.extend(newest_first().filter(|m| m.step.0 % every == 0).map(|m| m.sequence));
-    }
+        newest_first().take(last as usize).map(|m| m.sequence).collect();
+    kept.extend(newest_first().filter(|m| is_kept(m.step.0)).map(|m| m.sequence));
     let Some(newest) = manifests.last() else {
         return kept;
     };

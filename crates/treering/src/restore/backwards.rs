@@ -7,7 +7,7 @@
 //! next older one follows.
 
 use super::checkpoint::Checkpoint;
-use crate::array::{Rank, Sequence, VariableKey};
+use crate::array::{Rank, Sequence, VariableKey, filled};
 use crate::error::{Error, Result};
 use crate::format::Manifest;
 use crate::log::Log;
@@ -38,10 +38,14 @@ impl State {
             .variables
             .get(&VariableKey::new(rank, name))
             .ok_or_else(|| Error::usage(format!("there is no variable {name:?} of rank {rank}")))?;
-        if bytes.len() % size_of::<T>() != 0 {
+        let size = T::DTYPE.size();
+        if bytes.len() as u64 % size != 0 {
             return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
         }
-        Ok(bytemuck::pod_collect_to_vec(bytes))
+        filled(bytes.len() as u64 / size, |to| {
+            to.copy_from_slice(bytes);
+            Ok(())
+        })
     }
 }
 

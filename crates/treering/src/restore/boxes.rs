@@ -7,7 +7,9 @@
 
 use super::checkpoint::Checkpoint;
 use super::delivery::{check_cover, check_type};
-use crate::array::{CommonRun, DType, Description, Element, IndexBox, Order, Part, Rank, Shape};
+use crate::array::{
+    CommonRun, DType, Description, Element, IndexBox, Order, Part, Rank, Shape, filled,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::VariableEntry;
 use crate::memory::zeroed;
@@ -48,9 +50,8 @@ impl Checkpoint {
         let sources = self.sources(name)?;
         let wanted = IndexBox { offset: offset.to_vec(), extent: extent.to_vec() };
         sources.check(name, T::DTYPE, &wanted)?;
-        let mut out: Vec<T> = zeroed(wanted.elements().unwrap_or(u64::MAX))?;
-        self.fill_box(&sources, &wanted, bytemuck::cast_slice_mut(&mut out))?;
-        Ok(out)
+        let elements = wanted.elements().unwrap_or(u64::MAX);
+        filled(elements, |out| self.fill_box(&sources, &wanted, out))
     }
 
     fn fill_box(&self, sources: &ArraySources, wanted: &IndexBox, out: &mut [u8]) -> Result<()> {
@@ -62,7 +63,7 @@ impl Checkpoint {
     }
 
     /// The boxes of an array, and what they are boxes of.
-    fn sources(&self, name: &str) -> Result<ArraySources<'_>> {
+    pub(super) fn sources(&self, name: &str) -> Result<ArraySources<'_>> {
         let of_name = |entry: &&VariableEntry| entry.description.name == name;
         let entries: Vec<&VariableEntry> = self.entries().iter().filter(of_name).collect();
         let Some(first) = entries.first() else {
@@ -103,7 +104,12 @@ impl Checkpoint {
     }
 
     /// Fills runs of elements from the bytes of a variable.
-    fn read_runs(&self, entry: &VariableEntry, runs: &[CommonRun], out: &mut [u8]) -> Result<()> {
+    pub(super) fn read_runs(
+        &self,
+        entry: &VariableEntry,
+        runs: &[CommonRun],
+        out: &mut [u8],
+    ) -> Result<()> {
         let size = entry.description.dtype.size();
         let mut rest = runs;
         while !rest.is_empty() {
@@ -151,17 +157,17 @@ fn together(runs: &[CommonRun], size: u64) -> (Vec<Range<u64>>, usize) {
 }
 
 /// The boxes that an array was handed over in.
-struct ArraySources<'a> {
-    global: Shape,
-    order: Order,
-    entries: Vec<ArraySource<'a>>,
+pub(super) struct ArraySources<'a> {
+    pub(super) global: Shape,
+    pub(super) order: Order,
+    pub(super) entries: Vec<ArraySource<'a>>,
 }
 
 /// A stored box: the elements that its rank owns, and those that lie in memory with them.
-struct ArraySource<'a> {
-    owned: IndexBox,
-    memory: IndexBox,
-    entry: &'a VariableEntry,
+pub(super) struct ArraySource<'a> {
+    pub(super) owned: IndexBox,
+    pub(super) memory: IndexBox,
+    pub(super) entry: &'a VariableEntry,
 }
 
 impl<'a> ArraySource<'a> {
@@ -205,8 +211,13 @@ impl Default for ArraySources<'_> {
 }
 
 impl ArraySources<'_> {
+    /// The type of its elements.
+    pub(super) fn dtype(&self) -> Option<DType> {
+        self.entries.first().map(|first| first.entry.description.dtype)
+    }
+
     /// Refuses a box that is not inside the array, or that the ranks did not hand over once.
-    fn check(&self, name: &str, dtype: DType, wanted: &IndexBox) -> Result<()> {
+    pub(super) fn check(&self, name: &str, dtype: DType, wanted: &IndexBox) -> Result<()> {
         let stored = self.entries.first().map_or(dtype, |first| first.entry.description.dtype);
         check_type(name, stored, dtype)?;
         let global = &self.global.0;

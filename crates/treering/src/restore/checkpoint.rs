@@ -1,12 +1,15 @@
 //! A checkpoint that can be read: its manifest and the footers of its epoch.
 
+use super::delivery::check_type;
 use super::fetch::{
     FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer, read_sealed,
 };
 use super::footers::KnownFooters;
 use super::handles::{Handles, first_good};
 use super::plan::{FramePiece, Wanted, fill, plan};
-use crate::array::{Description, Element, GroupId, Rank, VariableKey, VariableMut};
+use crate::array::{
+    Description, Element, GroupId, Rank, VariableKey, VariableMut, filled, scalars_of, settled,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
 use crate::lineage::{Layer, covers, resolve, runs};
@@ -287,6 +290,10 @@ impl Checkpoint {
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
+        settled(self.read_all(targets), targets)
+    }
+
+    fn read_all(&self, targets: &mut [VariableMut]) -> Result<()> {
         let mut targets: Vec<&mut VariableMut> = targets.iter_mut().collect();
         let entries = self.fill(Rank(0), &mut targets)?;
         let mut filled = entries.iter().zip(targets.iter_mut());
@@ -310,34 +317,36 @@ impl Checkpoint {
             .collect()
     }
 
-    /// A whole variable.
+    /// A whole variable of rank 0.
     pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
         let entry = self.variable(Rank(0), name)?;
-        let elements = entry.description.shape.elements().unwrap_or(0);
-        self.read_range(name, 0..elements)
+        let scalars = entry.description.shape.elements().unwrap_or(0);
+        self.read_range(name, 0..scalars.checked_div(scalars_of::<T>()).unwrap_or(0))
     }
 
-    /// The elements `range` of a variable, counted in the order of memory.
+    /// The elements `range` of a variable of rank 0, counted in the order of memory.
     pub fn read_range<T: Element>(&self, name: &str, range: Range<u64>) -> Result<Vec<T>> {
         let entry = self.variable(Rank(0), name)?;
-        if entry.description.dtype != T::DTYPE {
+        let Description { dtype, shape, .. } = &entry.description;
+        check_type(name, *dtype, T::DTYPE)?;
+        let (scalars, each) = (shape.elements().unwrap_or(0), scalars_of::<T>());
+        if each == 0 || scalars % each != 0 {
             return Err(Error::new(
                 ErrorKind::Mismatch,
-                format!("variable {name:?} has type {}, not {}", entry.description.dtype, T::DTYPE),
+                format!("variable {name:?} of shape {shape} does not consist of arrays of {each}"),
             ));
         }
-        let elements = entry.description.shape.elements().unwrap_or(0);
-        if range.start > range.end || range.end > elements {
+        if range.start > range.end || range.end > scalars / each {
             return Err(Error::usage(format!(
-                "elements {}..{} are outside of variable {name:?}, which has {elements}",
-                range.start, range.end
+                "elements {}..{} are outside of variable {name:?}, which has {}",
+                range.start,
+                range.end,
+                scalars / each
             )));
         }
-        let mut out: Vec<T> = zeroed(range.end - range.start)?;
-        let size = T::DTYPE.size();
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut out);
-        self.read_bytes(entry, range.start * size..range.end * size, bytes)?;
-        Ok(out)
+        let size = dtype.size() * each;
+        let bytes = range.start * size..range.end * size;
+        filled((range.end - range.start) * each, |out| self.read_bytes(entry, bytes, out))
     }
 
     /// Bytes `range` of a variable; a whole variable is checked by its root, too.

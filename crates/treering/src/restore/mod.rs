@@ -19,6 +19,7 @@ mod nearby;
 mod plan;
 mod previous;
 mod redistribute;
+mod slab;
 
 pub use backwards::{Backwards, State};
 pub use checkpoint::Checkpoint;
@@ -30,3 +31,4 @@ pub(crate) use footers::KnownFooters;
 pub(crate) use nearby::{NearGroup, NodeView, near_readers};
 pub(crate) use previous::Previous;
 pub use redistribute::redistribute;
+pub use slab::{Array, Slab};

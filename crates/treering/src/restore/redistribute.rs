@@ -1,6 +1,6 @@
 //! Rows that travel to the ranks that want them.
 
-use crate::array::{Rank, VariableMut};
+use crate::array::{Rank, VariableMut, settled};
 use crate::comm::{Comm, Reduction, check_rank};
 use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -50,6 +50,10 @@ const ROUND: u64 = 64 << 20;
 /// # .into_iter().for_each(|end| end.done().unwrap());
 /// ```
 pub fn redistribute(comm: &dyn Comm, wanted_by: &[Rank], arrays: &mut [VariableMut]) -> Result<()> {
+    settled(move_rows(comm, wanted_by, arrays), arrays)
+}
+
+fn move_rows(comm: &dyn Comm, wanted_by: &[Rank], arrays: &mut [VariableMut]) -> Result<()> {
     let widths = agree_on_widths(comm, wanted_by, arrays)?;
     let row: u64 = widths.iter().sum();
     let per_round = (ROUND / row.max(1)).max(1);

@@ -11,18 +11,23 @@ mod protection;
 mod ranks;
 mod reference;
 mod replicas;
+mod requests;
 mod restoring;
+mod schedule;
+mod settings;
 mod share;
+mod waiting;
 
 pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
 pub use options::{Options, Overload};
 pub use reference::ReferenceReport;
 pub use restoring::Restored;
+pub use schedule::{Due, Every};
 
 use crate::array::{Description, Part, Rank, Sequence, Step, Variable};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
-use crate::comm::{Alone, Comm};
+use crate::comm::{Alone, Comm, Reduction};
 use crate::compact::CompactionNotes;
 use crate::compare::{Outcome, matches};
 use crate::error::{Error, ErrorKind, Result};
@@ -41,8 +46,11 @@ use crate::store::{Lock, Store};
 use ranks::RankSide;
 use reference::ReferenceWatch;
 use replicas::ReplicaLevel;
+use requests::Requests;
+use schedule::Schedule;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
+use waiting::WaitNotice;
 
 /// A run that is open for writing. One process at a time can have it.
 pub struct Run {
@@ -64,9 +72,16 @@ pub struct Run {
     /// The opening, for aggregators that come to know of the run.
     ticket: Ticket,
     blocked: Duration,
+    opened_at: Instant,
+    schedule: Schedule,
+    requests: Option<Requests>,
+    /// The newest save of which it is not known yet how long it takes.
+    writing: Option<(Instant, SaveProgress)>,
     notes: Vec<String>,
     /// Whether it was looked for bounds that no variable has.
     bounds_checked: bool,
+    /// Whether the program has asked for earlier states, or has been told that there are some.
+    looked_back: bool,
     compaction: CompactionNotes,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
@@ -115,6 +130,9 @@ impl Run {
     ) -> Result<Run> {
         let ticket = opened.ticket();
         let compaction = CompactionNotes::default();
+        let requests = options.signals.then(Requests::listen).transpose()?;
+        let left = |end: SystemTime| end.duration_since(SystemTime::now()).unwrap_or_default();
+        let schedule = Schedule::new(options.every, options.end().map(left));
         let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &compaction)?;
         Ok(Run {
             capture,
@@ -129,12 +147,60 @@ impl Run {
             ranks,
             ticket,
             blocked: Duration::ZERO,
+            opened_at: Instant::now(),
+            schedule,
+            requests,
+            writing: None,
             notes: opened.notes,
             bounds_checked: false,
+            looked_back: false,
             compaction,
             process: std::process::id(),
             _lock: opened.lock,
         })
+    }
+
+    /// Whether a checkpoint of `step` is due, by [`Options::every`], [`Options::deadline`] and [`Options::on_signals`]; a
+    /// program asks after every step. After [`Due::Last`] it ends: nothing more is due.
+    ///
+    /// With several ranks all of them call this, and get the same answer. They communicate for it unless only
+    /// [`Every::Steps`] is given.
+    ///
+    /// ```
+    /// use treering::{Every, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut heat = vec![0.0f64; 1000];
+    /// let options = Options::directory(&store, "rod").every(Every::Steps(100)).on_signals();
+    /// let mut run = Run::open(options)?;
+    /// for step in 1..=1000 {
+    ///     heat[step as usize % 1000] += 1.0; // the simulation
+    ///     let due = run.due(step)?;
+    ///     if due.is_due() {
+    ///         run.checkpoint(step, &[Variable::new("heat", &heat)])?;
+    ///     }
+    ///     if due.is_last() {
+    ///         break;
+    ///     }
+    /// }
+    /// run.finish()?;
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    pub fn due(&mut self, step: u64) -> Result<Due> {
+        self.check_process()?;
+        if let Some((begun, _)) = self.writing.take_if(|(_, progress)| progress.is_durable()) {
+            self.schedule.written(begun.elapsed());
+        }
+        let request = self.requests.as_ref().map_or(Due::No, Requests::take);
+        let mut due = self.schedule.due(self.opened_at.elapsed(), step, request);
+        let is_known = self.requests.is_none() && self.schedule.is_known_to_all();
+        if let Some(ranks) = self.ranks.as_ref().filter(|_| !is_known) {
+            let mut most = [due.code()];
+            ranks.or_all_stop(ranks.comm().reduce(Reduction::Max, &mut most))?;
+            due = Due::from_code(most[0]);
+        }
+        self.schedule.agreed(due);
+        Ok(due)
     }
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
@@ -161,6 +227,7 @@ impl Run {
         let declared = checked.and_then(|()| self.capture.declare(&own));
         let declared = self.or_all_fail(declared)?;
         self.note_unused_bounds(variables);
+        self.note_beginning();
         let variables = &own[..];
         let before = self.ranks.as_ref().map_or(0, RankSide::decisions);
         let scan =
@@ -309,6 +376,11 @@ impl Run {
             Awaited::new(last, run, writer, sequence, self.options.patience, ranks.watch())
         });
         let progress = capturing.end(changed, blocked);
+        self.schedule.saved(self.opened_at.elapsed(), blocked);
+        if let Some((begun, _)) = self.writing.replace((Instant::now(), progress.clone())) {
+            // It takes so long at least.
+            self.schedule.written(begun.elapsed());
+        }
         let level = if decision.shared { Level::Shared } else { Level::Node };
         self.halting = decision.halt.then(|| progress.clone());
         let save = Save::new(Step(step), progress, changed, blocked).at(level, decision.halt);
@@ -417,6 +489,24 @@ impl Run {
         }
     }
 
+    /// Notes, at the first checkpoint, that the program has not asked for the states that the run has: perhaps a call of
+    /// [`Run::restore`] is missing, and hours of work are done again.
+    fn note_beginning(&mut self) {
+        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
+        // The first entry of a run is its opening.
+        let is_new = self.ticket.writer().opening <= Sequence(1);
+        if std::mem::replace(&mut self.looked_back, true) || !first || is_new {
+            return;
+        }
+        let run = &self.options.writer.run;
+        let Ok(log) = Log::read(self.store.clone(), run) else { return };
+        if log.ancestor(log.newest()).is_some() {
+            self.notes.push(format!(
+                "run {run:?} has checkpoints of an earlier program, and this one begins afresh without Run::restore"
+            ));
+        }
+    }
+
     /// What a person should know: a file system without locks, checkpoints that a node gave up, bounds
     /// that no variable of the first checkpoint has.
     pub fn notes(&self) -> &[String] {
@@ -471,6 +561,7 @@ impl Run {
     /// The states from the newest checkpoint back to the first, each made ready in advance. A state that
     /// cannot be read is an error in its place; the next older one follows.
     pub fn backwards(&mut self) -> Result<Backwards> {
+        self.looked_back = true;
         let log = self.read_log()?;
         let run = &self.options.writer.run;
         let newest: Option<Sequence> = log.ancestor(log.newest());
@@ -604,6 +695,7 @@ impl Run {
         let (saver, capture) =
             start(&self.options, ranks, &mut opened, &self.failures, &self.compaction)?;
         self.ticket = opened.ticket();
+        self.looked_back = true;
         (self.saver, self.capture, self.store) = (saver, capture, opened.store);
         self.options.ranks = Some(comm);
         self.ranks = ranks.take();
@@ -633,9 +725,14 @@ impl Run {
         self.blocked
     }
 
-    /// Waits until everything is in the last tier or has failed. Nobody waits for a rank that has died.
+    /// Waits until everything is in the last tier or has failed. Nobody waits for a rank that has died, and nobody waits
+    /// long without a word.
     fn drain(&self) {
-        self.saver.drain(|| self.ranks.iter().for_each(RankSide::look));
+        let notice = WaitNotice::new(&self.options.writer.run);
+        self.saver.drain(|| {
+            self.ranks.iter().for_each(RankSide::look);
+            notice.look();
+        });
     }
 
     /// The log, when nothing is under way.

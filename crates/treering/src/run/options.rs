@@ -2,6 +2,7 @@
 
 use super::aggregate::{Aggregation, AggregatorLink, no_node_store};
 use super::reference::Reference;
+use super::schedule::Every;
 use crate::array::DType;
 use crate::capture::CaptureSettings;
 use crate::codec::Encoding;
@@ -12,13 +13,14 @@ use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
 use crate::merkle::bounded::{Bound, Recipe};
+use crate::merkle::checksum;
 use crate::redundancy::Redundancy;
 use crate::replica::ReplicaSettings;
 use crate::save::{Growth, Tiers, WriterSettings};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The least memory for staged data.
 pub(super) const LEAST_STAGING: u64 = 1 << 20;
@@ -56,6 +58,9 @@ pub struct Options {
     pub(crate) replicas: u32,
     pub(crate) replica_settings: ReplicaSettings,
     pub(crate) spares: u32,
+    pub(crate) every: Option<Every>,
+    pub(crate) deadline: Option<SystemTime>,
+    pub(crate) signals: bool,
 }
 
 impl Options {
@@ -95,6 +100,9 @@ impl Options {
             replicas: 0,
             replica_settings: ReplicaSettings::default(),
             spares: 0,
+            every: None,
+            deadline: None,
+            signals: false,
         }
     }
 
@@ -339,6 +347,58 @@ impl Options {
         self
     }
 
+    /// Says how often [`Run::due`](crate::Run::due) asks for a checkpoint.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use treering::{Every, Options};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path();
+    /// let day = Duration::from_secs(86_400);
+    /// let options = Options::directory(store, "rod").every(Every::Optimum { between_failures: day });
+    /// ```
+    #[must_use]
+    pub fn every(mut self, every: Every) -> Self {
+        self.every = Some(every);
+        self
+    }
+
+    /// The time by which the program has ended. [`Run::due`](crate::Run::due) asks for the last checkpoint while there is
+    /// time for it. Without this, it is the end of the job where Slurm tells it (`SLURM_JOB_END_TIME`).
+    #[must_use]
+    pub fn deadline(mut self, deadline: SystemTime) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+
+    /// Lets signals ask for checkpoints, which [`Run::due`](crate::Run::due) tells: SIGUSR1 for one, SIGTERM for the last
+    /// one. A second SIGTERM ends the process.
+    #[must_use]
+    pub fn on_signals(mut self) -> Self {
+        self.signals = true;
+        self
+    }
+
+    /// When checkpoints are due, as one number: ranks that differ in it would wait for each other.
+    pub(super) fn due_digest(&self) -> u64 {
+        let (kind, number) = match self.every {
+            None => (0, 0),
+            Some(Every::Steps(steps)) => (1, steps),
+            Some(Every::Time(_)) => (2, 0),
+            Some(Every::Optimum { .. }) => (3, 0),
+        };
+        let asked = u64::from(self.signals) + 2 * u64::from(self.end().is_some());
+        checksum(&[kind, number, asked].map(u64::to_le_bytes).concat())
+    }
+
+    /// The deadline that was given, or Slurm's.
+    pub(super) fn end(&self) -> Option<SystemTime> {
+        self.deadline.or_else(|| {
+            let seconds = std::env::var("SLURM_JOB_END_TIME").ok()?.parse().ok()?;
+            SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+        })
+    }
+
     pub(crate) fn capture(&self) -> CaptureSettings {
         CaptureSettings {
             chunk: self.writer.chunk,
@@ -405,6 +465,10 @@ impl Options {
         if self.aggregator_memory < LEAST_AGGREGATOR {
             let what = format!("{} bytes are too few for an aggregator", self.aggregator_memory);
             return Err(Error::usage(what).hint("give it 8 MiB at least"));
+        }
+        if self.every == Some(Every::Steps(0)) {
+            return Err(Error::usage("checkpoints every 0 steps make no sense")
+                .hint("give Every::Steps 1 or more"));
         }
         if self.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));

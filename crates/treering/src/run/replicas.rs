@@ -43,16 +43,22 @@ pub(super) struct ReplicaLevel {
     whole: bool,
 }
 
-/// Finds ranks that want other replicas than others; collective.
+/// Finds ranks that want other replicas than others, or other times for checkpoints; collective.
 pub(super) fn agree_on(options: &Options, ranks: &RankSide) -> Result<()> {
-    let wish = options.replica_settings.digest(options.replicas);
-    let mut extremes = [wish, !wish];
+    let wishes = [options.replica_settings.digest(options.replicas), options.due_digest()];
+    let mut extremes = [wishes[0], !wishes[0], wishes[1], !wishes[1]];
     ranks.or_all_stop(ranks.comm().reduce(Reduction::Max, &mut extremes))?;
-    if extremes[0] == !extremes[1] {
-        return Ok(());
-    }
-    let error = Error::usage("the ranks differ in the number or the settings of their replicas")
-        .hint("give Options::replicas and Options::replica_settings the same values on all ranks");
+    let error = match extremes {
+        [most, least, ..] if most != !least => Error::usage(
+            "the ranks differ in the number or the settings of their replicas",
+        )
+        .hint("give Options::replicas and Options::replica_settings the same values on all ranks"),
+        [.., most, least] if most != !least => {
+            Error::usage("the ranks differ in when checkpoints are due")
+                .hint("give Options::every, deadline and on_signals in the same way on all ranks")
+        }
+        _ => return Ok(()),
+    };
     Err(if ranks.rank() == Rank(0) { error } else { error.repeated() })
 }
 

@@ -7,7 +7,7 @@ use super::Run;
 use super::nearby;
 use super::ranks::RankSide;
 use super::replicas::{MemoryState, ReplicaLevel};
-use crate::array::{GroupId, Rank, Sequence, Step, VariableKey, VariableMut};
+use crate::array::{GroupId, Rank, Sequence, Step, VariableKey, VariableMut, settled};
 use crate::comm::{Alone, Comm, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Group, Manifest, Names, Origin, VariableEntry};
@@ -42,6 +42,11 @@ impl Run {
     /// checkpoints continue the lineage of the one that was restored. After an error the content of the
     /// arrays is unspecified.
     pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
+        self.looked_back = true;
+        settled(self.restore_newest(variables), variables)
+    }
+
+    fn restore_newest(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
         let mut notes = Vec::new();
         if let Some(restored) = self.restore_from_memory(None, variables, &mut notes)? {
             return Ok(Some(restored));
@@ -112,6 +117,11 @@ impl Run {
     ///
     /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
     pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
+        self.looked_back = true;
+        settled(self.restore_of(step, variables), variables)
+    }
+
+    fn restore_of(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
         let mut notes = Vec::new();
         if let Some(restored) = self.restore_from_memory(Some(step), variables, &mut notes)? {
             return Ok(restored);

@@ -6,8 +6,10 @@ use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Names, WriterId};
 use crate::store::{Store, read_small};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 #[derive(Clone, Debug, Default)]
@@ -69,25 +71,16 @@ impl SaveProgress {
 
     /// Waits for some time; nothing if that did not suffice.
     fn wait_for(&self, time: Duration, reached: impl Fn(&SaveState) -> bool) -> Option<Result<()>> {
-        let ready = |state: &SaveState| reached(state) || state.error.is_some();
-        let waited =
-            self.state.1.wait_timeout_while(held(&self.state.0), time, |state| !ready(state));
+        let open = |state: &mut SaveState| !reached(state) && state.error.is_none();
+        let waited = self.state.1.wait_timeout_while(held(&self.state.0), time, open);
         let (state, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
-        let done = ready(&state);
-        drop(state);
-        done.then(|| self.wait(reached))
-    }
-
-    fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
-        let ready = |state: &SaveState| reached(state) || state.error.is_some();
-        let state = self.state.1.wait_while(held(&self.state.0), |state| !ready(state));
-        let state = state.unwrap_or_else(|poisoned| poisoned.into_inner());
         match &state.error {
-            Some(error) if !reached(&state) => {
+            _ if reached(&state) => Some(Ok(())),
+            Some(error) => {
                 self.told.store(true, Ordering::SeqCst);
-                Err(error.clone())
+                Some(Err(error.clone()))
             }
-            _ => Ok(()),
+            None => None,
         }
     }
 }
@@ -121,38 +114,55 @@ impl Awaited {
         Awaited { store, key: Names::new(run).entry(sequence), writer, limit, watch }
     }
 
-    /// Looks for the manifest less and less often; votes of the ranks may tell earlier.
-    fn wait(&self, progress: &SaveProgress) -> Result<()> {
+    /// Looks for the manifest less and less often; votes of the ranks may tell earlier. False if the time is over.
+    fn wait(&self, progress: &SaveProgress, place: Waiting, time: Duration) -> Result<bool> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(2);
         loop {
-            if let Some(done) = progress.wait_for(pause, |state| state.durable) {
-                return done;
+            let left = time.saturating_sub(start.elapsed());
+            if let Some(done) = progress.wait_for(pause.min(left), |state| state.durable) {
+                return done.map(|()| true);
             }
             // Whoever has died may have completed it before; so the look at the store comes second.
-            let death = self.watch.look();
-            match self.store.open(&self.key).and_then(|blob| read_small(blob.as_ref())) {
-                Ok(bytes) => match LogEntry::parse(&bytes)? {
-                    LogEntry::Manifest(found) if found.writer == self.writer => progress.durable(),
-                    LogEntry::Mark(mark) if mark.writer == self.writer => {
-                        return Err(Error::new(ErrorKind::Lost, "this checkpoint was given up"));
-                    }
-                    // Somebody else has the number, whatever it holds.
-                    _ => return Err(overtaken()),
-                },
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                Err(_) if death.is_some() => {
-                    let hint = "Run::go_on_with tells what has become of this checkpoint";
-                    return death.map_or(Ok(()), |death| Err(death.hint(hint)));
-                }
-                Err(_) if start.elapsed() > self.limit => {
-                    let limit = self.limit;
-                    let what = format!("not all ranks have written their part within {limit:?}");
-                    return Err(Error::new(ErrorKind::Late, what));
-                }
-                Err(_) => {}
+            let death = match place {
+                Waiting::InProgram => self.watch.look(),
+                Waiting::Behind => None,
+            };
+            if self.look(progress)? {
+                return Ok(true);
+            }
+            if let Some(death) = death {
+                let hint = "Run::go_on_with tells what has become of this checkpoint";
+                return Err(death.hint(hint));
+            }
+            if start.elapsed() > self.limit {
+                let limit = self.limit;
+                let what = format!("not all ranks have written their part within {limit:?}");
+                return Err(Error::new(ErrorKind::Late, what));
+            }
+            if left.is_zero() {
+                return Ok(false);
             }
             pause = (pause * 2).min(Duration::from_millis(500));
+        }
+    }
+
+    /// Whether the manifest is there.
+    fn look(&self, progress: &SaveProgress) -> Result<bool> {
+        match self.store.open(&self.key).and_then(|blob| read_small(blob.as_ref())) {
+            Ok(bytes) => match LogEntry::parse(&bytes)? {
+                LogEntry::Manifest(found) if found.writer == self.writer => {
+                    progress.durable();
+                    Ok(true)
+                }
+                LogEntry::Mark(mark) if mark.writer == self.writer => {
+                    Err(Error::new(ErrorKind::Lost, "this checkpoint was given up"))
+                }
+                // Somebody else has the number, whatever it holds.
+                _ => Err(overtaken()),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
         }
     }
 }
@@ -168,38 +178,118 @@ pub enum Level {
     Shared,
 }
 
-/// A checkpoint on its way to the store.
-pub struct Save {
+/// Who waits: only the program's thread may ask a communicator for deaths.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waiting {
+    InProgram,
+    Behind,
+}
+
+/// What can be waited for, in any thread.
+#[derive(Clone)]
+struct Waited {
     step: Step,
     level: Level,
-    halts: bool,
     progress: Option<SaveProgress>,
     /// With several ranks, its manifest, and whoever has a part in it.
-    awaited: Option<Awaited>,
+    awaited: Option<Arc<Awaited>>,
+}
+
+impl Waited {
+    /// Waits until it is complete in the last tier; false if the time is over.
+    fn durable(&self, place: Waiting, time: Duration) -> Result<bool> {
+        if self.level == Level::Node {
+            let what = format!("the checkpoint of step {} stays on the nodes", self.step);
+            return Err(Error::usage(what).hint(
+                "ask Save::level, save with Run::checkpoint_shared, or wait with Save::staged",
+            ));
+        }
+        let progress = self.progress()?;
+        match &self.awaited {
+            Some(awaited) => awaited.wait(progress, place, time),
+            None => {
+                let done = progress.wait_for(time, |state| state.durable);
+                done.map_or(Ok(false), |done| done.map(|()| true))
+            }
+        }
+    }
+
+    /// With several ranks, whether somebody has completed it. A failure is not told here: it stays for who asks for it.
+    fn is_found(&self, progress: &SaveProgress) -> bool {
+        let open = self.level != Level::Node && !progress.has_failed();
+        let awaited = self.awaited.as_ref().filter(|_| open);
+        awaited.is_some_and(|awaited| awaited.look(progress).unwrap_or(false))
+    }
+
+    fn progress(&self) -> Result<&SaveProgress> {
+        self.progress.as_ref().ok_or_else(|| {
+            Error::usage(format!("the checkpoint of step {} was skipped", self.step))
+        })
+    }
+}
+
+/// Longer than anybody waits, and short enough for the clocks of all systems.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
+/// What a thread has found that waits for a save in the place of a future.
+#[derive(Default)]
+struct Found {
+    outcome: Option<Result<()>>,
+    waker: Option<Waker>,
+}
+
+/// A checkpoint on its way to the store.
+///
+/// It goes there whether or not anybody waits. A program that wants to know waits for it ([`staged`](Save::staged),
+/// [`durable`](Save::durable), [`wait_timeout`](Save::wait_timeout)), asks now and then ([`is_durable`](Save::is_durable)),
+/// hands over a function ([`on_durable`](Save::on_durable)), or awaits it: a save is a future, whose output is that of
+/// `durable`, and which needs no particular runtime.
+///
+/// ```
+/// use std::time::Duration;
+/// use treering::{Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// let save = run.checkpoint(0, &[Variable::new("heat", &[1.0f64; 100])])?;
+/// save.on_durable(|outcome| println!("step 0: {outcome:?}"))?;
+/// while !save.wait_timeout(Duration::from_secs(10))? {
+///     eprintln!("the file system is slow");
+/// }
+/// assert!(save.is_durable());
+/// # Ok::<(), treering::Error>(())
+/// ```
+pub struct Save {
+    waited: Waited,
+    halts: bool,
     changed: u64,
     blocked: Duration,
+    /// Since it was first polled.
+    found: Option<Arc<Mutex<Found>>>,
 }
 
 impl Save {
     pub(crate) fn new(step: Step, progress: SaveProgress, changed: u64, blocked: Duration) -> Self {
-        let level = Level::Shared;
-        let progress = Some(progress);
-        Save { step, level, halts: false, progress, awaited: None, changed, blocked }
+        Save { changed, blocked, ..Save::of(step, Some(progress)) }
     }
 
     pub(crate) fn skipped(step: Step) -> Self {
-        let (level, blocked) = (Level::Shared, Duration::ZERO);
-        Save { step, level, halts: false, progress: None, awaited: None, changed: 0, blocked }
+        Save::of(step, None)
+    }
+
+    fn of(step: Step, progress: Option<SaveProgress>) -> Self {
+        let waited = Waited { step, level: Level::Shared, progress, awaited: None };
+        Save { waited, halts: false, changed: 0, blocked: Duration::ZERO, found: None }
     }
 
     /// The step that was handed over.
     pub fn step(&self) -> u64 {
-        self.step.0
+        self.waited.step.0
     }
 
     /// Whether it was left out because the staging memory was full; see [`crate::Overload`].
     pub fn is_skipped(&self) -> bool {
-        self.progress.is_none()
+        self.waited.progress.is_none()
     }
 
     /// The bytes that had changed and were copied.
@@ -214,16 +304,22 @@ impl Save {
 
     /// The place that it is meant for; see [`Options::shared_every`](crate::Options::shared_every).
     pub fn level(&self) -> Level {
-        self.level
+        self.waited.level
     }
 
     /// Waits until it is complete in the first tier: it survives the process. With several ranks, this rank's group has
     /// done its part.
     pub fn staged(&self) -> Result<()> {
-        if let (Some(awaited), Some(progress)) = (&self.awaited, &self.progress) {
-            return progress.wait_for_part(&awaited.watch);
+        let progress = self.waited.progress()?;
+        match &self.waited.awaited {
+            Some(awaited) => progress.wait_for_part(&awaited.watch),
+            None => loop {
+                let staged = |state: &SaveState| state.tiers > 0 || state.durable;
+                if let Some(done) = progress.wait_for(FOR_EVER, staged) {
+                    return done;
+                }
+            },
         }
-        self.wait(|state| state.tiers > 0 || state.durable)
     }
 
     /// Waits until it is complete in the last tier: it survives the node. An error says why it is not
@@ -234,16 +330,32 @@ impl Save {
     /// A checkpoint that is meant for the nodes only ([`Save::level`]) is never there: this is an error of kind
     /// [`ErrorKind::Usage`] then, at once.
     pub fn durable(&self) -> Result<()> {
-        if self.level == Level::Node {
-            let what = format!("the checkpoint of step {} stays on the nodes", self.step);
-            return Err(Error::usage(what).hint(
-                "ask Save::level, save with Run::checkpoint_shared, or wait with Save::staged",
-            ));
-        }
-        match (&self.awaited, &self.progress) {
-            (Some(awaited), Some(progress)) => awaited.wait(progress),
-            _ => self.wait(|state| state.durable),
-        }
+        self.waited.durable(Waiting::InProgram, FOR_EVER).map(drop)
+    }
+
+    /// Waits as [`durable`](Save::durable) does, but no longer than that: `false` if it is not in the last tier by then.
+    /// Nothing is given up; it can be waited for again.
+    pub fn wait_timeout(&self, time: Duration) -> Result<bool> {
+        self.waited.durable(Waiting::InProgram, time.min(FOR_EVER))
+    }
+
+    /// Whether it is complete in the last tier. Does not wait; with several ranks it looks into the store. A save that
+    /// failed or was skipped is not durable: [`durable`](Save::durable) tells why.
+    pub fn is_durable(&self) -> bool {
+        let Some(progress) = &self.waited.progress else { return false };
+        progress.is_durable() || self.waited.is_found(progress)
+    }
+
+    /// Calls a function with what [`durable`](Save::durable) would return, in a thread of its own that waits for it. The
+    /// thread ends with the process: a program that wants to be sure calls [`Run::finish`](crate::Run::finish). With
+    /// several ranks that thread does not hear of deaths and gives up after
+    /// [`Options::patience`](crate::Options::patience).
+    pub fn on_durable(&self, call: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
+        let waited = self.waited.clone();
+        let thread = std::thread::Builder::new().name("treering-wait".into());
+        let wait = move || call(waited.durable(Waiting::Behind, FOR_EVER).map(drop));
+        let begun = thread.spawn(wait);
+        begun.map(drop).map_err(|error| Error::io("cannot start a thread that waits", error))
     }
 
     /// Whether somebody has asked the program to stop after this checkpoint (`treering halt`), which goes to the shared
@@ -253,19 +365,48 @@ impl Save {
     }
 
     pub(crate) fn at(mut self, level: Level, halts: bool) -> Self {
-        (self.level, self.halts) = (level, halts);
+        (self.waited.level, self.halts) = (level, halts);
         self
     }
 
     pub(crate) fn awaiting(mut self, awaited: Option<Awaited>) -> Self {
-        self.awaited = awaited;
+        self.waited.awaited = awaited.map(Arc::new);
         self
     }
+}
 
-    fn wait(&self, reached: impl Fn(&SaveState) -> bool) -> Result<()> {
-        match &self.progress {
-            Some(progress) => progress.wait(reached),
-            None => Err(Error::usage(format!("the checkpoint of step {} was skipped", self.step))),
+/// Ends with what [`Save::durable`] returns. The first poll starts a thread that waits, as [`Save::on_durable`] does.
+impl Future for Save {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let found = match &self.found {
+            Some(found) => found.clone(),
+            None => {
+                let found = Arc::new(Mutex::new(Found::default()));
+                let end = found.clone();
+                let begun = self.on_durable(move |outcome| {
+                    let waker = {
+                        let mut end = held(&end);
+                        end.outcome = Some(outcome);
+                        end.waker.take()
+                    };
+                    waker.into_iter().for_each(Waker::wake);
+                });
+                if let Err(error) = begun {
+                    return Poll::Ready(Err(error));
+                }
+                self.found = Some(found.clone());
+                found
+            }
+        };
+        let mut found = held(&found);
+        match &found.outcome {
+            Some(outcome) => Poll::Ready(outcome.clone()),
+            None => {
+                found.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
         }
     }
 }

@@ -5,6 +5,7 @@ mod aggregators;
 mod arrays;
 mod behaviour;
 mod bounded;
+mod callers;
 mod codecs;
 mod compact;
 mod compare;

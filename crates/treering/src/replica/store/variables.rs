@@ -11,7 +11,7 @@
 use super::ReplicaStore;
 use super::generation::{GenerationNumber, StartRank};
 use super::link::StoreCall;
-use crate::array::{Description, Variable, VariableMut};
+use crate::array::{Description, Variable, VariableMut, settled};
 use crate::comm::garbled;
 use crate::error::{Error, Result};
 use crate::merkle::{Digest, digest};
@@ -117,7 +117,8 @@ impl ReplicaStore {
         let held = self.hold_streams();
         let held = held.as_ref().map(|held| held as &dyn HeldState).map_err(Clone::clone);
         let mut targets: Vec<&mut VariableMut> = arrays.iter_mut().collect();
-        fill_together(self.link.comm(), held, &mut targets).map(drop)
+        let filled = fill_together(self.link.comm(), held, &mut targets).map(drop);
+        settled(filled, arrays)
     }
 
     /// Loads this rank's share of the newest streams; collective. An error, which other ranks may not have, names what is

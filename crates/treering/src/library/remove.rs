@@ -1,0 +1,155 @@
+//! Removing one checkpoint, or a whole run.
+//!
+//! A checkpoint goes by the rules of retention, as if it were the only one that is not kept. A run goes from its end:
+//! first everything that makes its checkpoints visible, durably, then what they consist of; whoever is interrupted
+//! leaves whole checkpoints or none, and can begin again. Runs that share its packs keep it from going. A program that
+//! is at work on it finds its opening gone and stops with an error.
+
+use super::prune::{PATIENCE, Rule};
+use super::{LOCK, Library, Progress, PrunePlan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::Names;
+use crate::log::{FullManifest, Log, runs};
+use crate::store::{Store, lock_patiently};
+use serde::Serialize;
+
+/// A run that was removed, or would be.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct RemovedRun {
+    /// Its name.
+    pub run: String,
+    /// Its checkpoints.
+    pub checkpoints: u64,
+    /// Its files in the last tier, and their bytes.
+    pub files: u64,
+    /// The bytes of these.
+    pub bytes: u64,
+}
+
+/// A file of a run.
+struct RunFile {
+    key: String,
+    bytes: u64,
+}
+
+impl Library {
+    /// What [`Library::remove_checkpoint`] would do.
+    pub fn plan_remove_checkpoint(
+        &self,
+        run: &str,
+        step: u64,
+        progress: Progress,
+    ) -> Result<PrunePlan> {
+        let plan = self.plan_by(run, Rule::Without(step), progress)?;
+        removes(plan, run, step)
+    }
+
+    /// Removes the checkpoints of a step, and nothing else. The newest checkpoint of a run stays, because a program may go
+    /// on from it, and so does the newest that can be restored: asking for these is an error.
+    pub fn remove_checkpoint(&self, run: &str, step: u64, progress: Progress) -> Result<PrunePlan> {
+        self.plan_remove_checkpoint(run, step, progress)?;
+        let plan = self.prune_by(run, Rule::Without(step), progress)?;
+        removes(plan, run, step)
+    }
+
+    /// What [`Library::remove_run`] would remove.
+    pub fn plan_remove_run(&self, run: &str) -> Result<RemovedRun> {
+        self.refuse_tier(run)?;
+        let (manifests, trouble) = self.log(run)?.manifests();
+        let files = files_of(self.last.as_ref(), run)?;
+        self.refuse_shared(run)?;
+        Ok(RemovedRun {
+            run: run.to_string(),
+            checkpoints: (manifests.len() + trouble.len()) as u64,
+            files: files.len() as u64,
+            bytes: files.iter().map(|file| file.bytes).sum(),
+        })
+    }
+
+    /// Removes a run with all its checkpoints. If others share its packs (branches of it), or a program has it open, nothing
+    /// is removed.
+    pub fn remove_run(&self, run: &str) -> Result<RemovedRun> {
+        let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
+        let names = Names::new(run);
+        let removed = self.plan_remove_run(run)?;
+        let _writer = self.last.lock(&names.lock())?;
+        for tier in std::iter::once(&self.last).chain(&self.near) {
+            let files = files_of(tier.as_ref(), run)?;
+            let shows = |file: &&RunFile| {
+                let name = file.key.rsplit('/').next().unwrap_or_default();
+                let index = |(_, is_index): (_, bool)| is_index;
+                file.key.starts_with(&names.log()) || Names::parse_bundle(name).is_some_and(index)
+            };
+            let (first, rest): (Vec<&RunFile>, Vec<&RunFile>) = files.iter().partition(shows);
+            let keys = |files: &[&RunFile]| files.iter().map(|file| file.key.clone()).collect();
+            let (first, rest): (Vec<String>, Vec<String>) = (keys(&first), keys(&rest));
+            delete(tier.as_ref(), &first)?;
+            if !first.is_empty() {
+                tier.settle(&names.log())?;
+            }
+            delete(tier.as_ref(), &rest)?;
+        }
+        Ok(removed)
+    }
+
+    /// Refuses a run whose packs others name.
+    fn refuse_shared(&self, run: &str) -> Result<()> {
+        for other in runs(self.last.as_ref())?.iter().filter(|other| *other != run) {
+            let mut survey = Log::read(self.seen.clone(), other)?.survey();
+            let full = survey.take_full(self.seen.as_ref());
+            let shares = full.iter().flat_map(FullManifest::packs).any(|(of, _)| of == run);
+            if let Some((_, error)) = survey.unreadable.first() {
+                let what = format!("an entry of the log of run {other:?} cannot be read: {error}");
+                return Err(Error::new(error.kind(), what)
+                    .hint("nothing is removed while it is unknown what it needs"));
+            }
+            if shares {
+                return Err(Error::usage(format!(
+                    "run {other:?} is a branch that shares data of run {run:?}"
+                ))
+                .hint(format!("remove {other:?} first")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn delete(store: &dyn Store, keys: &[String]) -> Result<()> {
+    if keys.is_empty() { Ok(()) } else { store.delete(keys) }
+}
+
+/// The files of a run, but for its lock, which others may wait for.
+fn files_of(store: &dyn Store, run: &str) -> Result<Vec<RunFile>> {
+    let names = Names::new(run);
+    let mut folders = vec![format!("{}/{run}", Names::RUNS)];
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        let items = match store.list(&folder) {
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            items => items?,
+        };
+        for item in items {
+            let key = format!("{folder}/{}", item.name);
+            match item.folder {
+                true => folders.push(key),
+                false if key == names.lock() => {}
+                false => files.push(RunFile { key, bytes: item.size }),
+            }
+        }
+    }
+    Ok(files)
+}
+
+/// Refuses a plan that removes nothing.
+fn removes(plan: PrunePlan, run: &str, step: u64) -> Result<PrunePlan> {
+    if !plan.removed.is_empty() {
+        return Ok(plan);
+    }
+    match plan.kept.iter().any(|kept| kept.step == step) {
+        true => Err(Error::usage(format!("{run}@{step} is needed and stays"))
+            .hint("it is the newest checkpoint, or the newest that can be restored: Run::restore_step goes on from an \
+                   older one, and a later `treering rm` removes it")),
+        false => Err(Error::new(ErrorKind::NotFound, format!("run {run:?} has no checkpoint of step {step}"))
+            .hint(format!("`treering ls STORE#{run}` lists them"))),
+    }
+}

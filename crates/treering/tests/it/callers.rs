@@ -1,0 +1,449 @@
+//! What programs call: saves that are waited for in several ways, checkpoints that are due, elements of all types,
+//! slabs and whole arrays, removing what is not wanted any more.
+
+use std::future::Future;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, SystemTime};
+use treering::testing::{Call, HookedStore, Locks};
+use treering::{
+    Comm, DType, Due, End, Error, ErrorKind, Every, Library, MemoryStore, Options, Order, Rank,
+    Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
+};
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
+}
+
+/// A gate that the store's packs wait at.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let _open = self.0.1.wait_while(self.0.0.lock().unwrap(), |open| !*open).unwrap();
+    }
+}
+
+/// A store that finishes no pack until the gate is open.
+fn held_up() -> (Gate, Arc<dyn Store>) {
+    let gate = Gate::default();
+    let waits = gate.clone();
+    let store = HookedStore::new(Arc::new(MemoryStore::new()), move |call| {
+        if matches!(call, Call::Finish(_)) {
+            waits.pass();
+        }
+        Ok(())
+    });
+    (gate, Arc::new(store))
+}
+
+fn full(call: Call) -> Result<()> {
+    match call {
+        Call::Finish(_) => Err(Error::new(ErrorKind::Full, "no space left")),
+        _ => Ok(()),
+    }
+}
+
+/// Waits for a future as a runtime does: it is polled once, and again when it wakes somebody.
+fn wait_for<F: Future + Unpin>(mut future: F) -> F::Output {
+    struct Bell(Mutex<std::sync::mpsc::Sender<()>>);
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            let _ = self.0.lock().unwrap().send(());
+        }
+    }
+    let (ring, rung) = channel();
+    let waker = Waker::from(Arc::new(Bell(Mutex::new(ring))));
+    loop {
+        let mut context = Context::from_waker(&waker);
+        match std::pin::Pin::new(&mut future).poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => rung.recv().unwrap(),
+        }
+    }
+}
+
+#[test]
+fn a_save_can_be_waited_for_in_four_ways() {
+    let (gate, store) = held_up();
+    let mut run = Run::open(Options::in_store(store, "r")).unwrap();
+    let save = run.checkpoint(3, &[Variable::new("x", &[1.5f64; 1000])]).unwrap();
+    let (tell, told) = channel();
+    save.on_durable(move |outcome| tell.send(outcome).unwrap()).unwrap();
+    assert!(!save.is_durable());
+    assert!(!save.wait_timeout(Duration::from_millis(20)).unwrap());
+    assert!(!save.wait_timeout(Duration::ZERO).unwrap());
+    assert!(told.try_recv().is_err());
+    gate.open();
+    assert!(save.wait_timeout(Duration::MAX).unwrap());
+    assert!(save.is_durable());
+    told.recv().unwrap().unwrap();
+    wait_for(save).unwrap();
+    run.finish().unwrap();
+}
+
+#[test]
+fn a_save_that_fails_says_so_in_every_way_and_asking_whether_it_is_durable_does_not_hide_it() {
+    let store: Arc<dyn Store> = Arc::new(HookedStore::new(Arc::new(MemoryStore::new()), full));
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let data = [1.5f64; 1000];
+    let save = run.checkpoint(3, &[Variable::new("x", &data)]).unwrap();
+    let (tell, told) = channel();
+    save.on_durable(move |outcome| tell.send(outcome).unwrap()).unwrap();
+    assert_eq!(told.recv().unwrap().unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(save.wait_timeout(Duration::MAX).unwrap_err().kind(), ErrorKind::Full);
+    assert!(!save.is_durable());
+    assert_eq!(wait_for(save).unwrap_err().kind(), ErrorKind::Full);
+    // Nobody was told of this one, so the end of the run tells.
+    let save = run.checkpoint(4, &[Variable::new("x", &data)]).unwrap();
+    while run.failures().is_empty() {
+        assert!(!save.is_durable());
+        std::thread::yield_now();
+    }
+    let save = run.checkpoint(5, &[Variable::new("x", &data)]).unwrap();
+    assert!(!save.is_durable());
+    assert_eq!(run.finish().unwrap_err().kind(), ErrorKind::Full);
+}
+
+#[test]
+fn ranks_wait_for_saves_and_are_told_when_they_are_due_together() {
+    let store = memory();
+    let ends = ThreadRanks::new(3).run(move |comm: Arc<dyn Comm>| {
+        let options = Options::in_store(store.clone(), "r").ranks(comm.clone());
+        // Only the last rank has a deadline that is over; all hear of it.
+        let far = SystemTime::now() + Duration::from_secs(100_000);
+        let over = SystemTime::now() - Duration::from_secs(5);
+        let deadline = if comm.rank() == Rank(2) { over } else { far };
+        let mut run = Run::open(options.every(Every::Steps(2)).deadline(deadline)).unwrap();
+        let data = [f64::from(comm.rank().0); 500];
+        assert_eq!(run.due(1).unwrap(), Due::Last);
+        let save = run.checkpoint(1, &[Variable::new("x", &data)]).unwrap();
+        while !save.wait_timeout(Duration::from_millis(5)).unwrap() {}
+        assert!(save.is_durable());
+        assert_eq!(run.due(3).unwrap(), Due::No);
+        wait_for(save).unwrap();
+        run.finish().unwrap();
+    });
+    assert!(ends.iter().all(|end| matches!(end, End::Done(()))), "{ends:?}");
+}
+
+#[test]
+fn ranks_that_differ_in_when_checkpoints_are_due_get_an_error_and_do_not_hang() {
+    let store = memory();
+    let ends = ThreadRanks::new(2).run(move |comm: Arc<dyn Comm>| {
+        let options = Options::in_store(store.clone(), "r").ranks(comm.clone());
+        let every = if comm.rank() == Rank(0) {
+            Every::Steps(2)
+        } else {
+            Every::Time(Duration::from_secs(1))
+        };
+        let refused = Run::open(options.every(every)).err().map(|error| error.to_string());
+        assert!(refused.as_ref().is_some_and(|error| error.contains("due")), "{refused:?}");
+    });
+    assert!(ends.iter().all(|end| matches!(end, End::Done(()))), "{ends:?}");
+}
+
+#[test]
+fn signals_ask_for_checkpoints() {
+    let mut run = Run::open(Options::in_store(memory(), "r").on_signals()).unwrap();
+    assert_eq!(run.due(1).unwrap(), Due::No);
+    let raise = |signal| rustix::process::kill_process(rustix::process::getpid(), signal).unwrap();
+    raise(rustix::process::Signal::USR1);
+    while run.due(2).unwrap() != Due::Checkpoint {
+        std::thread::yield_now();
+    }
+    assert_eq!(run.due(3).unwrap(), Due::No);
+    raise(rustix::process::Signal::TERM);
+    while run.due(4).unwrap() != Due::Last {
+        std::thread::yield_now();
+    }
+    assert_eq!(run.due(5).unwrap(), Due::No);
+}
+
+#[test]
+fn elements_of_all_types_come_back() {
+    let store = memory();
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let mask: Vec<bool> = (0..1000).map(|at| at % 3 == 0).collect();
+    let positions: Vec<[f64; 3]> = (0..500).map(|at| [f64::from(at), 0.5, -1.0]).collect();
+    let pairs: Vec<[f64; 2]> = vec![[1.0, 2.0]; 10];
+    let tensors = [[[1i32, 2], [3, 4]]; 7];
+    let time = 0.125f64;
+    let state = [
+        Variable::new("mask", &mask),
+        Variable::new("positions", &positions),
+        Variable::new("pairs", &pairs),
+        Variable::new("fortran", &positions).fortran(),
+        Variable::new("tensors", &tensors),
+        Variable::scalar("time", &time),
+    ];
+    let described = |at: usize| {
+        let of = state[at].description();
+        (of.dtype, of.shape.0.clone())
+    };
+    assert_eq!(described(0), (DType::Bool, vec![1000]));
+    assert_eq!(described(1), (DType::F64, vec![500, 3]));
+    // Two numbers are two numbers, and not a complex one.
+    assert_eq!(described(2), (DType::F64, vec![10, 2]));
+    assert_eq!(described(3), (DType::F64, vec![3, 500]));
+    assert_eq!(described(4), (DType::I32, vec![7, 2, 2]));
+    assert_eq!(described(5), (DType::F64, vec![]));
+    run.checkpoint(1, &state).unwrap();
+    run.finish().unwrap();
+
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let (mut mask_back, mut growing) = (vec![true; 1000], Vec::<bool>::new());
+    let (mut back, mut tensors_back, mut time_back) = (Vec::<[f64; 3]>::new(), tensors, 0f64);
+    tensors_back.fill([[0; 2]; 2]);
+    let restored = run.restore(&mut [
+        VariableMut::new("mask", &mut mask_back),
+        VariableMut::growing("positions", &mut back),
+        VariableMut::new("tensors", &mut tensors_back),
+        VariableMut::scalar("time", &mut time_back),
+    ]);
+    assert_eq!(restored.unwrap().unwrap().step, 1);
+    assert!(mask_back == mask && back == positions && tensors_back == tensors);
+    assert_eq!(time_back.to_bits(), time.to_bits());
+    run.restore_step(1, &mut [VariableMut::growing("mask", &mut growing)]).unwrap();
+    assert!(growing == mask);
+    // Arrays of another length are no elements of this one.
+    let mut fours = Vec::<[f64; 4]>::new();
+    let refused = run.restore_step(1, &mut [VariableMut::growing("positions", &mut fours)]);
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::Mismatch);
+
+    let checkpoint = Library::of(store).checkpoint("r", Some(1)).unwrap();
+    assert!(checkpoint.read::<bool>("mask").unwrap() == mask);
+    assert_eq!(checkpoint.read_range::<[f64; 3]>("positions", 2..4).unwrap(), positions[2..4]);
+    assert!(checkpoint.read_range::<[f64; 3]>("positions", 2..501).is_err());
+    assert_eq!(checkpoint.read::<[f64; 7]>("pairs").unwrap_err().kind(), ErrorKind::Mismatch);
+    let array = checkpoint.read_array("positions").unwrap();
+    assert_eq!((array.dtype, array.shape.0.as_slice()), (DType::F64, &[500, 3][..]));
+    assert!(array.values::<[f64; 3]>().unwrap() == positions);
+    assert!(array.values::<f32>().is_err());
+    let all = checkpoint.read_arrays().unwrap();
+    assert_eq!(all.len(), 6);
+    let fortran = all.iter().find(|array| array.name == "fortran").unwrap();
+    assert_eq!(fortran.order, Order::Fortran);
+    let scalar = checkpoint.read_array("time").unwrap();
+    assert_eq!(scalar.values::<f64>().unwrap(), [time]);
+}
+
+#[test]
+fn slabs_of_arrays_of_ranks_are_those_of_the_whole() {
+    const ROWS: u64 = 40;
+    const COLUMNS: u64 = 30;
+    let value = |row: u64, column: u64| (row * 1000 + column) as f64;
+    for order in [Order::C, Order::Fortran] {
+        let store = memory();
+        let shared = store.clone();
+        let ends = ThreadRanks::new(3).run(move |comm: Arc<dyn Comm>| {
+            let own = u64::from(comm.rank().0);
+            let (first, end) = (ROWS * own / 3, ROWS * (own + 1) / 3);
+            let index = |at: u64| match order {
+                Order::C => (first + at / COLUMNS, at % COLUMNS),
+                Order::Fortran => (first + at % (end - first), at / (end - first)),
+            };
+            let values = (0..(end - first) * COLUMNS).map(|at| value(index(at).0, index(at).1));
+            let values: Vec<f64> = values.collect();
+            let options = Options::in_store(shared.clone(), "r").ranks(comm.clone());
+            let mut run = Run::open(options).unwrap();
+            let grid = Variable::new("grid", &values).shaped(&[end - first, COLUMNS]);
+            let grid = if order == Order::Fortran { grid.fortran() } else { grid };
+            run.checkpoint(1, &[grid.part_of(&[ROWS, COLUMNS], &[first, 0])]).unwrap();
+            run.finish().unwrap();
+        });
+        assert!(ends.iter().all(|end| matches!(end, End::Done(()))), "{ends:?}");
+        let checkpoint = Library::of(store).checkpoint("r", None).unwrap();
+        for (offset, extent, stride) in [
+            ([0, 0], [ROWS, COLUMNS], [1, 1]),
+            ([1, 2], [20, 10], [2, 3]),
+            ([5, 0], [4, COLUMNS], [9, 1]),
+            ([0, 7], [ROWS, 1], [1, 1]),
+            ([39, 29], [1, 1], [100, 100]),
+            ([3, 3], [0, 5], [1, 1]),
+        ] {
+            let slab = Slab::new(&offset, &extent).stride(&stride);
+            let at = |i: u64, j: u64| value(offset[0] + i * stride[0], offset[1] + j * stride[1]);
+            let expected: Vec<f64> = match order {
+                Order::C => (0..extent[0])
+                    .flat_map(|i| (0..extent[1]).map(move |j| (i, j)))
+                    .map(|(i, j)| at(i, j))
+                    .collect(),
+                Order::Fortran => (0..extent[1])
+                    .flat_map(|j| (0..extent[0]).map(move |i| (i, j)))
+                    .map(|(i, j)| at(i, j))
+                    .collect(),
+            };
+            assert_eq!(checkpoint.read_slab::<f64>("grid", &slab).unwrap(), expected, "{slab:?}");
+            let mut into = vec![0f64; expected.len()];
+            checkpoint.read_slab_into("grid", &slab, &mut into).unwrap();
+            assert_eq!(into, expected);
+        }
+        let whole = checkpoint.read_array("grid").unwrap();
+        assert_eq!((whole.shape.0.as_slice(), whole.order), (&[ROWS, COLUMNS][..], order));
+        for wrong in [
+            Slab::new(&[0], &[1]),
+            Slab::new(&[0, 0], &[1, 1]).stride(&[0, 1]),
+            Slab::new(&[0, 0], &[1]),
+            Slab::new(&[0, 0], &[21, 1]).stride(&[2, 1]),
+            Slab::new(&[u64::MAX, 0], &[2, 1]),
+            Slab::new(&[0, 0], &[u64::MAX, u64::MAX]).stride(&[u64::MAX, 2]),
+        ] {
+            let refused = checkpoint.read_slab::<f64>("grid", &wrong).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Usage, "{wrong:?}");
+        }
+        let mut small = [0f64; 3];
+        let slab = Slab::new(&[0, 0], &[2, 2]);
+        assert!(checkpoint.read_slab_into("grid", &slab, &mut small).is_err());
+        assert!(checkpoint.read_slab::<f32>("grid", &slab).is_err());
+        assert!(checkpoint.read_array("nothing").is_err());
+    }
+}
+
+fn with_steps(store: &Arc<dyn Store>, run: &str, steps: std::ops::Range<u64>) -> Vec<String> {
+    let mut run = Run::open(Options::in_store(store.clone(), run)).unwrap();
+    let mut data = vec![0u64; 5000];
+    for step in steps {
+        data[step as usize * 7 % 5000] = step + 1;
+        run.checkpoint(step, &[Variable::new("x", &data)]).unwrap();
+    }
+    let notes = run.notes().to_vec();
+    run.finish().unwrap();
+    notes
+}
+
+fn steps(store: &Arc<dyn Store>, run: &str) -> Vec<u64> {
+    let library = Library::of(store.clone());
+    library.checkpoints(run).unwrap().0.iter().map(|info| info.step).collect()
+}
+
+fn assert_sound(store: &Arc<dyn Store>) {
+    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound(), "{:?}", report.findings);
+}
+
+#[test]
+fn one_checkpoint_can_be_removed_but_not_the_newest() {
+    let store = memory();
+    with_steps(&store, "r", 0..6);
+    let library = Library::of(store.clone());
+    let plan = library.plan_remove_checkpoint("r", 2, &|_, _| {}).unwrap();
+    assert_eq!(plan.removed.iter().map(|gone| gone.step).collect::<Vec<_>>(), [2]);
+    assert_eq!(steps(&store, "r"), [0, 1, 2, 3, 4, 5]);
+    let removed = library.remove_checkpoint("r", 2, &|_, _| {});
+    match removed {
+        Ok(plan) => {
+            assert_eq!(plan.removed.len(), 1);
+            assert_eq!(steps(&store, "r"), [0, 1, 3, 4, 5]);
+        }
+        Err(error) => panic!("{error}"),
+    }
+    assert_sound(&store);
+    assert_eq!(library.remove_checkpoint("r", 5, &|_, _| {}).unwrap_err().kind(), ErrorKind::Usage);
+    assert_eq!(
+        library.remove_checkpoint("r", 9, &|_, _| {}).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        library.remove_checkpoint("no", 9, &|_, _| {}).unwrap_err().kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(steps(&store, "r"), [0, 1, 3, 4, 5]);
+}
+
+#[test]
+fn a_run_goes_with_everything_unless_others_need_it() {
+    let store = memory();
+    with_steps(&store, "old", 0..4);
+    with_steps(&store, "other", 0..2);
+    let library = Library::of(store.clone());
+    library.branch("old", Some(3), "new").unwrap();
+    let refused = library.remove_run("old").unwrap_err();
+    assert!(
+        refused.kind() == ErrorKind::Usage && refused.to_string().contains("\"new\""),
+        "{refused}"
+    );
+    assert_eq!(steps(&store, "old"), [0, 1, 2, 3]);
+    library.remove_run("new").unwrap();
+    let planned = library.plan_remove_run("old").unwrap();
+    let removed = library.remove_run("old").unwrap();
+    assert_eq!(planned, removed);
+    assert!(removed.checkpoints == 4 && removed.files > 4 && removed.bytes > 0, "{removed:?}");
+    let library = Library::of(store.clone());
+    let left: Vec<String> = library.runs().unwrap().into_iter().map(|run| run.name).collect();
+    assert_eq!(left, ["other"]);
+    assert_sound(&store);
+    assert_eq!(library.remove_run("old").unwrap_err().kind(), ErrorKind::NotFound);
+    // The name is free again.
+    with_steps(&store, "old", 7..9);
+    assert_eq!(steps(&store, "old"), [7, 8]);
+    assert_sound(&store);
+}
+
+#[test]
+fn an_interrupted_removal_leaves_whole_checkpoints_or_none_and_can_begin_again() {
+    for dies_at in 0..12 {
+        let inner = memory();
+        with_steps(&inner, "r", 0..4);
+        let left = Mutex::new(dies_at);
+        let dying: Arc<dyn Store> = Arc::new(HookedStore::new(inner.clone(), move |call| {
+            let mut left = left.lock().unwrap();
+            match call {
+                Call::Delete(_) if *left == 0 => {
+                    Err(Error::new(ErrorKind::Io, "the machine is gone"))
+                }
+                Call::Delete(_) => {
+                    *left -= 1;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        }));
+        let removed = Library::of(dying).remove_run("r");
+        assert_sound(&inner);
+        match removed {
+            Ok(_) => assert!(Library::of(inner.clone()).runs().unwrap().is_empty()),
+            Err(_) => {
+                let again = Library::of(inner.clone()).remove_run("r");
+                assert!(again.is_ok() || again.unwrap_err().kind() == ErrorKind::NotFound);
+                assert!(Library::of(inner.clone()).runs().unwrap().is_empty());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_whose_run_was_removed_stops_with_an_error() {
+    let store = memory();
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let data = vec![1u64; 1000];
+    run.checkpoint(0, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+    Library::of(store.clone()).remove_run("r").unwrap();
+    let save = run.checkpoint(1, &[Variable::new("x", &data)]).unwrap();
+    assert!(save.durable().is_err());
+    drop(run);
+    assert!(Library::of(store.clone()).runs().unwrap().is_empty());
+}
+
+#[test]
+fn who_begins_afresh_is_told_and_who_restores_is_not() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    assert_eq!(with_steps(&store, "r", 0..2), [] as [&str; 0]);
+    let notes = with_steps(&store, "r", 0..2);
+    assert!(notes.len() == 1 && notes[0].contains("begins afresh"), "{notes:?}");
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let mut data = vec![0u64; 5000];
+    run.restore(&mut [VariableMut::new("x", &mut data)]).unwrap();
+    run.checkpoint(9, &[Variable::new("x", &data)]).unwrap();
+    assert_eq!(run.notes(), [] as [&str; 0]);
+    // A run that was opened and never had a checkpoint is no old one.
+    drop(Run::open(Options::in_store(store.clone(), "empty")).unwrap());
+    assert_eq!(with_steps(&store, "empty", 0..2), [] as [&str; 0]);
+}
