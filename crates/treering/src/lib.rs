@@ -96,7 +96,7 @@ pub use library::{
     VariableInfo,
 };
 pub use library::{Exported, Finding, Keep, Place, PlannedStep, PrunePlan, TreeInfo, VerifyReport};
-pub use restore::{Array, Backwards, Checkpoint, Slab, State};
+pub use restore::{Backwards, Checkpoint, Slab, State, StoredArray};
 
 // Stores.
 pub use store::{Blob, DirectoryStore, Lock, MemoryStore, Put, Store, StoreItem};

@@ -39,7 +39,7 @@ impl State {
             .get(&VariableKey::new(rank, name))
             .ok_or_else(|| Error::usage(format!("there is no variable {name:?} of rank {rank}")))?;
         let size = T::DTYPE.size();
-        if bytes.len() as u64 % size != 0 {
+        if !(bytes.len() as u64).is_multiple_of(size) {
             return Err(Error::usage(format!("variable {name:?} does not hold such elements")));
         }
         filled(bytes.len() as u64 / size, |to| {

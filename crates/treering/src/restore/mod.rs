@@ -31,4 +31,4 @@ pub(crate) use footers::KnownFooters;
 pub(crate) use nearby::{NearGroup, NodeView, near_readers};
 pub(crate) use previous::Previous;
 pub use redistribute::redistribute;
-pub use slab::{Array, Slab};
+pub use slab::{Slab, StoredArray};

@@ -64,7 +64,7 @@ impl Slab {
 
 /// An array of any type, whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Array {
+pub struct StoredArray {
     /// Its name.
     pub name: String,
     /// The type of its elements.
@@ -77,7 +77,7 @@ pub struct Array {
     pub bytes: Vec<u8>,
 }
 
-impl Array {
+impl StoredArray {
     /// The elements, if they have that type.
     pub fn values<T: Element>(&self) -> Result<Vec<T>> {
         super::delivery::check_type(&self.name, self.dtype, T::DTYPE)?;
@@ -124,7 +124,7 @@ impl Checkpoint {
     }
 
     /// A whole array of any type: the global one if ranks handed over parts of one, or that of the only rank that has it.
-    pub fn read_array(&self, name: &str) -> Result<Array> {
+    pub fn read_array(&self, name: &str) -> Result<StoredArray> {
         let sources = self.sources(name)?;
         let shape = sources.global.clone();
         let slab = Slab::new(&vec![0; shape.0.len()], &shape.0);
@@ -141,12 +141,12 @@ impl Checkpoint {
             }
             _ => self.fill_slab(&sources, &slab, &mut bytes)?,
         }
-        Ok(Array { name: name.to_string(), dtype, shape, order: sources.order, bytes })
+        Ok(StoredArray { name: name.to_string(), dtype, shape, order: sources.order, bytes })
     }
 
     /// All arrays, as [`read_array`](Checkpoint::read_array) reads each; not those that belong to one of several ranks
     /// alone, which [`read_into`](Checkpoint::read_into) reads.
-    pub fn read_arrays(&self) -> Result<Vec<Array>> {
+    pub fn read_arrays(&self) -> Result<Vec<StoredArray>> {
         let mut seen = BTreeSet::new();
         let mut arrays = Vec::new();
         for entry in self.entries().iter().filter(|entry| !entry.is_hidden()) {

@@ -115,7 +115,7 @@ impl Awaited {
     }
 
     /// Looks for the manifest less and less often; votes of the ranks may tell earlier. False if the time is over.
-    fn wait(&self, progress: &SaveProgress, place: Waiting, time: Duration) -> Result<bool> {
+    fn wait(&self, progress: &SaveProgress, place: WaitsIn, time: Duration) -> Result<bool> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(2);
         loop {
@@ -125,8 +125,8 @@ impl Awaited {
             }
             // Whoever has died may have completed it before; so the look at the store comes second.
             let death = match place {
-                Waiting::InProgram => self.watch.look(),
-                Waiting::Behind => None,
+                WaitsIn::Program => self.watch.look(),
+                WaitsIn::Thread => None,
             };
             if self.look(progress)? {
                 return Ok(true);
@@ -180,9 +180,9 @@ pub enum Level {
 
 /// Who waits: only the program's thread may ask a communicator for deaths.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Waiting {
-    InProgram,
-    Behind,
+enum WaitsIn {
+    Program,
+    Thread,
 }
 
 /// What can be waited for, in any thread.
@@ -197,7 +197,7 @@ struct Waited {
 
 impl Waited {
     /// Waits until it is complete in the last tier; false if the time is over.
-    fn durable(&self, place: Waiting, time: Duration) -> Result<bool> {
+    fn durable(&self, place: WaitsIn, time: Duration) -> Result<bool> {
         if self.level == Level::Node {
             let what = format!("the checkpoint of step {} stays on the nodes", self.step);
             return Err(Error::usage(what).hint(
@@ -330,13 +330,13 @@ impl Save {
     /// A checkpoint that is meant for the nodes only ([`Save::level`]) is never there: this is an error of kind
     /// [`ErrorKind::Usage`] then, at once.
     pub fn durable(&self) -> Result<()> {
-        self.waited.durable(Waiting::InProgram, FOR_EVER).map(drop)
+        self.waited.durable(WaitsIn::Program, FOR_EVER).map(drop)
     }
 
     /// Waits as [`durable`](Save::durable) does, but no longer than that: `false` if it is not in the last tier by then.
     /// Nothing is given up; it can be waited for again.
     pub fn wait_timeout(&self, time: Duration) -> Result<bool> {
-        self.waited.durable(Waiting::InProgram, time.min(FOR_EVER))
+        self.waited.durable(WaitsIn::Program, time.min(FOR_EVER))
     }
 
     /// Whether it is complete in the last tier. Does not wait; with several ranks it looks into the store. A save that
@@ -353,7 +353,7 @@ impl Save {
     pub fn on_durable(&self, call: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let waited = self.waited.clone();
         let thread = std::thread::Builder::new().name("treering-wait".into());
-        let wait = move || call(waited.durable(Waiting::Behind, FOR_EVER).map(drop));
+        let wait = move || call(waited.durable(WaitsIn::Thread, FOR_EVER).map(drop));
         let begun = thread.spawn(wait);
         begun.map(drop).map_err(|error| Error::io("cannot start a thread that waits", error))
     }
