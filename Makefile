@@ -162,7 +162,7 @@ peers: corpus
 	done
 
 # The tests need no mdbook: they check links and run the examples.
-MDBOOK_VERSION := 0.5.2
+MDBOOK_VERSION := 0.5.3
 MDBOOK := $(or $(shell command -v mdbook),target/mdbook/bin/mdbook)
 target/mdbook/bin/mdbook:
 	$(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --no-default-features --features search --root target/mdbook
