@@ -14,6 +14,7 @@
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
 # make restart   they are taken in and given back, and the programs go on from what came back
 # make peers     Treering beside other tools, on these files
+# make book      the book in docs/, as pages in target/book; installs mdbook in target/ if it is missing
 
 MINUTES ?= 30
 KILLS ?= 5000
@@ -34,7 +35,7 @@ BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
 .PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load model \
-	campaign bench bench-ranks bench-replica corpus restart peers
+	campaign bench bench-ranks bench-replica corpus restart peers book
 
 test: needs format lints tests mpi orca numpy
 	@echo "all tests passed"
@@ -159,3 +160,13 @@ peers: corpus
 		$(CORPUS_VENV)/bin/python apps/corpus/peers.py $(CORPUS)/$$set \
 			--treering target/release/treering || exit 1; \
 	done
+
+# The tests need no mdbook: they check links and run the examples.
+MDBOOK_VERSION := 0.5.3
+MDBOOK := $(or $(shell command -v mdbook),target/mdbook/bin/mdbook)
+target/mdbook/bin/mdbook:
+	$(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --no-default-features --features search --root target/mdbook
+
+book: $(MDBOOK)
+	$(MDBOOK) build docs
+	@echo "open target/book/index.html"

@@ -16,6 +16,11 @@ mod transfer;
 
 pub use comm::MpiComm;
 
+// The chapter of the book about MPI: its examples are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/mpi.md")]
+struct Mpi;
+
 use shim::{Raw, check};
 use std::sync::Arc;
 use transfer::Wire;

@@ -20,9 +20,31 @@
 //! # Ok::<(), treering::Error>(())
 //! ```
 
+// README and the chapters of the book that have Rust code: their examples are tests.
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/getting-started.md")]
+struct GettingStarted;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/checkpointing.md")]
+struct Checkpointing;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/ranks.md")]
+struct Ranks;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/comparing.md")]
+struct Comparing;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/src/lossy.md")]
+struct Lossy;
 
 mod array;
 mod capture;

@@ -1,4 +1,4 @@
-//! Every byte on disk is written and read here; `docs/format.md` is the specification.
+//! Every byte on disk is written and read here; `docs/src/format.md` is the specification.
 //!
 //! Nine kinds of file: an *opening* (a writer has taken the run), a *manifest* (a checkpoint is
 //! complete), a *branch* (some groups of a checkpoint of many), a *mark* (a number of the log without a checkpoint), a *pack* (the bytes of a delta, in
