@@ -21,6 +21,7 @@ mod previous;
 mod redistribute;
 
 pub use backwards::{Backwards, State};
+pub(crate) use boxes::ArraySources;
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{RestoredVariable, VariableBlob};
 pub(crate) use delivery::{HeldVariable, readers};
