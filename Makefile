@@ -71,10 +71,11 @@ orca: needs
 	$(BUILD)
 	$(VENV)/bin/python apps/orbits/tests/with_orca.py target/debug/orbits
 
-# Comparison against numpy, on files that numpy wrote.
+# Comparison against numpy, on files that numpy wrote; exported arrays as h5py, numpy and zarr read them.
 numpy: needs
 	$(BUILD)
 	$(VENV)/bin/python crates/treering-cli/tests/with_numpy.py target/debug/treering
+	$(VENV)/bin/python crates/treering-cli/tests/with_exports.py target/debug/treering target/debug/examples/save_arrays
 
 files: needs
 	$(VENV)/bin/python crates/treering/tests/make_files.py target/files

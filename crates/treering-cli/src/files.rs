@@ -1,4 +1,4 @@
-//! The commands that take in files that a program wrote itself, and give them back.
+//! The commands that ingest files of other programs, and export files and arrays.
 
 use crate::compare::RawOptions;
 use crate::{output, watch};
@@ -6,8 +6,9 @@ use regex::Regex;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use treering::{
-    Aim, Bound, ChosenFiles, Encoding, Error, FileRules, Ingest, IngestSettings, Library, Manifest,
-    Merge, Options, Place, Rank, RankFile, Result, export as export_files, is_inside, rank_files,
+    Aim, ArrayExport, ArrayFormat, Bound, Checkpoint, ChosenFiles, DType, Encoding, Error,
+    ExportedArray, FileRules, Ingest, IngestSettings, Library, Manifest, Merge, Options, Place,
+    Rank, RankFile, Result, export as export_files, export_arrays, is_inside, rank_files,
 };
 
 #[derive(clap::Args)]
@@ -248,15 +249,46 @@ const MOST_LEFT_OUT: usize = 5;
 pub struct ExportArguments {
     /// STORE#RUN (the newest) or STORE#RUN@STEP.
     place: String,
-    /// The folder to write to.
+    /// Folder to write to. Nothing in it is replaced.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
-    /// Only files of this rank; may be given several times.
+    /// Export arrays instead of ingested files: those that a program saved, and those of ingested files.
+    ///
+    /// Indices stay as the program wrote them. Boxes and rows of several ranks become one array. With several
+    /// ranks, arrays that belong to one rank are put below rank-N. A slash in a name makes groups or folders.
+    /// The output appears when it is complete.
+    #[arg(long = "as", value_enum, value_name = "FORMAT")]
+    format: Option<FormatName>,
+    /// Export only variables that match; * and ? stand for anything. May be given several times.
+    #[arg(long, value_name = "GLOB", requires = "format")]
+    variable: Vec<String>,
+    /// Export only files of this rank. With --as: arrays as this rank saved them, boxes with their ghost cells
+    /// included. May be given several times.
     #[arg(long, value_name = "RANK")]
     rank: Vec<Rank>,
 }
 
-/// Gives files back.
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum FormatName {
+    /// Folder RUN-STEP with a .npy file for each array; bf16 as uint16 (its bits).
+    Npy,
+    /// File RUN-STEP.h5 (HDF5 1.8 and later); arrays in Fortran order are stored in C order.
+    Hdf5,
+    /// Folder RUN-STEP.zarr, a group of Zarr v3, compressed with Zstandard; bf16 as uint16 (its bits).
+    Zarr,
+}
+
+impl FormatName {
+    fn format(self) -> ArrayFormat {
+        match self {
+            FormatName::Npy => ArrayFormat::Npy,
+            FormatName::Hdf5 => ArrayFormat::Hdf5,
+            FormatName::Zarr => ArrayFormat::Zarr,
+        }
+    }
+}
+
+/// Exports files or arrays.
 pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
     let place = Place::parse(&arguments.place)?;
     let Some(run) = &place.run else {
@@ -264,8 +296,68 @@ pub fn export(arguments: &ExportArguments, json: bool) -> Result<()> {
     };
     let library = Library::open(&place.store)?;
     let checkpoint = library.checkpoint(run, place.step)?;
-    let files = export_files(&checkpoint, &arguments.rank, &arguments.to)?;
-    let (step, notes) = (checkpoint.step(), checkpoint.notes());
+    match arguments.format {
+        Some(format) => arrays(&checkpoint, arguments, format.format(), json),
+        None => whole_files(&checkpoint, arguments, json),
+    }
+}
+
+/// Exports arrays.
+fn arrays(
+    checkpoint: &Checkpoint,
+    arguments: &ExportArguments,
+    format: ArrayFormat,
+    json: bool,
+) -> Result<()> {
+    let bar = output::progress("exporting");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let (variables, ranks) = (arguments.variable.clone(), arguments.rank.clone());
+    let wanted = ArrayExport { format, variables, ranks };
+    let exported = export_arrays(checkpoint, &wanted, &arguments.to, &told)?;
+    bar.finish_and_clear();
+    let (run, step, notes) = (&checkpoint.manifest().run, checkpoint.step(), checkpoint.notes());
+    output::notes(&notes);
+    if json {
+        let mut told = serde_json::json!(exported);
+        told["run"] = run.as_str().into();
+        told["step"] = step.into();
+        told["notes"] = notes.into();
+        return output::json(&told);
+    }
+    let count = |test: &dyn Fn(&ExportedArray) -> bool| {
+        exported.arrays.iter().filter(|array| test(array)).count() as u64
+    };
+    output::line(format!(
+        "{run}@{step}: {} of {} in {}",
+        output::count(count(&|_| true), "array"),
+        output::bytes(exported.bytes),
+        exported.path.display()
+    ));
+    let as_bits = count(&|array| array.dtype != array.written_as && array.dtype == DType::BF16);
+    if as_bits > 0 {
+        output::line(format!(
+            "{} of type bf16, which this format does not have: written as the bits, u16",
+            output::count(as_bits, "array")
+        ));
+    }
+    let rounded = count(&|array| array.rounded);
+    if rounded > 0 {
+        output::line(format!(
+            "{} with values that were rounded within bounds when they were stored",
+            output::count(rounded, "array")
+        ));
+    }
+    crate::commands::print_not_taken_apart(&exported.not_taken_apart);
+    Ok(())
+}
+
+/// Exports ingested files.
+fn whole_files(checkpoint: &Checkpoint, arguments: &ExportArguments, json: bool) -> Result<()> {
+    let files = export_files(checkpoint, &arguments.rank, &arguments.to)?;
+    let (run, step, notes) = (&checkpoint.manifest().run, checkpoint.step(), checkpoint.notes());
     output::notes(&notes);
     if json {
         return output::json(&serde_json::json!({ "step": step, "files": files, "notes": notes }));

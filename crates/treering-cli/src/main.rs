@@ -124,7 +124,7 @@ enum Command {
     /// Takes in checkpoint files that a program wrote itself, as the checkpoint of a step; with
     /// --watch, every set of files that appears in a folder.
     Ingest(files::IngestArguments),
-    /// Gives files back that were taken in, byte for byte.
+    /// Exports ingested files, byte for byte; or arrays of a checkpoint as .npy, HDF5 or Zarr (--as).
     Export(files::ExportArguments),
     /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different. Under
     /// mpirun, each rank compares a part (if built with the feature mpi).

@@ -113,6 +113,7 @@ pub use source::{LeftOut, RawLayout, files as files_in};
 // Tools: what a store holds.
 pub use library::RemovedRun;
 pub use library::export;
+pub use library::{ArrayExport, ArrayFormat, ExportedArray, ExportedArrays, export_arrays};
 pub use library::{
     CheckpointInfo, DrainPlan, DrainedPart, HeldSet, Holdings, Library, NotTakenApart, RunInfo,
     VariableInfo,

@@ -3,6 +3,7 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
+use treering::{Bound, DType, Options, Run, Variable};
 
 fn treering(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_treering")).args(arguments).output().unwrap()
@@ -228,4 +229,64 @@ fn variables_are_rounded_when_asked_and_everybody_is_told() {
     let bytes = sentence(&["ingest", &place, &files, "--within", "state*=1"]);
     assert!(bytes.contains("type bytes") && bytes.contains("state"), "{bytes}");
     assert!(treering(&["verify", &store, "--deep"]).status.success());
+}
+
+#[test]
+fn arrays_that_a_program_saved_are_exported() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let values: Vec<f64> = (0..600).map(f64::from).collect();
+    let bits = [0u8; 8];
+    let mut run = Run::open(Options::directory(at("store"), "sim")).unwrap();
+    let state = [
+        Variable::new("flow/u", &values).shaped(&[20, 30]).fortran(),
+        Variable::new("flow/v", &values).within(Bound::abs(0.5)),
+        Variable::from_bytes("weights", DType::BF16, &[4], &bits),
+    ];
+    run.checkpoint(12, &state).unwrap();
+    run.finish().unwrap();
+    let (place, out) = (at("store#sim"), at("out"));
+    // Without a format there is nothing, and it says what to do.
+    let told = sentence(&["export", &place, "--to", &out]);
+    assert!(told.contains("holds no files") && told.contains("--as npy"), "{told}");
+    let told = sentence(&["export", &place, "--to", &out, "--variable", "flow/*"]);
+    assert!(told.contains("--as"), "{told}");
+    let told = sentence(&["export", &place, "--to", &out, "--as", "hdf5", "--variable", "w"]);
+    assert!(told.contains("no variable matches \"w\"") && told.contains("weights"), "{told}");
+    assert!(!Path::new(&out).exists());
+    for (format, name, suffix) in
+        [("npy", "sim-12", ".npy"), ("hdf5", "sim-12.h5", ""), ("zarr", "sim-12.zarr", "")]
+    {
+        let done = treering(&["export", &place, "--to", &out, "--as", format, "--json"]);
+        assert!(done.status.success(), "{done:?}");
+        let told: Value = serde_json::from_slice(&done.stdout).unwrap();
+        let path = format!("{out}/{name}");
+        assert!(Path::new(&path).exists());
+        assert_eq!((&told["path"], &told["format"]), (&path.into(), &format.into()));
+        assert_eq!((&told["run"], &told["step"]), (&"sim".into(), &12.into()));
+        assert_eq!(told["bytes"], 2 * 4800 + 8);
+        let arrays = told["arrays"].as_array().unwrap();
+        let names: Vec<&str> = arrays.iter().map(|array| array["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["flow/u", "flow/v", "weights"].map(|name| format!("{name}{suffix}")));
+        assert_eq!((&arrays[0]["rounded"], &arrays[1]["rounded"]), (&false.into(), &true.into()));
+        assert_eq!(arrays[0]["shape"], serde_json::json!([20, 30]));
+        assert_eq!(arrays[2]["written_as"], if format == "hdf5" { "bf16" } else { "u16" });
+        // Nothing is replaced.
+        let told = sentence(&["export", &place, "--to", &out, "--as", format]);
+        assert!(told.contains("is there already"), "{told}");
+    }
+    let done = treering(&["export", &place, "--to", &at("one"), "--as", "npy", "--rank", "0"]);
+    let told = String::from_utf8_lossy(&done.stdout).into_owned();
+    assert!(told.starts_with("sim@12: 3 arrays of 9.38 KiB in "), "{told}");
+    assert!(
+        told.contains("1 array of type bf16") && told.contains("1 array with values"),
+        "{told}"
+    );
+    // What was exported is what the run has, rounded values included.
+    let (stored, file) = (at("store#sim@12"), at("out/sim-12.h5"));
+    let vars = ["--vars", "flow/v", "--vars", "weights"];
+    let compared =
+        treering(&[&["compare", &stored, &file, "--bits", "--json"], &vars[..]].concat());
+    let found: Value = serde_json::from_slice(&compared.stdout).unwrap();
+    assert_eq!((&found["verdict"], &found["differences"]), (&"equal".into(), &0.into()), "{found}");
 }

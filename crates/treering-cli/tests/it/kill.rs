@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use treering::Library;
+use treering::{Library, Options, Run, Variable};
 
 fn simulate(store: &Path, run: &str, steps: u64) -> Child {
     Command::new(env!("CARGO_BIN_EXE_treering"))
@@ -164,4 +164,71 @@ fn an_ingest_that_is_killed_leaves_what_was_there() {
         check_sets(&store, folder.path(), step + 1);
     }
     assert!(cut_short > 0, "none was killed in time, so nothing was tested");
+}
+
+/// All files below a folder, with their bytes; or the bytes of a file.
+fn content(path: &Path) -> Vec<(String, Vec<u8>)> {
+    if path.is_file() {
+        return vec![(String::new(), std::fs::read(path).unwrap())];
+    }
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(path).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let below = content(&entry.path()).into_iter();
+        all.extend(below.map(|(inner, bytes)| (format!("{name}/{inner}"), bytes)));
+    }
+    all.sort();
+    all
+}
+
+#[test]
+fn an_export_of_arrays_that_is_killed_leaves_nothing_that_looks_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let noise: Vec<u64> = (1..400_000u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+    let mut run = Run::open(Options::directory(&store, "sim")).unwrap();
+    let state = [
+        Variable::new("a/b", &noise[..300_000]).shaped(&[300, 1000]).fortran(),
+        Variable::new("a/c", &noise),
+        Variable::new("d", &noise[..5]),
+    ];
+    run.checkpoint(4, &state).unwrap();
+    run.finish().unwrap();
+    let export = |format: &str, to: &Path| {
+        Command::new(env!("CARGO_BIN_EXE_treering"))
+            .args(["export", &format!("{}#sim", store.display()), "--as", format, "--to"])
+            .arg(to)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap()
+    };
+    let mut random = 0x9E3779B97F4A7C15u64;
+    for (format, name) in [("npy", "sim-4"), ("hdf5", "sim-4.h5"), ("zarr", "sim-4.zarr")] {
+        let whole = folder.path().join(format!("whole-{format}"));
+        assert!(export(format, &whole).wait().unwrap().success());
+        let expected = content(&whole.join(name));
+        for kill in 0..kills().div_ceil(10) {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            let to = folder.path().join(format!("{format}-{kill}"));
+            let mut child = export(format, &to);
+            std::thread::sleep(Duration::from_micros(random % 150_000));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            let names = std::fs::read_dir(&to).into_iter().flatten();
+            let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            let seen: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+            if !seen.is_empty() {
+                assert_eq!(seen, [name]);
+                assert!(content(&to.join(name)) == expected, "{format} after kill {kill}");
+            } else {
+                // What was left is in nobody's way.
+                assert!(export(format, &to).wait().unwrap().success());
+                assert!(content(&to.join(name)) == expected);
+            }
+            std::fs::remove_dir_all(&to).unwrap();
+        }
+    }
 }

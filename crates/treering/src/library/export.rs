@@ -94,7 +94,10 @@ pub fn export(checkpoint: &Checkpoint, ranks: &[Rank], to: &Path) -> Result<Vec<
             ErrorKind::NotFound,
             format!("{run}@{step} holds no files of these ranks"),
         )
-        .hint("only what `treering ingest` took in can be exported"));
+        .hint(
+            "files are those that were ingested; write arrays that a program saved with --as npy, \
+             --as hdf5 or --as zarr",
+        ));
     }
     for (_, record) in &records {
         let path = to.join(&record.name);

@@ -3,6 +3,7 @@
 //! Everything here works on any store, beside running programs: reading needs no lock, and removing
 //! leaves alone whatever a living writer may still refer to, whatever locks say.
 
+mod arrays;
 mod compact;
 mod drain;
 mod export;
@@ -15,6 +16,7 @@ mod sides;
 mod trees;
 mod verify;
 
+pub use arrays::{ArrayExport, ArrayFormat, ExportedArray, ExportedArrays, export_arrays};
 pub use drain::{DrainPlan, DrainedPart};
 pub use export::{Exported, NotTakenApart, export};
 pub use holdings::{HeldSet, Holdings};

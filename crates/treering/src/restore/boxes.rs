@@ -54,6 +54,21 @@ impl Checkpoint {
         filled(elements, |out| self.fill_box(&sources, &wanted, out))
     }
 
+    /// Fills `out` with a box of an array whose sources were checked. A variable as a whole is checked by its root, too.
+    pub(crate) fn read_sources(
+        &self,
+        sources: &ArraySources,
+        wanted: &IndexBox,
+        out: &mut [u8],
+    ) -> Result<()> {
+        match &sources.entries[..] {
+            [ArraySource { memory, entry, .. }] if memory == wanted => {
+                self.read_bytes(entry, 0..entry.bytes(), out)
+            }
+            _ => self.fill_box(sources, wanted, out),
+        }
+    }
+
     fn fill_box(&self, sources: &ArraySources, wanted: &IndexBox, out: &mut [u8]) -> Result<()> {
         for ArraySource { owned, memory, entry } in &sources.entries {
             let Some(common) = owned.common(wanted) else { continue };
@@ -66,41 +81,10 @@ impl Checkpoint {
     pub(super) fn sources(&self, name: &str) -> Result<ArraySources<'_>> {
         let of_name = |entry: &&VariableEntry| entry.description.name == name;
         let entries: Vec<&VariableEntry> = self.entries().iter().filter(of_name).collect();
-        let Some(first) = entries.first() else {
-            return self.variable(Rank(0), name).map(|_| ArraySources::default());
-        };
-        let rows = entries.iter().map(|entry| entry.description.rows().0).sum::<u64>();
-        let global = |entry: &VariableEntry| match &entry.description.part {
-            Some(Part::Box(part)) => Some(part.global.clone()),
-            Some(Part::Rows) => Some(with_rows(&entry.description, rows)),
-            None | Some(Part::Same) if entries.len() == 1 => Some(entry.description.shape.clone()),
-            None | Some(Part::Same) => None,
-        };
-        let whole = global(first);
-        for entry in &entries {
-            let (a, b) = (&first.description, &entry.description);
-            let alike = a.dtype == b.dtype && a.order == b.order && global(entry) == whole;
-            if whole.is_none() || !alike {
-                let what = format!(
-                    "variable {name:?} of rank {} and that of rank {} are no boxes of one array",
-                    first.rank, entry.rank
-                );
-                return Err(Error::new(ErrorKind::Mismatch, what)
-                    .hint("read the variable of each rank by itself"));
-            }
+        match entries.is_empty() {
+            true => self.variable(Rank(0), name).map(|_| ArraySources::default()),
+            false => ArraySources::joined(name, &entries),
         }
-        // Rows of a global array are in the order of ranks.
-        let mut in_order = entries.clone();
-        in_order.sort_by_key(|entry| entry.rank);
-        let mut above = 0;
-        Ok(ArraySources {
-            global: whole.unwrap_or(Shape(Vec::new())),
-            order: first.description.order,
-            entries: in_order
-                .into_iter()
-                .map(|entry| ArraySource::new(entry, &mut above))
-                .collect(),
-        })
     }
 
     /// Fills runs of elements from the bytes of a variable.
@@ -157,9 +141,9 @@ fn together(runs: &[CommonRun], size: u64) -> (Vec<Range<u64>>, usize) {
 }
 
 /// The boxes that an array was handed over in.
-pub(super) struct ArraySources<'a> {
-    pub(super) global: Shape,
-    pub(super) order: Order,
+pub(crate) struct ArraySources<'a> {
+    pub(crate) global: Shape,
+    pub(crate) order: Order,
     pub(super) entries: Vec<ArraySource<'a>>,
 }
 
@@ -210,10 +194,71 @@ impl Default for ArraySources<'_> {
     }
 }
 
-impl ArraySources<'_> {
+impl<'a> ArraySources<'a> {
+    /// The array of one rank, as it was handed over.
+    pub(crate) fn own(entry: &'a VariableEntry) -> Self {
+        let Description { shape, order, .. } = &entry.description;
+        let whole = IndexBox { offset: vec![0; shape.0.len()], extent: shape.0.clone() };
+        let source = ArraySource { owned: whole.clone(), memory: whole, entry };
+        ArraySources { global: shape.clone(), order: *order, entries: vec![source] }
+    }
+
+    /// The array that variables of one name are boxes or rows of.
+    pub(crate) fn joined(name: &str, entries: &[&'a VariableEntry]) -> Result<Self> {
+        let Some(first) = entries.first() else { return Ok(ArraySources::default()) };
+        let rows = entries.iter().map(|entry| entry.description.rows().0).sum::<u64>();
+        let global = |entry: &VariableEntry| match &entry.description.part {
+            Some(Part::Box(part)) => Some(part.global.clone()),
+            Some(Part::Rows) => Some(with_rows(&entry.description, rows)),
+            None | Some(Part::Same) if entries.len() == 1 => Some(entry.description.shape.clone()),
+            None | Some(Part::Same) => None,
+        };
+        let whole = global(first);
+        for entry in entries {
+            let (a, b) = (&first.description, &entry.description);
+            let alike = a.dtype == b.dtype && a.order == b.order && global(entry) == whole;
+            if whole.is_none() || !alike {
+                let what = format!(
+                    "variable {name:?} of rank {} and that of rank {} are no boxes of one array",
+                    first.rank, entry.rank
+                );
+                return Err(Error::new(ErrorKind::Mismatch, what)
+                    .hint("read the variable of each rank by itself"));
+            }
+        }
+        // Rows of a global array are in the order of ranks.
+        let mut in_order = entries.to_vec();
+        in_order.sort_by_key(|entry| entry.rank);
+        let mut above = 0;
+        Ok(ArraySources {
+            global: whole.unwrap_or(Shape(Vec::new())),
+            order: first.description.order,
+            entries: in_order
+                .into_iter()
+                .map(|entry| ArraySource::new(entry, &mut above))
+                .collect(),
+        })
+    }
+
+    /// Whether values of it were rounded before they were stored.
+    pub(crate) fn is_rounded(&self) -> bool {
+        self.entries.iter().any(|source| source.entry.rounded.is_some())
+    }
+
     /// The type of its elements.
     pub(super) fn dtype(&self) -> Option<DType> {
         self.entries.first().map(|first| first.entry.description.dtype)
+    }
+
+    /// Refuses an array that is too large to be addressed, or that the ranks did not hand over as a whole, once.
+    pub(crate) fn check_whole(&self, name: &str, dtype: DType) -> Result<()> {
+        let elements = self.global.elements();
+        if elements.and_then(|elements| elements.checked_mul(dtype.size())).is_none() {
+            let what = format!("variable {name:?} has more than 2^64 bytes");
+            return Err(Error::new(ErrorKind::Limit, what));
+        }
+        let (offset, extent) = (vec![0; self.global.0.len()], self.global.0.clone());
+        self.check(name, dtype, &IndexBox { offset, extent })
     }
 
     /// Refuses a box that is not inside the array, or that the ranks did not hand over once.

@@ -22,6 +22,7 @@ mod redistribute;
 mod slab;
 
 pub use backwards::{Backwards, State};
+pub(crate) use boxes::ArraySources;
 pub use checkpoint::Checkpoint;
 pub(crate) use checkpoint::{RestoredVariable, VariableBlob};
 pub(crate) use delivery::{HeldVariable, readers};

@@ -132,15 +132,8 @@ impl Checkpoint {
         let dtype = sources.dtype().ok_or_else(|| nothing_of(name))?;
         let bytes = slab.elements().and_then(|elements| elements.checked_mul(dtype.size()));
         let mut bytes = zeroed(bytes.unwrap_or(u64::MAX))?;
-        // A whole array of one rank is checked by its root, too.
-        match &sources.entries[..] {
-            [ArraySource { entry, .. }]
-                if entry.description.bytes() == Some(bytes.len() as u64) =>
-            {
-                self.read_bytes(entry, 0..bytes.len() as u64, &mut bytes)?;
-            }
-            _ => self.fill_slab(&sources, &slab, &mut bytes)?,
-        }
+        let whole = IndexBox { offset: slab.offset, extent: slab.extent };
+        self.read_sources(&sources, &whole, &mut bytes)?;
         Ok(StoredArray { name: name.to_string(), dtype, shape, order: sources.order, bytes })
     }
 

@@ -34,6 +34,7 @@ mod unfinished;
 pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
 pub use extent::Extent;
+pub(crate) use hdf5::checksum as hdf5_checksum;
 pub use inventory::Inventory;
 pub(crate) use inventory::inventory;
 pub(crate) use plan::has_rest;

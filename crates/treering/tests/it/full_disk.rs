@@ -3,7 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use treering::{Encoding, ErrorKind, Keep, Library, Options, Run, Variable, VariableMut};
+use treering::{
+    ArrayExport, ArrayFormat, Encoding, ErrorKind, Keep, Library, Options, Run, Variable,
+    VariableMut, export_arrays,
+};
 
 const BYTES: usize = 600 << 10;
 
@@ -167,4 +170,34 @@ fn a_run_opens_and_restores_on_a_full_disk_once_a_little_space_is_freed() {
     let restored = run.restore(&mut [VariableMut::new("field", &mut field)]);
     assert_eq!(restored.unwrap().unwrap().step, failed - 1);
     assert_eq!(field, state(failed - 1));
+}
+
+#[test]
+fn an_export_of_arrays_that_does_not_fit_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = SmallDisk::new("1m");
+    let (first, second) = (state(1), state(2));
+    let mut run = Run::open(Options::directory(folder.path().join("store"), "r")).unwrap();
+    let variables = [Variable::new("first", &first), Variable::new("second", &second)];
+    run.checkpoint(5, &variables).unwrap();
+    run.finish().unwrap();
+    let library = Library::open(folder.path().join("store")).unwrap();
+    let checkpoint = library.checkpoint("r", None).unwrap();
+    for format in [ArrayFormat::Npy, ArrayFormat::Hdf5, ArrayFormat::Zarr] {
+        let export = |variables: &[&str]| {
+            let variables = variables.iter().map(|name| name.to_string()).collect();
+            let wanted = ArrayExport { format, variables, ranks: Vec::new() };
+            export_arrays(&checkpoint, &wanted, disk.folder.path(), &|_, _| {})
+        };
+        let error = export(&[]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(error.to_string().contains("free some space"), "{error}");
+        assert_eq!(std::fs::read_dir(disk.folder.path()).unwrap().count(), 0);
+        // One of them fits.
+        let path = export(&["first"]).unwrap().path;
+        match path.is_dir() {
+            true => std::fs::remove_dir_all(path).unwrap(),
+            false => std::fs::remove_file(path).unwrap(),
+        }
+    }
 }

@@ -108,7 +108,7 @@ pub(super) fn check(bytes: &[u8]) -> Result<()> {
 }
 
 /// Jenkins' hash of 2006 (lookup3), by which HDF5 sums up its metadata. Its three words take turns.
-pub(in crate::source) fn lookup3(bytes: &[u8]) -> u32 {
+pub(crate) fn lookup3(bytes: &[u8]) -> u32 {
     let start = 0xdead_beef_u32.wrapping_add(bytes.len() as u32);
     let [mut a, mut b, mut c] = [start; 3];
     let mut blocks = bytes.chunks(12).peekable();

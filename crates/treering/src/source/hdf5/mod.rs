@@ -17,8 +17,7 @@ mod inventory;
 mod tree;
 mod values;
 
-#[cfg(test)]
-pub(super) use self::bytes::lookup3 as checksum;
+pub(crate) use self::bytes::lookup3 as checksum;
 
 use self::bytes::Meta;
 use self::group::LinkTarget;
