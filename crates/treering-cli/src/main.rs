@@ -115,8 +115,12 @@ enum Command {
     Ingest(files::IngestArguments),
     /// Gives files back that were taken in, byte for byte.
     Export(files::ExportArguments),
-    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different. Under
-    /// mpirun, each rank compares a part (if built with the feature mpi).
+    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different, 2 undecided or
+    /// trouble. Under mpirun, each rank compares a part (if built with the feature mpi).
+    ///
+    /// Everything that can be compared is compared, and the rest is listed with the reason. Values that cannot be
+    /// decoded are equal if their stored bytes are the same, else undecided. Types of one kind and different widths,
+    /// such as f32 and f64 or i32 and i64, are compared by value in the wider type, with a note.
     Compare(compare::CompareOptions),
     /// Makes trees and sketches for data that has none, so that comparing it reads little.
     Tree(compare::TreeArguments),

@@ -16,7 +16,7 @@ pub use bound::Bound;
 pub(crate) use boxes::{CommonRun, IndexBox};
 pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
 pub use part::{Ghosts, GlobalBox, Part};
-pub(crate) use rounding::whole;
+pub(crate) use rounding::{Marks, whole};
 pub use rounding::{Rounding, Spacing};
 
 use crate::error::{Error, ErrorKind, Result};

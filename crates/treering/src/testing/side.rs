@@ -149,7 +149,7 @@ impl Side for Scripted {
         let side = MemorySide::new(step.0, &variables, &[])?;
         let mut entries = side.into_entries();
         entries[1].values = None;
-        entries[1].unread = Some(Error::damaged("scripted"));
+        entries[1].unread = Some(Error::damaged("scripted").into());
         Ok(entries)
     }
 
