@@ -18,7 +18,7 @@ pub struct IngestArguments {
     #[arg(required_unless_present = "watch")]
     pub files: Vec<PathBuf>,
     /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)'. Default: the
-    /// last number in the name, if files of the set differ in it. Dates are no ranks.
+    /// last number in the name, if files of the set differ in it or it stands behind the word rank.
     #[arg(long, value_name = "REGEX")]
     pub rank: Option<String>,
     /// Take all files as those of rank 0, whatever numbers their names have.

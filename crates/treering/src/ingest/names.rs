@@ -5,8 +5,8 @@
 //! rank. A pattern replaces the rule for either of them. The similar
 //! name of a file is its name without these numbers, so that files of successive steps share it.
 //!
-//! Of a set whose step is known, a number is a rank only if files differ in it and in nothing else, or if it is a rank of
-//! other files of the set. Dates and numbers that no communicator has ranks for are none.
+//! Of a set whose step is known, a number is a rank only if files differ in it and in nothing else, if it stands behind
+//! the word rank, or if it is a rank of other files of the set. Dates and numbers that no communicator has ranks for are none.
 
 use super::RankFile;
 use crate::array::Rank;
@@ -143,8 +143,9 @@ impl FileRules {
             }
         }
         let told = self.rank.is_some();
-        let several = groups.values().filter(|ranks| ranks.len() > 1 || told);
-        let ranks: BTreeSet<u32> = several.flatten().copied().collect();
+        let several =
+            groups.iter().filter(|(like, ranks)| ranks.len() > 1 || told || says_rank(like));
+        let ranks: BTreeSet<u32> = several.flat_map(|(_, ranks)| ranks).copied().collect();
         let file = |((name, path), place): (&(String, PathBuf), Option<Range<usize>>)| {
             let (name, path) = (name.clone(), path.clone());
             let ranked = place.as_ref().and_then(|place| ranked(&name, place));
@@ -168,6 +169,12 @@ impl FileRules {
             None => Ok(apart(&numbers(name), &times(name)).pop()),
         }
     }
+}
+
+/// Whether a name without its rank has the word rank before it.
+fn says_rank(like: &str) -> bool {
+    let before = like.split("{rank}").next().unwrap_or_default().trim_end_matches(['_', '-', '.']);
+    before.to_ascii_lowercase().ends_with("rank")
 }
 
 /// The rank at a place of a name, and the name without it.
@@ -399,6 +406,7 @@ mod tests {
         );
         assert_eq!(ranks(&["step10_rank7.nc", "step10_rank8.nc"]), [7, 8]);
         assert_eq!(ranks(&["proc4/state.h5", "proc5/state.h5"]), [4, 5]);
+        assert_eq!(ranks(&["rank2/state.h5", "Rank_7.h5", "frank.h5", "proc9.h5"]), [2, 7, 0, 0]);
         // Another file of one of the ranks, and one of none.
         assert_eq!(ranks(&["s.0", "s.1", "s.2", "extra_2.h5", "mesh9.h5"]), [0, 1, 2, 2, 0]);
         assert_eq!(
