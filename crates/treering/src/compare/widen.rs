@@ -22,7 +22,7 @@ const KINDS: [&[DType]; 5] = [
 
 /// The narrowest type that holds all values of both; none if there is none, or the types are the same.
 fn common(a: DType, b: DType) -> Option<DType> {
-    let of_both = |kind: &&[DType]| kind.iter().any(|d| *d == a) && kind.iter().any(|d| *d == b);
+    let of_both = |kind: &&[DType]| kind.contains(&a) && kind.contains(&b);
     match (a, b) {
         _ if a == b => None,
         (DType::F16, DType::BF16) | (DType::BF16, DType::F16) => Some(DType::F32),
