@@ -55,7 +55,8 @@ fn parse_shape(text: &str) -> std::result::Result<Shape, String> {
 
 #[derive(clap::Args)]
 pub struct CompareOptions {
-    /// STORE#RUN, STORE#RUN@STEP, a file, a folder of files, or a tree file.
+    /// STORE#RUN, STORE#RUN@STEP, a file, FILE:NAME (an array or a group of a file, as in a.h5:/g/x), a folder of
+    /// files, or a tree file.
     a: String,
     /// The same; relative bounds refer to this side.
     b: String,
@@ -79,12 +80,22 @@ pub struct CompareOptions {
     /// texts) is then not compared.
     #[arg(long, value_name = "GLOB")]
     vars: Vec<String>,
+    /// Leave out variables that match, and attributes, links and texts that belong to them; * and ? stand for
+    /// anything. May be given several times.
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
     /// Whether NaN on both sides is the same.
     #[arg(long, value_enum, default_value_t = Nan::Equal)]
     nan: Nan,
     /// Stop at the first difference; counts are then of what was looked at until there.
     #[arg(long)]
     first: bool,
+    /// Print the first N differences of each variable that differs, with both values.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    print: usize,
+    /// Print at most N variables that differ, and N other items.
+    #[arg(long, value_name = "N", default_value_t = ROWS)]
+    rows: usize,
     /// Write every difference: as records if the name ends in .npy, else as JSON lines.
     #[arg(long, value_name = "FILE")]
     list: Option<PathBuf>,
@@ -121,8 +132,10 @@ impl CompareOptions {
             bound,
             bounds: self.bound.iter().map(|text| limit(text)).collect::<Result<_>>()?,
             variables: self.vars.clone(),
+            exclude: self.exclude.clone(),
             nan_equal: matches!(self.nan, Nan::Equal),
             first: self.first,
+            examples: self.print,
             pictures: self.report.is_some(),
             trees: !self.no_trees,
             mapped: true,
@@ -153,7 +166,7 @@ pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {
     if let Some(path) = options.report.as_ref().filter(|_| ranks.is_first()) {
         write_report(path, &outcome)?;
     }
-    show(&outcome, options.timings, json)?;
+    show(&outcome, options.rows, options.timings, json)?;
     if let (false, Some(path), Some(count)) = (json, &options.list, listed) {
         let differences = output::count(count, "difference");
         output::line(format!("{} holds {differences}", path.display()));
@@ -186,10 +199,15 @@ fn keep_inputs(outputs: &[Option<&Path>], inputs: &[&str]) -> Result<()> {
         Some((meta.dev(), meta.ino()))
     };
     let mut taken = Vec::new();
-    for input in inputs.iter().map(Path::new) {
+    // Of FILE:NAME, the file is read.
+    let whole = |input: &&str| {
+        let named = input.match_indices(':').map(|(at, _)| input[..at].to_string());
+        named.chain([input.to_string()]).map(PathBuf::from).collect::<Vec<_>>()
+    };
+    for input in inputs.iter().flat_map(whole) {
         let files = match input.is_dir() {
-            true => treering::files_in(input)?.files,
-            false => vec![input.to_path_buf()],
+            true => treering::files_in(&input)?.files,
+            false => vec![input],
         };
         taken.extend(files.iter().flat_map(|file| [identity(file), identity(&sidecar(file))]));
     }
@@ -243,16 +261,17 @@ fn answer(outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
+fn show(outcome: &Outcome, rows: usize, timings: bool, json: bool) -> Result<()> {
     output::notes(&outcome.notes);
     if json {
         return output::json(outcome);
     }
-    outcome.unmatched.iter().for_each(|unmatched| output::line(unmatched_line(unmatched)));
-    outcome.contents.iter().for_each(|content| output::line(content_line(content)));
-    outcome.not_compared.iter().for_each(|left| output::line(not_compared_line(left)));
+    print_some(outcome.unmatched.iter().map(unmatched_line), rows);
+    print_some(outcome.contents.iter().map(content_line), rows);
+    print_some(outcome.not_compared.iter().map(not_compared_line), rows);
     if outcome.differences > 0 {
-        print_differences(outcome);
+        print_differences(outcome, rows);
+        print_examples(outcome, rows);
     }
     output::line(outcome.sentence());
     let share = 100.0 * outcome.bytes_read as f64 / (outcome.bytes_total as f64).max(1.0);
@@ -265,6 +284,14 @@ fn show(outcome: &Outcome, timings: bool, json: bool) -> Result<()> {
         print_timings(&outcome.timings);
     }
     Ok(())
+}
+
+/// Prints the first lines, and says how many more there are.
+fn print_some(mut lines: impl ExactSizeIterator<Item = String>, most: usize) {
+    lines.by_ref().take(most).for_each(output::line);
+    if lines.len() > 0 {
+        output::line(format!("and {} more", lines.len()));
+    }
 }
 
 /// Variable, step and rank, as far as there are any.
@@ -334,10 +361,21 @@ pub fn show_trees(path: &Path, json: bool) -> Result<()> {
     Ok(())
 }
 
-/// The most rows that are shown.
+/// The most rows that are shown by default.
 const ROWS: usize = 40;
 
-fn print_differences(outcome: &Outcome) {
+/// Prints values that differ, variable by variable.
+fn print_examples(outcome: &Outcome, most: usize) {
+    for variable in outcome.variables.iter().filter(|v| !v.examples.is_empty()).take(most) {
+        output::line(location(Some(&variable.name), variable.step, Some(variable.rank)));
+        for example in &variable.examples {
+            let index: Vec<String> = example.index.iter().map(u64::to_string).collect();
+            output::line(format!("  ({}): {} and {}", index.join(", "), example.a, example.b));
+        }
+    }
+}
+
+fn print_differences(outcome: &Outcome, most: usize) {
     let row = |v: &VariableOutcome| {
         vec![
             v.name.clone(),
@@ -365,10 +403,10 @@ fn print_differences(outcome: &Outcome) {
         "NaN",
         "first index",
     ];
-    let rows = differing.iter().take(ROWS).map(|v| row(v));
+    let rows = differing.iter().take(most).map(|v| row(v));
     output::line(output::table(&header, &[3], rows));
-    if differing.len() > ROWS {
-        output::line(format!("and {} more", differing.len() - ROWS));
+    if differing.len() > most {
+        output::line(format!("and {} more", differing.len() - most));
     }
 }
 
@@ -532,6 +570,10 @@ pub enum GoldenCommand {
         /// the bound; with less, differences may stay undecided.
         #[arg(long, default_value_t = 4)]
         planes: u8,
+        /// Leave out variables that match; * and ? stand for anything. May be given several times. The check
+        /// needs the same option.
+        #[arg(long, value_name = "GLOB")]
+        exclude: Vec<String>,
         #[command(flatten)]
         raw: RawOptions,
     },
@@ -545,6 +587,9 @@ pub enum GoldenCommand {
         /// Write a page with figures, complete in one file.
         #[arg(long, value_name = "FILE.html")]
         report: Option<PathBuf>,
+        /// Leave out variables that match; * and ? stand for anything. May be given several times.
+        #[arg(long, value_name = "GLOB")]
+        exclude: Vec<String>,
         #[command(flatten)]
         raw: RawOptions,
     },
@@ -557,11 +602,16 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
         bar.set_position(done);
     };
     match command {
-        GoldenCommand::Record { a, output: path, options, planes, raw } => {
+        GoldenCommand::Record { a, output: path, options, planes, exclude, raw } => {
             keep_inputs(&[Some(path)], &[a])?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let settings = options.settings(*planes)?;
-            let size = record_golden(side.as_ref(), &options.vars, &settings, path, &told)?;
+            let choice = CompareSettings {
+                variables: options.vars.clone(),
+                exclude: exclude.clone(),
+                ..CompareSettings::default()
+            };
+            let size = record_golden(side.as_ref(), &choice, &settings, path, &told)?;
             bar.finish_and_clear();
             match json {
                 true => output::json(&serde_json::json!({ "file": path, "bytes": size }))?,
@@ -569,18 +619,22 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        GoldenCommand::Check { file, a, report, raw } => {
+        GoldenCommand::Check { file, a, report, exclude, raw } => {
             keep_inputs(&[report.as_deref()], &[a, &file.to_string_lossy()])?;
             let golden = Golden::open(file)?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let prepared = TreedSide::new(side.as_ref(), &golden);
-            let settings = CompareSettings { expected: true, ..CompareSettings::default() };
+            let settings = CompareSettings {
+                expected: true,
+                exclude: exclude.clone(),
+                ..CompareSettings::default()
+            };
             let outcome = compare(&golden, &prepared, &settings, None, &told)?;
             bar.finish_and_clear();
             if let Some(path) = report {
                 write_report(path, &outcome)?;
             }
-            show(&outcome, false, json)?;
+            show(&outcome, ROWS, false, json)?;
             Ok(answer(&outcome))
         }
     }

@@ -18,10 +18,13 @@ pub struct IngestArguments {
     /// Files, or folders of files.
     #[arg(required_unless_present = "watch")]
     pub files: Vec<PathBuf>,
-    /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)';
-    /// the last number in the name unless told.
+    /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)'. Default: the
+    /// last number in the name, if files of the set differ in it or it stands behind the word rank.
     #[arg(long, value_name = "REGEX")]
     pub rank: Option<String>,
+    /// Take all files as those of rank 0, whatever numbers their names have.
+    #[arg(long, conflicts_with = "rank")]
+    pub no_ranks: bool,
     /// How many ranks share a pack.
     #[arg(long, value_name = "N", default_value_t = 32)]
     ranks_per_pack: u32,
@@ -52,6 +55,12 @@ pub struct IngestArguments {
 }
 
 impl IngestArguments {
+    /// Rules for the names of files.
+    pub fn rules(&self, step: Option<&str>) -> Result<FileRules> {
+        let rules = FileRules::new(step, self.rank.as_deref())?;
+        Ok(if self.no_ranks { rules.without_ranks() } else { rules })
+    }
+
     pub fn encoding(&self) -> Encoding {
         Encoding::Best(self.aim.aim())
     }
@@ -149,7 +158,7 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
         return watch::run(arguments, json);
     }
     let (place, run, step) = names_a_step(&arguments.place)?;
-    let rules = FileRules::new(None, arguments.rank.as_deref())?;
+    let rules = arguments.rules(None)?;
     let ChosenFiles { files, left_out } = rank_files(&arguments.files, &rules)?;
     if let Some(own) = files.iter().find(|file| is_inside(&file.path, &place.store)) {
         return Err(Error::usage(format!("{} belongs to the store", own.path.display()))

@@ -126,8 +126,12 @@ enum Command {
     Ingest(files::IngestArguments),
     /// Exports ingested files, byte for byte; or arrays of a checkpoint as .npy, HDF5 or Zarr (--as).
     Export(files::ExportArguments),
-    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different. Under
-    /// mpirun, each rank compares a part (if built with the feature mpi).
+    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different, 2 undecided or
+    /// trouble. Under mpirun, each rank compares a part (if built with the feature mpi).
+    ///
+    /// Everything that can be compared is compared, and the rest is listed with the reason. Values that cannot be
+    /// decoded are equal if their stored bytes are the same, else undecided. Types of one kind and different widths,
+    /// such as f32 and f64 or i32 and i64, are compared by value in the wider type, with a note.
     Compare(compare::CompareOptions),
     /// Makes trees and sketches for data that has none, so that comparing it reads little.
     Tree(compare::TreeArguments),

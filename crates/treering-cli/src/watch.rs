@@ -7,7 +7,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use treering::{Error, FileRules, Place, Result, WatchEvent, WatchSettings, WatchStop, Watcher};
+use treering::{Error, Place, Result, WatchEvent, WatchSettings, WatchStop, Watcher};
 
 #[derive(clap::Args)]
 #[command(next_help_heading = "Watching a folder")]
@@ -17,7 +17,8 @@ pub struct Arguments {
     ///
     /// A set is all files of one step, and becomes a checkpoint. Step and rank are read from the path
     /// below the folder: the last number is the rank and the one before it the step, as in
-    /// step_000100/rank_3.h5 or ckpt.000100.3.h5; a lone number is the step, as in restart_000100.nc.
+    /// step_000100/rank_3.h5 or ckpt.000100.3.h5; a lone number is the step, as in restart_000100.nc. A date, or a
+    /// date and a time, is the step, as in wrfout_d01_2024-01-31_06:00:00, and only a number behind it is a rank.
     /// Files without a number are left out, and so are links and what is hidden or ends in .tmp,
     /// .temp, .part, .partial or ~.
     ///
@@ -40,8 +41,8 @@ pub struct Arguments {
     /// service after the set in hand.
     #[arg(long, value_name = "DIR")]
     pub watch: Option<PathBuf>,
-    /// How the step stands in a file's path: a regular expression with one group, as in 'step(\d+)';
-    /// files that it does not match are left out. Those that --rank does not match are of rank 0.
+    /// How the step stands in a file's path: a regular expression with groups, as in 'step(\d+)' or
+    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number; files that it does not match are left out. Those that --rank does not match are of rank 0.
     #[arg(long, value_name = "REGEX", requires = "watch")]
     step: Option<String>,
     /// How many files a set has.
@@ -90,7 +91,7 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
 fn settings(arguments: &IngestArguments) -> Result<WatchSettings> {
     let own = &arguments.watch;
     Ok(WatchSettings {
-        rules: FileRules::new(own.step.as_deref(), arguments.rank.as_deref())?,
+        rules: arguments.rules(own.step.as_deref())?,
         files: own.count,
         settle: own.settle,
         remove: own.remove,

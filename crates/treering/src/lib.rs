@@ -127,9 +127,10 @@ pub use store::{Blob, DirectoryStore, Lock, MemoryStore, Put, Store, StoreItem};
 // Comparison.
 pub use compare::{
     Answer, ContentDifference, First, NotCompared, Outcome, Timings, Unmatched, Value,
+    ValueDifference,
 };
 pub use compare::{CompareSettings, DifferenceList, VariableOutcome, compare};
-pub use compare::{FileView, Golden, Side, SideEntry, StoredSide, TreeSettings, TreedSide};
+pub use compare::{FileView, Golden, Side, SideEntry, StoredSide, TreeSettings, TreedSide, Unread};
 pub use compare::{make_beside as make_trees_beside, record as record_golden, sidecar};
 pub use format::TreeEntry;
 pub use io::write_whole;

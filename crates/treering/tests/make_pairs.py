@@ -100,7 +100,8 @@ longer[5] = np.arange(6, dtype="f4")
 pair("different", "ragged", dataset, dict(data=rows, dtype=ragged), dict(data=longer, dtype=ragged))
 
 
-def unknown_filter(path, tail):
+def unknown_filter(path, options):
+    tail, array = options
     with h5py.File(path, "w") as file:
         space = h5py.h5s.create_simple((1000,))
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
@@ -108,10 +109,26 @@ def unknown_filter(path, tail):
         properties.set_filter(32099, h5py.h5z.FLAG_OPTIONAL, ())
         h5py.h5d.create(file.id, b"packed", h5py.h5t.NATIVE_FLOAT, space, properties)
         file["packed"].id.write_direct_chunk((0,), b"packed by nobody knows what" + tail)
-        file["x"] = values
+        file["x"] = array
 
 
-pair("unknown", "unknown-filter", unknown_filter, b"1", b"2")
+pair("unknown", "unknown-filter", unknown_filter, (b"1", values), (b"2", values))
+pair("equal", "unknown-filter-of-the-same-bytes", unknown_filter, (b"1", values), (b"1", near))
+pair("different", "unknown-filter-and-a-difference", unknown_filter, (b"1", values), (b"2", far))
+
+
+def sparse(path, options):
+    """A terabyte of which one chunk is written."""
+    last, array = options
+    with h5py.File(path, "w") as file:
+        s = file.create_dataset("s", (1 << 37,), "f8", chunks=(1000,), fillvalue=1.0)
+        s[5000:5010] = last
+        file["x"] = array
+
+
+pair("equal", "sparse-of-the-same-bytes", sparse, (2.0, values), (2.0, near))
+pair("unknown", "sparse", sparse, (2.0, values), (3.0, near))
+pair("different", "sparse-and-a-difference", sparse, (2.0, values), (3.0, far))
 
 
 def furnished(path, options):
@@ -210,6 +227,33 @@ def archive(path, options):
 
 pair("equal", "npz-within", archive, (values, "note"), (near, "note"), "npz")
 pair("different", "npz-note", archive, (values, "note"), (near, "other"), "npz")
+
+
+def objects(path, options):
+    array, more = options
+    listed = np.empty(2, dtype=object)
+    listed[:] = [{"a": 1}, more]
+    texts = np.array(["one", "two"])
+    np.savez_compressed(path, x=array, listed=listed, texts=texts)
+
+
+pair("equal", "npz-of-objects-within", objects, (values, [2]), (near, [2]), "npz")
+pair("unknown", "npz-of-objects", objects, (values, [2]), (near, [3]), "npz")
+pair("different", "npz-of-objects-and-a-difference", objects, (values, [2]), (far, [3]), "npz")
+
+
+def records(path, options):
+    kind, count = options
+    data = np.zeros(5, dtype=kind)
+    data["n"][3] = count
+    np.savez(path, records=data, x=values)
+
+
+one = [("n", "<i4"), ("s", "<U3")]
+alike = [("n", "<u4"), ("s", "<U3")]
+pair("equal", "npz-of-records", records, (one, 1), (one, 1), "npz")
+pair("different", "npz-of-other-records", records, (one, 1), (one, 2), "npz")
+pair("different", "npz-of-records-of-another-type", records, (one, 1), (alike, 1), "npz")
 
 
 def array_and_more(path, more):

@@ -403,3 +403,119 @@ fn the_report_opens_in_a_browser() {
     );
     assert!(std::fs::metadata(&shot).unwrap().len() > 20_000, "the picture is nearly empty");
 }
+
+/// A file of tensors of f32.
+fn tensors(path: &Path, all: &[(&str, &[f32])]) -> String {
+    let (mut head, mut data) = (Vec::new(), Vec::new());
+    for (name, values) in all {
+        let from = data.len();
+        data.extend(values.iter().flat_map(|v| v.to_le_bytes()));
+        let (len, to) = (values.len(), data.len());
+        head.push(format!(
+            "{name:?}:{{\"dtype\":\"F32\",\"shape\":[{len}],\"data_offsets\":[{from},{to}]}}"
+        ));
+    }
+    let head = format!("{{{}}}", head.join(","));
+    let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(head.bytes());
+    bytes.extend(data);
+    std::fs::write(path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn variables_are_excluded_by_patterns() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let a = tensors(&at("a.safetensors"), &[("x", &[1.0]), ("time", &[1.0]), ("t2", &[5.0])]);
+    let b = tensors(&at("b.safetensors"), &[("x", &[1.0]), ("time", &[2.0]), ("t3", &[5.0])]);
+    assert_eq!(answer(&["compare", &a, &b, "--json"], 1)["excluded"], 0);
+    let found = answer(&["compare", &a, &b, "--exclude", "t?", "--exclude", "time", "--json"], 0);
+    assert_eq!(found["excluded"], 3);
+    assert!(found["notes"].to_string().contains("3 items were excluded"), "{found}");
+    answer(&["compare", &a, &b, "--exclude", "t?", "--json"], 1);
+    let told = sentence(&["compare", &a, &b, "--exclude", "tim"], 2);
+    assert!(told.contains("no variable matches the exclusion \"tim\""), "{told}");
+    let golden = at("g.tree").display().to_string();
+    let record = ["golden", "record", &a, "-o", &golden, "--abs", "1e-3"];
+    let told = sentence(&[&record[..], &["--exclude", "nothing"]].concat(), 2);
+    assert!(told.contains("nothing"), "{told}");
+    assert!(treering(&[&record[..], &["--exclude", "t*"]].concat()).status.success());
+    let check = ["golden", "check", &golden, &b, "--json"];
+    assert_eq!(answer(&check, 1)["unmatched"].as_array().unwrap().len(), 2);
+    assert_eq!(answer(&[&check[..], &["--exclude", "t*"]].concat(), 0)["excluded"], 2);
+}
+
+#[test]
+fn differences_are_printed_up_to_a_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let values = [0.0; 10];
+    let a = tensors(&at("a.safetensors"), &[("x", &values), ("y", &values), ("z", &[1.0])]);
+    let b = tensors(&at("b.safetensors"), &[("x", &[0.5; 10]), ("y", &[2.0; 10]), ("z", &[1.0])]);
+    let found = answer(&["compare", &a, &b, "--print", "2", "--json"], 1);
+    let rows = found["variables"].as_array().unwrap();
+    let examples: Vec<usize> =
+        rows.iter().map(|v| v["examples"].as_array().map_or(0, Vec::len)).collect();
+    assert_eq!(examples, [2, 2, 0]);
+    assert_eq!(rows[1]["examples"][1]["index"], serde_json::json!([1]));
+    assert_eq!(rows[1]["examples"][1]["b"], 2.0);
+    let text = treering(&["compare", &a, &b, "--print", "3", "--rows", "1"]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("  (2): 0.0 and 0.5") && !text.contains("(3)"), "{text}");
+    assert!(text.contains("and 1 more") && !text.contains("variable y"), "{text}");
+}
+
+#[test]
+fn named_objects_are_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let of_a: &[(&str, &[f32])] = &[("g1/x", &[1.0, 2.0]), ("g1/z", &[3.0]), ("w", &[0.0])];
+    let of_b: &[(&str, &[f32])] = &[("g2/y", &[1.0, 2.0]), ("g2/x", &[1.0, 9.0]), ("g2/z", &[3.0])];
+    let (a, b) = (tensors(&at("a.safetensors"), of_a), tensors(&at("b.safetensors"), of_b));
+    let compared = |x: &str, y: &str, code: i32| {
+        answer(&["compare", &format!("{a}:{x}"), &format!("{b}:{y}"), "--json"], code)
+    };
+    assert_eq!(compared("/g1/x", "/g2/y", 0)["variables"][0]["name"], "g1/x");
+    let found = compared("g1/x", "/g2/x", 1);
+    assert_eq!((&found["differences"], &found["first"]["index"][0]), (&1.into(), &1.into()));
+    // Groups by the names in them.
+    let found = compared("/g1", "/g2/", 1);
+    assert_eq!(found["first"]["variable"], "x");
+    assert_eq!(found["unmatched"][0]["variable"], "y");
+    assert_eq!(found["unmatched"].as_array().unwrap().len(), 1);
+    let told = sentence(&["compare", &format!("{a}:/nothing"), &b], 2);
+    assert!(told.contains("no array and no group \"nothing\""), "{told}");
+    let told = sentence(&["compare", &format!("{a}:/w"), &b, "--list", &a], 2);
+    assert!(told.contains("is one of the inputs"), "{told}");
+}
+
+#[test]
+fn what_is_not_compared_is_listed_with_the_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let sides = ["a", "b"].map(|name| folder.path().join(name));
+    for (side, cut) in sides.iter().zip([40, 41]) {
+        std::fs::create_dir(side).unwrap();
+        tensors(&side.join("good.safetensors"), &[("x", &[1.0])]);
+        let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+        let head = "{'descr': '<f8', 'fortran_order': False, 'shape': (90,), }";
+        bytes.extend(format!("{head:<117}\n").bytes());
+        bytes.resize(bytes.len() + cut, 0);
+        std::fs::write(side.join("cut.npy"), bytes).unwrap();
+    }
+    let [a, b] = sides.each_ref().map(|side| side.display().to_string());
+    let found = answer(&["compare", &a, &b, "--json"], 2);
+    assert_eq!(found["verdict"], "undecided");
+    assert_eq!(found["variables"].as_array().unwrap().len(), 1);
+    assert_eq!(found["not_compared"][0]["variable"], "cut");
+    let page = folder.path().join("report.html");
+    let output = treering(&["compare", &a, &b, "--report", &page.display().to_string()]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("variable cut: not compared: ") && text.contains("promises"), "{text}");
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("promises"), "the page lists what was not compared");
+    std::fs::copy(sides[0].join("cut.npy"), sides[1].join("cut.npy")).unwrap();
+    let found = answer(&["compare", &a, &b, "--json"], 0);
+    assert!(found["notes"].to_string().contains("same stored bytes: cut"), "{found}");
+}

@@ -20,7 +20,7 @@ use element::Memory;
 pub(crate) use element::{fill, filled, scalars_of, settled};
 pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
 pub use part::{Ghosts, GlobalBox, Part};
-pub(crate) use rounding::whole;
+pub(crate) use rounding::{Marks, whole};
 pub use rounding::{Rounding, Spacing};
 
 use crate::error::{Error, ErrorKind, Result};

@@ -22,7 +22,8 @@
 //! difference holds the bound.
 //!
 //! **Marks.** Files say that a certain value stands for none at all. Such a value stays, and a value that
-//! rounding would turn into it stays, too, so that rounding again changes nothing here either.
+//! rounding would turn into it stays, too, so that rounding again changes nothing here either. Files also give
+//! limits of valid values: a value that rounding would move to, from or across a limit stays.
 
 use super::float_env::plain;
 use super::{Bound, DType};
@@ -69,6 +70,15 @@ pub(crate) fn whole(number: f64) -> f64 {
 
 /// A little less than √½: parts of complex numbers within it times a bound are within the bound.
 const PART: f64 = 0.707_106_781_186_547_4;
+
+/// What a file states about its values: those that stand for something else, and limits of valid ones.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Marks {
+    /// Fill values and missing ones, all of the size of an element.
+    pub(crate) values: Vec<Vec<u8>>,
+    /// Limits of valid values. They are kept for real numbers only.
+    pub(crate) limits: Vec<f64>,
+}
 
 /// How the values of a variable are rounded.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,10 +157,19 @@ impl Rounding {
     }
 
     /// Rounds whole values in place, but for marks, which stand for something else than a value: they
-    /// stay, and nothing becomes one.
-    pub(crate) fn round_but(&self, bytes: &mut [u8], marks: &[Vec<u8>]) {
-        let Some(size) = marks.first().map(Vec::len).filter(|size| *size > 0) else {
+    /// stay, and nothing becomes one. No value passes a limit.
+    pub(crate) fn round_but(&self, bytes: &mut [u8], marks: &Marks) {
+        if marks.values.is_empty() && marks.limits.is_empty() {
             return self.round(bytes);
+        }
+        let size = marks.values.first().map_or(self.size, Vec::len).max(self.size);
+        let number = |raw: &[u8]| match raw {
+            [a, b, c, d] => f64::from(f32::from_le_bytes([*a, *b, *c, *d])),
+            _ => raw.first_chunk().map_or(f64::NAN, |raw| f64::from_le_bytes(*raw)),
+        };
+        let passes = |before: &[u8], after: &[u8]| {
+            let (before, after) = (number(before), number(after));
+            marks.limits.iter().any(|limit| before.partial_cmp(limit) != after.partial_cmp(limit))
         };
         let mut original = [0; 4096];
         let part = original.len() / size.min(original.len()) * size;
@@ -159,7 +178,8 @@ impl Rounding {
             original.copy_from_slice(bytes);
             self.round(bytes);
             for (value, before) in bytes.chunks_mut(size).zip(original.chunks(size)) {
-                if marks.iter().any(|mark| mark == before || mark == value) {
+                let mark = marks.values.iter().any(|mark| mark == before || mark == value);
+                if mark || passes(before, value) {
                     value.copy_from_slice(before);
                 }
             }

@@ -147,7 +147,7 @@ impl<'e> SideArray<'e> {
             };
             match (&entry.values, &entry.unread) {
                 (_, Some(error)) => drop(unread.get_or_insert(error.clone())),
-                (None, None) => drop(unread.get_or_insert_with(without_values)),
+                (None, None) => drop(unread.get_or_insert_with(|| without_values().into())),
                 (Some(values), None) => pieces.push(BoxPiece {
                     values: values.clone(),
                     from: BoxStrides::new(

@@ -1,10 +1,11 @@
 //! Files that belong together, compared by what they hold beside arrays.
 //!
 //! Files of the same bytes are the same. Of others, the arrays were compared as variables; here the rest
-//! of their content is: an item that differs is a difference, and content that nobody understands leaves
-//! the answer undecided.
+//! of their content is: an item that differs is a difference, and content that nobody understands is listed as
+//! not compared.
 
 use super::outcome::{ContentDifference, NotCompared};
+use super::settings::CompareSettings;
 use super::side::FileView;
 use crate::array::Step;
 use crate::error::Result;
@@ -16,13 +17,21 @@ pub(super) struct ContentReport {
     pub(super) not_compared: Vec<NotCompared>,
     /// The number of pairs that were compared.
     pub(super) pairs: u64,
+    /// Number of items that belong to variables which patterns exclude, and the names of these.
+    pub(super) excluded: u64,
+    pub(super) owners: Vec<String>,
 }
 
 /// How many names a message lists.
 const MOST_NAMES: usize = 5;
 
 /// Compares the files of a step.
-pub(super) fn compare(step: Option<Step>, a: &[FileView], b: &[FileView]) -> ContentReport {
+pub(super) fn compare(
+    step: Option<Step>,
+    a: &[FileView],
+    b: &[FileView],
+    settings: &CompareSettings,
+) -> ContentReport {
     let mut contents = ContentReport::default();
     if a.is_empty() || b.is_empty() {
         return contents;
@@ -41,15 +50,21 @@ pub(super) fn compare(step: Option<Step>, a: &[FileView], b: &[FileView]) -> Con
             contents.not_compared.push(leave_out(x, why));
             continue;
         };
-        match pair(x, y) {
-            Ok((differences, None)) => {
-                contents.pairs += 1;
+        let mut excludes = |item: &str| {
+            let owner = owners(&x.name, item).find(|owner| settings.excludes(owner));
+            contents.excluded += u64::from(owner.is_some());
+            contents.owners.extend(owner.clone());
+            owner.is_some()
+        };
+        match pair(x, y, &mut excludes) {
+            Ok((differences, unknown)) => {
+                contents.pairs += u64::from(unknown.is_none());
                 contents.differences.extend(differences.into_iter().map(|(item, detail)| {
                     let (rank, file) = (x.rank, x.name.clone());
                     ContentDifference { step: step.map(u64::from), rank, file, item, detail }
                 }));
+                contents.not_compared.extend(unknown.map(|why| leave_out(x, why)));
             }
-            Ok((_, Some(why))) => contents.not_compared.push(leave_out(x, why)),
             Err(error) => contents.not_compared.push(leave_out(x, error.to_string())),
         }
     }
@@ -60,30 +75,73 @@ pub(super) fn compare(step: Option<Step>, a: &[FileView], b: &[FileView]) -> Con
     contents
 }
 
-/// The items in which two files differ, or the reason why that cannot be told.
+/// The items in which two files differ, and the reason why there may be more of them.
 type FileVerdict = (Vec<(String, String)>, Option<String>);
 
-fn pair(x: &FileView, y: &FileView) -> Result<FileVerdict> {
+fn pair(x: &FileView, y: &FileView, excludes: &mut dyn FnMut(&str) -> bool) -> Result<FileVerdict> {
     let (x, y) = ((x.open)()?, (y.open)()?);
-    if x.is_known_same(&y) {
+    if x.is_known_same(&y) || x.is_unread() || y.is_unread() {
         return Ok((Vec::new(), None));
     }
-    let (p, q) = (x.inventory()?, y.inventory()?);
+    let (p, q) = match (x.inventory(), y.inventory()) {
+        (Ok(p), Ok(q)) => (p, q),
+        // The same bytes have the same meaning, also if nobody understands them.
+        (Err(error), _) | (_, Err(error)) => match (x.digest()?, y.digest()?) {
+            (Some(p), Some(q)) if p == q => return Ok((Vec::new(), None)),
+            _ => return Err(error),
+        },
+    };
     if p.format != q.format {
         let why = (!p.is_bare() || !q.is_bare()).then(|| {
             format!("one file is {}, the other {}: only arrays were compared", p.format, q.format)
         });
         return Ok((Vec::new(), why));
     }
-    let differences = p.differences(&q);
-    let unknown: Vec<&String> = p.unknown().iter().chain(q.unknown()).collect();
-    // A difference that is known decides, and the same bytes have the same meaning.
-    if !differences.is_empty() || unknown.is_empty() || x.digest()? == y.digest()? {
+    let mut differences = p.differences(&q);
+    differences.retain(|(item, _)| !excludes(item));
+    let mut unknown: Vec<&(String, String)> = p.unknown().iter().chain(q.unknown()).collect();
+    unknown.retain(|(item, _)| !excludes(item));
+    // Files of the same bytes have no differences; of others, each digest is read only if it decides.
+    if unknown.is_empty() || differences.is_empty() && x.digest()? == y.digest()? {
         return Ok((differences, None));
     }
-    let mut names: Vec<&str> = unknown.iter().map(|name| name.as_str()).collect();
+    let mut names: Vec<String> =
+        unknown.iter().map(|(name, why)| format!("{name} ({why})")).collect();
     names.dedup();
     let more = if names.len() > MOST_NAMES { ", …" } else { "" };
     names.truncate(MOST_NAMES);
-    Ok((Vec::new(), Some(format!("not understood: {}{more}", names.join(", ")))))
+    Ok((differences, Some(format!("not understood: {}{more}", names.join(", ")))))
+}
+
+/// The names of variables to which an item of a file may belong: the object in its name, alone and behind the name of
+/// the file, as in a folder.
+fn owners<'i>(file: &'i str, item: &'i str) -> impl Iterator<Item = String> + 'i {
+    const KINDS: [&str; 4] = ["object ", "link ", "tensor ", "member "];
+    const OF: &str = " of ";
+    let named = KINDS.iter().filter_map(|kind| item.strip_prefix(kind));
+    let of = item.match_indices(OF).map(|(at, _)| &item[at + OF.len()..]);
+    let files = [Some(file), file.rsplit_once('.').map(|(stem, _)| stem)];
+    named
+        .chain(of)
+        .map(|name| name.trim_start_matches('/'))
+        .filter(|name| !name.is_empty())
+        .flat_map(move |name| {
+            let inside = files.into_iter().flatten().map(move |file| format!("{file}/{name}"));
+            std::iter::once(name.to_string()).chain(inside)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::owners;
+
+    #[test]
+    fn items_belong_to_objects() {
+        let all = |item| owners("sub/a.h5", item).collect::<Vec<_>>();
+        assert_eq!(all("attribute units of /g/x"), ["g/x", "sub/a.h5/g/x", "sub/a/g/x"]);
+        assert_eq!(all("object g/x")[0], "g/x");
+        assert_eq!(all("axis 0 of temp")[0], "temp");
+        assert!(all("attribute title of /").is_empty());
+        assert!(all("user block").is_empty());
+    }
 }

@@ -12,25 +12,30 @@ use super::judge::{Number, Value};
 use super::letters::FoundShare;
 use super::list::{DifferenceList, Line};
 use super::outcome::{
-    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, VariableOutcome,
+    Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, ValueDifference,
+    VariableOutcome,
 };
 use super::pair::Pair;
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
+use super::widen::widen;
 use crate::array::float_env::StandardFloats;
 use crate::array::{DType, Description, Rank, Shape, Step};
 use crate::comm::{Comm, WorkShare, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
 /// How many results of each worker may wait for those before them.
 const LEAD: usize = 4;
+
+/// How many names a note lists.
+const MOST_NAMES: usize = 5;
 
 /// Told how many bytes of both sides' data are done, and of how many.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
@@ -97,9 +102,11 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
     state.outcome.unmatched = only;
     for (of_a, of_b) in steps {
         match (a.entries(of_a), b.entries(of_b)) {
-            (Ok(left), Ok(right)) => {
+            (Ok(mut left), Ok(mut right)) => {
                 // A file may have any name; two checkpoints of runs agree about names.
                 let named = of_a.is_some() && of_b.is_some();
+                let lone = !named && is_one(&left) && is_one(&right);
+                state.note(widen(&mut left, &mut right, lone));
                 state.step(of_a, named, &left, &right)?;
                 state.contents(of_a, a.files(of_a), b.files(of_b));
             }
@@ -174,6 +181,8 @@ struct Comparison<'s> {
     outcome: Outcome,
     meter: Meter,
     clock: Clock,
+    /// The names of all variables, if patterns exclude some.
+    names: BTreeSet<String>,
     /// The first error by which something was not compared.
     left_out: Option<Error>,
     /// The number of pairs of files whose content beside arrays was compared.
@@ -213,6 +222,17 @@ impl<'e> MatchedVariable<'e> {
     }
 }
 
+/// A variable of which pairs are compared, or are proved equal.
+struct ComparedVariable<'m, 'e> {
+    variable: &'m MatchedVariable<'e>,
+    /// Number of pairs whose values are compared.
+    count: usize,
+    /// Whether some of it is not compared.
+    incomplete: bool,
+    /// The reason why some of it was compared by its stored bytes.
+    undecoded: Option<String>,
+}
+
 /// What is known of a pair so far.
 #[derive(Default)]
 struct Sum {
@@ -225,6 +245,7 @@ struct Sum {
     read: u64,
     placed: Option<Range<u64>>,
     pictures: Vec<Picture>,
+    examples: Vec<(u64, Value, Value)>,
 }
 
 impl<'s> Comparison<'s> {
@@ -249,6 +270,7 @@ impl<'s> Comparison<'s> {
             unmatched: Vec::new(),
             contents: Vec::new(),
             not_compared: Vec::new(),
+            excluded: 0,
             unreadable: 0,
             stopped: false,
             notes: Vec::new(),
@@ -264,6 +286,7 @@ impl<'s> Comparison<'s> {
             outcome,
             meter: Meter::default(),
             clock: Clock::default(),
+            names: BTreeSet::new(),
             left_out: None,
             files: 0,
             compared: false,
@@ -285,8 +308,18 @@ impl<'s> Comparison<'s> {
         let (mut pairs, mut strips, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         let begun = Instant::now();
         for variable in &matched {
-            let (before, mut incomplete) = (pairs.len(), false);
+            let (before, mut incomplete, mut undecoded) = (pairs.len(), false, None);
             for (x, y) in &variable.pairs {
+                if let Some(unread) = x.unread.as_ref().or(y.unread.as_ref()) {
+                    match self.prove_same(x, y) {
+                        Ok(()) => undecoded = Some(unread.why.to_string()),
+                        Err(error) => {
+                            incomplete = true;
+                            self.leave_out(step, Some(x), error);
+                        }
+                    }
+                    continue;
+                }
                 match self.pair((x, y), variable.bound, compared.len(), &mut notes) {
                     Ok((pair, of_pair)) => {
                         pairs.push(pair);
@@ -298,30 +331,39 @@ impl<'s> Comparison<'s> {
                     }
                 }
             }
-            if pairs.len() > before || !incomplete {
-                compared.push((variable, pairs.len() - before, incomplete));
+            let count = pairs.len() - before;
+            if count > 0 || !incomplete {
+                compared.push(ComparedVariable { variable, count, incomplete, undecoded });
             }
         }
         self.clock.add(Stage::Trees, begun);
         self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
         let holders: Vec<Option<&SideArray>> =
-            compared.iter().map(|(variable, ..)| variable.holders()).collect();
+            compared.iter().map(|compared| compared.variable.holders()).collect();
         let sums = self.carry_out(step, &pairs, &strips, &holders)?;
         let mut parts = pairs.iter().zip(sums);
-        for (variable, count, incomplete) in compared {
-            let mut parts: Vec<(&Pair, Sum)> = parts.by_ref().take(count).collect();
+        for compared in compared {
+            let mut parts: Vec<(&Pair, Sum)> = parts.by_ref().take(compared.count).collect();
             for (pair, sum) in &mut parts {
                 if let Some(error) = sum.failed.take() {
                     sum.incomplete = true;
                     self.leave_out(step, Some(pair.a), error);
                 }
             }
-            self.add(step, variable, parts, incomplete);
+            self.add(step, compared, parts);
         }
-        notes.retain(|note| !self.outcome.notes.contains(note));
-        self.outcome.notes.extend(notes);
+        self.note(notes);
         self.done = self.outcome.bytes_total;
         Ok(())
+    }
+
+    /// Adds notes, each once.
+    fn note(&mut self, notes: impl IntoIterator<Item = String>) {
+        for note in notes {
+            if !self.outcome.notes.contains(&note) {
+                self.outcome.notes.push(note);
+            }
+        }
     }
 
     /// Makes two variables ready to be compared: the strips that have to be looked at.
@@ -333,9 +375,6 @@ impl<'s> Comparison<'s> {
         notes: &mut Vec<String>,
     ) -> Result<(Pair<'e>, Vec<u64>)> {
         let (nan, trees) = (self.settings.nan_equal, self.settings.trees);
-        if let Some(error) = x.unread.as_ref().or(y.unread.as_ref()) {
-            return Err(error.clone());
-        }
         let mut pair = Pair::new(x, y, bound, nan, trees, notes)?;
         pair.variable = variable;
         for view in pair.trees.iter().flat_map(|trees| trees.views) {
@@ -343,6 +382,22 @@ impl<'s> Comparison<'s> {
         }
         let strips = pair.strips(nan, &self.meter, notes)?;
         Ok((pair, strips))
+    }
+
+    /// Proves that two variables are equal of which not all values can be read: by the bytes in which they are stored.
+    fn prove_same(&self, x: &SideEntry, y: &SideEntry) -> Result<()> {
+        let stored = |entry: &SideEntry| entry.unread.as_ref().and_then(|u| u.stored.clone());
+        let why = [x, y].into_iter().find_map(|entry| entry.unread.as_ref());
+        let why =
+            why.map_or_else(|| Error::damaged("it cannot be read"), |unread| unread.why.clone());
+        let (Some(p), Some(q)) = (stored(x), stored(y)) else { return Err(why) };
+        // NaN may be among values that nobody has seen.
+        let whole = |e: &SideEntry| Bound::EQUAL.of_type(e.description.dtype) == Bound::Bits;
+        let exact = [x, y].into_iter().all(|entry| entry.is_described() && whole(entry));
+        match (p.digest()?, q.digest()?) {
+            (Some(p), Some(q)) if p == q && (exact || self.settings.nan_equal) => Ok(()),
+            _ => Err(why),
+        }
     }
 
     /// Notes a step or a variable that cannot be compared; everything else is compared all the same.
@@ -372,7 +427,7 @@ impl<'s> Comparison<'s> {
             return;
         }
         let found = match (a, b) {
-            (Ok(a), Ok(b)) => contents::compare(step, &a, &b),
+            (Ok(a), Ok(b)) => contents::compare(step, &a, &b, self.settings),
             (Err(error), _) | (_, Err(error)) => {
                 return self.leave_out(step, None, error);
             }
@@ -380,6 +435,8 @@ impl<'s> Comparison<'s> {
         self.files += found.pairs;
         self.outcome.contents.extend(found.differences);
         self.outcome.not_compared.extend(found.not_compared);
+        self.names.extend(found.owners);
+        self.outcome.excluded += found.excluded;
     }
 
     /// Pairs variables by rank and name, and boxes of global arrays by their places; what has no partner, or an
@@ -392,6 +449,7 @@ impl<'s> Comparison<'s> {
         b: &'e [SideEntry<'e>],
     ) -> Result<Vec<MatchedVariable<'e>>> {
         let lone = !named && is_one(a) && is_one(b);
+        self.count_excluded(a, b);
         let mut matched = Vec::new();
         let parted = |e: &&SideEntry| e.description.global_box().is_some();
         let arrays: HashSet<&str> =
@@ -427,7 +485,10 @@ impl<'s> Comparison<'s> {
             let same = |y: &&SideEntry| {
                 lone || x.rank == y.rank && x.description.name == y.description.name
             };
-            matched.extend(self.matched_variable(step, x, b.iter().find(same), b)?);
+            let y = b.iter().find(same);
+            if y.is_some() || !self.is_unknown(step, x, b) {
+                matched.extend(self.matched_variable(step, x, y, b)?);
+            }
         }
         for y in b.iter().filter(|y| self.settings.wants(&y.description.name)) {
             let name = &y.description.name[..];
@@ -435,7 +496,7 @@ impl<'s> Comparison<'s> {
             let same = |x: &SideEntry| {
                 lone || (array || x.rank == y.rank) && x.description.name == y.description.name
             };
-            if a.iter().any(same) || array && !done.insert(name) {
+            if a.iter().any(same) || array && !done.insert(name) || self.is_unknown(step, y, a) {
                 continue;
             }
             if self.share
@@ -449,6 +510,36 @@ impl<'s> Comparison<'s> {
             self.unmatched(step, what, y, String::new());
         }
         Ok(matched)
+    }
+
+    /// Counts the variables that patterns exclude.
+    fn count_excluded(&mut self, a: &[SideEntry], b: &[SideEntry]) {
+        if self.settings.exclude.is_empty() {
+            return;
+        }
+        let mut excluded = HashSet::new();
+        for entry in a.iter().chain(b) {
+            let name = &entry.description.name;
+            if self.settings.excludes(name) {
+                excluded.insert((entry.rank, name));
+            }
+            self.names.insert(name.clone());
+        }
+        self.outcome.excluded += excluded.len() as u64;
+    }
+
+    /// Whether a variable without a partner of its name may have one all the same: it, or something of the other side
+    /// that it may belong to, is known by its name only. The one that is not known is noted as not compared.
+    fn is_unknown(&mut self, step: Option<Step>, entry: &SideEntry, others: &[SideEntry]) -> bool {
+        let above = others.iter().find(|other| other.is_above(entry));
+        let uncertain = entry.unread.as_ref().is_some_and(|unread| !unread.certain);
+        let own = uncertain || others.iter().any(|other| entry.is_above(other));
+        let unknown = if own { Some(entry) } else { above };
+        let Some((entry, unread)) = unknown.and_then(|e| Some((e, e.unread.as_ref()?))) else {
+            return false;
+        };
+        self.leave_out(step, Some(entry), unread.why.clone());
+        true
     }
 
     fn unmatched(&mut self, step: Option<Step>, what: &str, entry: &SideEntry, detail: String) {
@@ -476,7 +567,9 @@ impl<'s> Comparison<'s> {
             return Ok(Vec::new());
         };
         let (p, q) = (&x.description, &y.description);
+        let described = x.is_described() && y.is_described();
         let unlike = match () {
+            _ if !described => None,
             _ if p.dtype != q.dtype => Some(("types differ", types(p.dtype, q.dtype))),
             _ if p.shape != q.shape => Some(("shapes differ", shapes(&p.shape, &q.shape))),
             _ if p.part != q.part => Some(("boxes differ", "they lie elsewhere".to_string())),
@@ -490,9 +583,13 @@ impl<'s> Comparison<'s> {
             self.leave_out(step, Some(x), orders_differ(&p.name));
             return Ok(Vec::new());
         }
-        let bounds = match self.settings.bound_of(p)? {
-            Some(bound) => vec![bound],
-            None => own_bounds(&[x, y]),
+        let bounds = match described {
+            // No bound applies to what is not known.
+            false => vec![Bound::EQUAL],
+            true => match self.settings.bound_of(p)? {
+                Some(bound) => vec![bound],
+                None => own_bounds(&[x, y]),
+            },
         };
         let variable = |bound| MatchedVariable {
             description: p.clone(),
@@ -575,7 +672,7 @@ impl<'s> Comparison<'s> {
         let threads = rayon::current_num_threads() * if cold { 2 } else { 1 };
         let threads = threads.min(own.len());
         self.threads = self.threads.max(threads);
-        let list = self.listing;
+        let list = self.listing || self.settings.examples > 0;
         // Lists can be long; without them, a few more results may wait for their turn.
         let lead = if list { 0 } else { LEAD * threads };
         let (settings, meter, clock) = (self.settings, &self.meter, &self.clock);
@@ -631,6 +728,7 @@ impl<'s> Comparison<'s> {
         let mut sums = Sums {
             of_pairs: pairs.iter().map(|_| Sum::default()).collect(),
             list: self.list.take(),
+            most: self.settings.examples,
             notes: Vec::new(),
             failed: None,
         };
@@ -709,13 +807,8 @@ impl<'s> Comparison<'s> {
     }
 
     /// Adds what was found in the pairs of a variable to the outcome.
-    fn add(
-        &mut self,
-        step: Option<Step>,
-        variable: &MatchedVariable,
-        parts: Vec<(&Pair, Sum)>,
-        incomplete: bool,
-    ) {
+    fn add(&mut self, step: Option<Step>, compared: ComparedVariable, parts: Vec<(&Pair, Sum)>) {
+        let ComparedVariable { variable, incomplete, undecoded, .. } = compared;
         let description = &variable.description;
         let found = FoundFirst::of(&parts);
         let index = found.as_ref().map(|found| found.index.clone());
@@ -741,14 +834,16 @@ impl<'s> Comparison<'s> {
             first_until: until.clone(),
             at_least: false,
             incomplete,
-            nans: Some([0; 2]),
+            nans: undecoded.is_none().then_some([0; 2]),
             chunks: 0,
             mismatched_chunks: 0,
             read_chunks: 0,
             classes: Default::default(),
             pictures: Vec::new(),
+            examples: Vec::new(),
+            undecoded,
         };
-        let mut tally = Tally::default();
+        let (mut tally, mut examples) = (Tally::default(), Vec::new());
         self.compared |= parts.is_empty() || parts.iter().any(|(_, sum)| !sum.incomplete);
         for (pair, sum) in parts {
             let nans = match &pair.trees {
@@ -764,8 +859,15 @@ impl<'s> Comparison<'s> {
             outcome.read_chunks += sum.read;
             outcome.at_least |= sum.tally.differences > 0 && sum.tally.first.is_none();
             merge_pictures(&mut outcome.pictures, sum.pictures);
+            examples.extend(sum.examples.into_iter().map(|(place, a, b)| {
+                (pair.position(place), ValueDifference { index: pair.index(place), a, b })
+            }));
             tally.append(sum.tally);
         }
+        // The first in the order of memory of the whole array.
+        examples.sort_by_key(|(position, _)| *position);
+        let first = examples.into_iter().take(self.settings.examples);
+        outcome.examples = first.map(|(_, example)| example).collect();
         outcome.fill(&tally);
         outcome.at_least |= outcome.incomplete && outcome.differences > 0;
         if let (None, Some(found)) = (&self.outcome.first, found) {
@@ -805,8 +907,16 @@ impl<'s> Comparison<'s> {
         // Variables that match may be those of other ranks.
         if !self.share {
             self.check_patterns()?;
+            if !self.outcome.stopped {
+                self.settings.check_exclude(&self.names)?;
+            }
         }
         let outcome = &mut self.outcome;
+        outcome.notes.extend(undecoded_note(&outcome.variables));
+        if outcome.excluded > 0 {
+            let noun = if outcome.excluded == 1 { "item was" } else { "items were" };
+            outcome.notes.push(format!("{} {noun} excluded by patterns", outcome.excluded));
+        }
         outcome.bytes_read = self.meter.total();
         let steps_only = |u: &Unmatched| u.variable.is_none();
         let missing = |u: &Unmatched| self.settings.expected && u.what == ONLY_IN_THE_FIRST;
@@ -846,6 +956,28 @@ impl<'s> Comparison<'s> {
         }
         Ok(self.outcome)
     }
+}
+
+/// A note about variables that are equal by their stored bytes, as far as there are any.
+fn undecoded_note(variables: &[VariableOutcome]) -> Option<String> {
+    let mut names: Vec<&str> = Vec::new();
+    let mut why = None;
+    for variable in variables {
+        if let Some(reason) = &variable.undecoded
+            && !names.contains(&&variable.name[..])
+        {
+            names.push(&variable.name);
+            why = why.or(Some(reason));
+        }
+    }
+    let (why, count) = (why?, names.len());
+    let more = if count > MOST_NAMES { ", …" } else { "" };
+    names.truncate(MOST_NAMES);
+    let noun = if count == 1 { "variable was" } else { "variables were" };
+    let names = names.join(", ");
+    Some(format!(
+        "{count} {noun} not decoded and have the same stored bytes: {names}{more} ({why})"
+    ))
 }
 
 /// The first difference of a variable.
@@ -932,6 +1064,8 @@ fn tasks(pairs: &[Pair], strips: &[Vec<u64>]) -> Vec<Task> {
 struct Sums<'t> {
     of_pairs: Vec<Sum>,
     list: Option<&'t mut DifferenceList>,
+    /// Number of examples of each pair.
+    most: usize,
     notes: Vec<String>,
     failed: Option<Error>,
 }
@@ -952,6 +1086,10 @@ impl Sums<'_> {
                 return;
             }
         };
+        let examples = &mut self.of_pairs[task.pair].examples;
+        for (place, a, b) in found.listed.iter().take(self.most.saturating_sub(examples.len())) {
+            examples.push((*place, *a, *b));
+        }
         if let Some(list) = &mut self.list {
             for (place, a, b) in &found.listed {
                 let index = pair.index(*place);

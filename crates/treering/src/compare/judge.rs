@@ -106,7 +106,7 @@ impl std::fmt::Display for Value {
 
 /// The number that a component's bits stand for; integer steps, so that no mode of the processor
 /// changes it.
-fn number(dtype: DType, bits: u64) -> f64 {
+pub(super) fn number(dtype: DType, bits: u64) -> f64 {
     match dtype {
         DType::F16 => f64::from_bits(widen(bits, 10, 15)),
         DType::BF16 => f64::from_bits(widen(bits << 16, 23, 31)),

@@ -28,6 +28,7 @@ mod strip;
 mod tally;
 mod trees;
 mod walk;
+mod widen;
 
 #[cfg(any(test, feature = "testing"))]
 pub use crate::io::Reading;
@@ -38,11 +39,12 @@ pub use judge::Judge;
 pub use judge::{Number, Value};
 pub use list::DifferenceList;
 pub use outcome::{
-    Answer, ContentDifference, First, NotCompared, Outcome, Timings, Unmatched, VariableOutcome,
+    Answer, ContentDifference, First, NotCompared, Outcome, Timings, Unmatched, ValueDifference,
+    VariableOutcome,
 };
 pub use settings::CompareSettings;
 pub(crate) use settings::matches;
-pub use side::{FileView, Side, SideEntry};
+pub use side::{FileView, Side, SideEntry, Unread};
 pub(crate) use sides::is_tree_file;
 pub use sides::{FileSide, Golden, MemorySide, StoredSide, sidecar};
 pub use trees::{TreeSettings, TreedSide, make_beside, record};

@@ -46,6 +46,8 @@ pub struct Outcome {
     pub contents: Vec<ContentDifference>,
     /// Steps, variables and files that were not compared, and why.
     pub not_compared: Vec<NotCompared>,
+    /// Number of variables, and items of files that belong to them, that patterns exclude; each step and rank counts.
+    pub excluded: u64,
     /// Number of checkpoints of the two runs whose manifests cannot be read: these were not compared.
     pub unreadable: u64,
     /// Whether it stopped at the first difference: counts are of what was looked at until then.
@@ -131,6 +133,23 @@ pub struct VariableOutcome {
     pub classes: Classes,
     /// Where the differences are.
     pub pictures: Vec<Picture>,
+    /// The first of its differences, as many as were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub examples: Vec<ValueDifference>,
+    /// Reason why its values were not decoded. It is equal because the stored bytes of both sides are the same.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub undecoded: Option<String>,
+}
+
+/// A difference between two values.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ValueDifference {
+    /// The index along each axis; of a global array, in the whole array.
+    pub index: Vec<u64>,
+    /// The value of the first side.
+    pub a: Value,
+    /// The value of the second side.
+    pub b: Value,
 }
 
 /// Something that one side only has.

@@ -4,6 +4,7 @@ use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::io::Reading;
 use crate::merkle::bounded::Bound;
+use std::collections::BTreeSet;
 
 /// How two sides are compared.
 #[derive(Clone, Debug)]
@@ -14,6 +15,8 @@ pub struct CompareSettings {
     pub bounds: Vec<(String, Bound)>,
     /// Only variables that match one of these; empty is all.
     pub variables: Vec<String>,
+    /// No variables that match one of these, and nothing else of a file that belongs to them.
+    pub exclude: Vec<String>,
     /// Whether NaN equals NaN.
     pub nan_equal: bool,
     /// Whether to stop at the first difference.
@@ -21,6 +24,8 @@ pub struct CompareSettings {
     /// Whether the first side is the expectation, such as a golden file: steps that it has and the
     /// second side lacks are then differences.
     pub expected: bool,
+    /// Number of differences of each variable that are given with their values.
+    pub examples: usize,
     /// Whether to draw where differences are.
     pub pictures: bool,
     /// Whether trees may be used.
@@ -38,9 +43,11 @@ impl Default for CompareSettings {
             bound: None,
             bounds: Vec::new(),
             variables: Vec::new(),
+            exclude: Vec::new(),
             nan_equal: true,
             first: false,
             expected: false,
+            examples: 0,
             pictures: false,
             trees: true,
             reading: Reading::Ring,
@@ -62,7 +69,25 @@ impl CompareSettings {
     }
 
     pub(super) fn wants(&self, name: &str) -> bool {
-        self.variables.is_empty() || self.variables.iter().any(|p| matches(p, name))
+        let chosen = self.variables.is_empty() || self.variables.iter().any(|p| matches(p, name));
+        chosen && !self.excludes(name)
+    }
+
+    pub(super) fn excludes(&self, name: &str) -> bool {
+        self.exclude.iter().any(|p| matches(p, name))
+    }
+
+    /// Refuses patterns that exclude nothing: a variable of another name would stay in silently.
+    pub(super) fn check_exclude(&self, names: &BTreeSet<String>) -> Result<()> {
+        for pattern in &self.exclude {
+            if !names.iter().any(|name| matches(pattern, name)) {
+                let first =
+                    names.first().map_or(String::new(), |name| format!(", such as {name:?}"));
+                return Err(Error::usage(format!("no variable matches the exclusion {pattern:?}"))
+                    .hint(format!("there are {} variables{first}", names.len())));
+            }
+        }
+        Ok(())
     }
 
     /// The bound that was asked for a variable.

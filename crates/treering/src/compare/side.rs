@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
 use crate::merkle::Digest;
 use crate::merkle::bounded::Layout;
-use crate::source::{Extent, Inventory, RawLayout, digest_of, inventory};
+use crate::source::{Extent, Inventory, RawLayout, StoredBytes, digest_of, inventory};
 use crate::store::Blob;
 use std::fs::File;
 use std::ops::Range;
@@ -47,8 +47,40 @@ pub struct SideEntry<'a> {
     pub values: Option<Arc<dyn Blob + 'a>>,
     /// Its trees.
     pub trees: Vec<TreeView<'a>>,
-    /// The reason why it cannot be compared, if it cannot.
-    pub unread: Option<Error>,
+    /// The reason why its values cannot be compared, if they cannot.
+    pub unread: Option<Unread>,
+}
+
+impl SideEntry<'_> {
+    /// Whether type and extent are known.
+    pub(super) fn is_described(&self) -> bool {
+        self.unread.as_ref().is_none_or(|unread| unread.described)
+    }
+
+    /// Whether a variable of the other side may be a part of this one, of which only the name is known.
+    pub(super) fn is_above(&self, other: &SideEntry) -> bool {
+        let below = other.description.name.strip_prefix(&self.description.name);
+        !self.is_described()
+            && self.rank == other.rank
+            && below.is_some_and(|rest| rest.starts_with('/'))
+    }
+}
+
+/// The reason why the values of a variable cannot be compared. Its stored bytes may prove all the same that it is equal.
+#[derive(Clone)]
+pub struct Unread {
+    pub(super) why: Error,
+    /// Whether type and extent are known. If not, variables below its name cannot be read, either.
+    pub(super) described: bool,
+    /// Whether it is surely a variable or a file. If not, it may be a group without any.
+    pub(super) certain: bool,
+    pub(super) stored: Option<Arc<StoredBytes>>,
+}
+
+impl From<Error> for Unread {
+    fn from(why: Error) -> Self {
+        Unread { why, described: true, certain: true, stored: None }
+    }
 }
 
 /// A file of one side at one step; it is opened when it is compared.
@@ -74,6 +106,8 @@ pub(super) enum FileContent {
     Whole(Extent, Option<RawLayout>),
     /// It has a format that does not describe itself: these bytes belong to no array.
     Beside(String, Vec<u8>),
+    /// It cannot be read: as a variable, it has the reason.
+    Unread,
 }
 
 impl FileView {
@@ -96,9 +130,14 @@ impl FileView {
 }
 
 impl OpenedFile {
+    pub(super) fn is_unread(&self) -> bool {
+        matches!(self.content, FileContent::Unread)
+    }
+
     /// Content beside arrays.
     pub(super) fn inventory(&self) -> Result<Inventory> {
         match &self.content {
+            FileContent::Unread => Ok(Inventory::default()),
             FileContent::Whole(whole, raw) => inventory(whole, raw.as_ref()),
             FileContent::Beside(format, bytes) => Ok(Inventory::of_bytes(format, bytes)),
         }
@@ -114,7 +153,7 @@ impl OpenedFile {
         match (&self.digest, &self.content) {
             (Some(digest), _) => Ok(Some(*digest)),
             (None, FileContent::Whole(whole, _)) => digest_of(whole).map(Some),
-            (None, FileContent::Beside(..)) => Ok(None),
+            (None, FileContent::Beside(..) | FileContent::Unread) => Ok(None),
         }
     }
 }

@@ -1,7 +1,9 @@
 //! The sides there are: files, runs and checkpoints of a store, tree files, and arrays in memory.
 
-use super::side::{FileContent, FileView, OpenedFile, Side, SideEntry, TreeView, read_trees};
-use crate::array::{DType, Description, Order, Rank, Shape, Step, Variable, VariableKey};
+use super::side::{
+    FileContent, FileView, OpenedFile, Side, SideEntry, TreeView, Unread, read_trees,
+};
+use crate::array::{DType, Description, Marks, Order, Rank, Shape, Step, Variable, VariableKey};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FILE_PREFIX, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin, VariableEntry,
@@ -9,7 +11,10 @@ use crate::format::{
 use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
-use crate::source::{self, Extent, LeftOut, RawLayout, Rendered, Rounded, has_rest, name_of};
+use crate::source::{
+    self, Extent, LeftOut, RawLayout, Rendered, Rounded, StoredBytes, UndecodedArray, has_rest,
+    name_of,
+};
 use crate::store::{Blob, BundledStore, Store, read_each};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -95,7 +100,9 @@ impl FileSide {
                     side.notes.push(format!("{inside} is compared byte for byte: {error}"));
                     side.add_bytes(&file, inside)?;
                 }
-                done => done?,
+                // Other files can be compared all the same.
+                Err(error) => side.add_unread(&file, stem, &inside, error),
+                Ok(()) => {}
             }
         }
         if side.entries.is_empty() {
@@ -109,6 +116,36 @@ impl FileSide {
             ));
         }
         Ok(side)
+    }
+
+    /// One array of a file, or all of a group by their names in it. Content beside arrays is left out.
+    pub(crate) fn only(mut self, object: &str) -> Result<FileSide> {
+        let object = object.trim_matches('/');
+        let below = format!("{object}/");
+        let has = |entry: &SideEntry| {
+            let name = &entry.description.name;
+            object.is_empty() || name == object || name.starts_with(&below)
+        };
+        let total = self.entries.len();
+        let some = self.entries.first().map(|entry| entry.description.name.clone());
+        self.entries.retain(has);
+        if self.entries.is_empty() {
+            let such_as = some.map_or(String::new(), |name| format!(", such as {name:?}"));
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                format!("{} has no array and no group {object:?}", self.name),
+            )
+            .hint(format!("there are {total} arrays{such_as}")));
+        }
+        for entry in &mut self.entries {
+            if let Some(name) = entry.description.name.strip_prefix(&below) {
+                entry.description.name = name.to_string();
+            }
+        }
+        self.name = format!("{}:/{object}", self.name);
+        self.files.clear();
+        self.notes.push("of a named object, attributes and links are not compared".into());
+        Ok(self)
     }
 
     /// A file of which nothing is known but its bytes.
@@ -129,6 +166,20 @@ impl FileSide {
         Ok(())
     }
 
+    /// A file that cannot be read, or is damaged.
+    fn add_unread(&mut self, path: &Path, variable: String, name: &str, why: Error) {
+        let whole = open_extent(path).ok();
+        let stored = whole.as_ref().map(StoredBytes::all);
+        let size = whole.map_or(0, |whole| whole.size());
+        self.files.push(FileView::new(Rank(0), name, || {
+            Ok(OpenedFile { digest: None, content: FileContent::Unread })
+        }));
+        let unread = Unread { why, described: false, certain: true, stored };
+        let mut entry = unread_entry(Rank(0), variable, unread);
+        entry.description.shape = Shape(vec![size]);
+        self.entries.push(entry);
+    }
+
     fn add(
         &mut self,
         path: &Path,
@@ -137,7 +188,7 @@ impl FileSide {
         trees: bool,
         rename: impl Fn(&str) -> String,
     ) -> Result<()> {
-        let fields = source::open(path, raw)?;
+        let opened = source::open_all(path, raw)?;
         let (whole, raw) = (open_extent(path)?, raw.cloned());
         self.files.push(FileView::new(Rank(0), name, move || {
             let content = FileContent::Whole(whole.clone(), raw.clone());
@@ -147,7 +198,7 @@ impl FileSide {
             true => self.trees_beside(path),
             false => Vec::new(),
         };
-        for field in fields {
+        for field in opened.fields {
             let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
             let name = rename(&field.description.name);
@@ -159,6 +210,11 @@ impl FileSide {
                 unread: None,
             });
         }
+        let undecoded = opened.undecoded.into_iter();
+        self.entries.extend(undecoded.map(|one| {
+            let name = rename(&one.name);
+            undecoded_entry(Rank(0), name, one)
+        }));
         Ok(())
     }
 
@@ -191,6 +247,24 @@ impl FileSide {
             }
         }
     }
+}
+
+/// A variable of which only the name is known.
+fn unread_entry(rank: Rank, name: String, unread: Unread) -> SideEntry<'static> {
+    let (dtype, shape, order) = (DType::Bytes, Shape(vec![0]), Order::C);
+    let description = Description { name, dtype, shape, order, part: None };
+    SideEntry { rank, description, values: None, trees: Vec::new(), unread: Some(unread) }
+}
+
+/// An array of a file that is not decoded.
+fn undecoded_entry(rank: Rank, name: String, array: UndecodedArray) -> SideEntry<'static> {
+    let UndecodedArray { description, why, stored, is_group, .. } = array;
+    let unread = Unread { why, described: description.is_some(), certain: !is_group, stored };
+    let mut entry = unread_entry(rank, name, unread);
+    if let Some(description) = description {
+        entry.description = Description { name: entry.description.name, ..description };
+    }
+    entry
 }
 
 fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
@@ -488,35 +562,28 @@ impl StoredFile {
             return Vec::new();
         }
         let whole = self.whole(checkpoint);
-        let (arrays, trouble) = match source::arrays_of(&whole) {
-            Ok(arrays) => (arrays, None),
-            Err(error) => (Vec::new(), Some(error)),
-        };
+        let arrays = source::arrays_of(&whole);
         let mut entries = Vec::new();
         for dataset in &self.record.in_skeleton {
-            let array = arrays.iter().find(|array| array.description.name == dataset.name);
-            let name = dataset.variable.clone();
-            let mut entry = SideEntry {
-                rank: self.rank,
-                description: Description {
-                    name,
-                    dtype: DType::Bytes,
-                    shape: Shape(vec![0]),
-                    order: Order::C,
-                    part: None,
-                },
-                values: None,
-                trees: Vec::new(),
-                unread: trouble.clone(),
+            let (rank, name) = (self.rank, dataset.variable.clone());
+            let arrays = match &arrays {
+                Ok(arrays) => arrays,
+                Err(error) => {
+                    let (why, stored) = (error.clone(), Some(StoredBytes::all(&whole)));
+                    let unread = Unread { why, described: false, certain: true, stored };
+                    entries.push(unread_entry(rank, name, unread));
+                    continue;
+                }
             };
-            if let Some(array) = array {
-                entry.values = Some(array.bytes.clone());
-                entry.description =
-                    Description { name: entry.description.name, ..array.description.clone() };
-            }
-            // Values of variable length are no array: they are compared as content of the file.
-            if entry.values.is_some() || entry.unread.is_some() {
-                entries.push(entry);
+            let field = arrays.fields.iter().find(|field| field.description.name == dataset.name);
+            let undecoded = arrays.undecoded.iter().find(|array| array.name == dataset.name);
+            // Values of variable length are neither: they are compared as content of the file.
+            if let Some(field) = field {
+                let description = Description { name, ..field.description.clone() };
+                let (values, trees) = (Some(field.bytes.clone()), Vec::new());
+                entries.push(SideEntry { rank, description, values, trees, unread: None });
+            } else if let Some(undecoded) = undecoded {
+                entries.push(undecoded_entry(rank, name, undecoded.clone()));
             }
         }
         entries
@@ -614,7 +681,7 @@ impl<'a> MemorySide<'a> {
         let entry = |variable: &Variable<'a>| {
             let mut values: Arc<dyn Blob + 'a> = Arc::new(Lent(variable.bytes));
             if let Some(rounding) = variable.rounding()? {
-                values = Arc::new(Rounded { inner: values, rounding, marks: Vec::new() });
+                values = Arc::new(Rounded { inner: values, rounding, marks: Marks::default() });
             }
             Ok(SideEntry {
                 rank: Rank(0),

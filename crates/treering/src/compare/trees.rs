@@ -2,6 +2,7 @@
 //! once.
 
 use super::engine::Progress;
+use super::settings::CompareSettings;
 use super::side::{FileView, Side, SideEntry, read_trees};
 use super::sides::{Held, identity, sidecar};
 use crate::array::{Rank, Step};
@@ -11,6 +12,7 @@ use crate::io::AtomicFile;
 use crate::merkle::bounded::{Bound, Builder, Image, Recipe};
 use crate::source::{self, RawLayout};
 use crate::store::Blob;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -138,24 +140,24 @@ fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Resu
     out.finish()
 }
 
-/// Writes the trees of everything a side has to a file that stands for it. Four planes or more become
+/// Writes the trees of all variables that a comparison would look at to a file that stands for a side. Four planes or more become
 /// as many as prove differences within their bound.
 pub fn record(
     side: &dyn Side,
-    patterns: &[String],
+    choice: &CompareSettings,
     settings: &TreeSettings,
     path: &Path,
     progress: Progress,
 ) -> Result<u64> {
     settings.check()?;
-    let mut made = Vec::new();
+    let (mut made, mut names) = (Vec::new(), BTreeSet::new());
     for step in side.steps()? {
         let entries = side.entries(step)?;
-        let wanted = entries.iter().filter(|e| {
-            let name = &e.description.name;
-            patterns.is_empty() || patterns.iter().any(|p| super::settings::matches(p, name))
-        });
-        for entry in wanted {
+        names.extend(entries.iter().map(|e| e.description.name.clone()));
+        for entry in entries.iter().filter(|e| choice.wants(&e.description.name)) {
+            if let Some(unread) = &entry.unread {
+                return Err(unread.why.clone());
+            }
             let Some(values) = &entry.values else {
                 return Err(Error::new(
                     ErrorKind::NotFound,
@@ -175,6 +177,7 @@ pub fn record(
             }
         }
     }
+    choice.check_exclude(&names)?;
     if made.is_empty() {
         return Err(Error::new(ErrorKind::NotFound, "there is nothing to record")
             .hint("no variable matches, or there is none"));
@@ -232,7 +235,7 @@ impl Side for TreedSide<'_> {
                     Ok(images) => images,
                     // Other variables can be compared all the same.
                     Err(error) => {
-                        entry.unread = Some(error);
+                        entry.unread = Some(error.into());
                         break;
                     }
                 };

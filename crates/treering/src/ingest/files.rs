@@ -34,10 +34,10 @@ pub fn rank_files(paths: &[PathBuf], rules: &FileRules) -> Result<ChosenFiles> {
                 return Err(Error::usage(format!("the name of {} is no text", path.display()))
                     .hint("rename it"));
             };
-            files.push(rules.rank_file(name, &path)?);
+            files.push((name.to_string(), path));
         }
     }
-    Ok(ChosenFiles { files, left_out })
+    Ok(ChosenFiles { files: rules.rank_files(&files)?, left_out })
 }
 
 /// Whether a file or a store, which may not exist yet, lies in a folder.

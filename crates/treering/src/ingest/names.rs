@@ -1,15 +1,21 @@
 //! Rules that read the step and the rank of a file from its name.
 //!
 //! The rank is the last number of the path below the folder, and the step is the last of the others;
-//! a lone number is the step, of rank 0. A pattern replaces the rule for either of them. The similar
-//! name of a file is its name without both numbers, so that files of successive steps share it.
+//! a lone number is the step, of rank 0. A date, or a date and a time, is the step, and only a number behind it is a
+//! rank. A pattern replaces the rule for either of them. The similar
+//! name of a file is its name without these numbers, so that files of successive steps share it.
+//!
+//! Of a set whose step is known, a number is a rank only if files differ in it and in nothing else, if it stands behind
+//! the word rank, or if it is a rank of other files of the set. Dates and numbers that no communicator has ranks for are none.
 
 use super::RankFile;
 use crate::array::Rank;
 use crate::error::{Error, Result};
 use regex::Regex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
-use std::path::Path;
+use std::path::PathBuf;
+use std::sync::LazyLock;
 
 /// Rules that read the step and the rank of a file from its name.
 ///
@@ -25,6 +31,8 @@ use std::path::Path;
 pub struct FileRules {
     step: Option<Regex>,
     rank: Option<Regex>,
+    /// Whether all files are of rank 0.
+    no_ranks: bool,
 }
 
 /// Step and rank of a file, as its name states them.
@@ -41,77 +49,188 @@ pub struct FileName {
 }
 
 impl FileRules {
-    /// Rules with patterns: regular expressions with one group each, which matches the number.
+    /// Rules with patterns: regular expressions whose groups match numbers. The rank has one group. The groups of a step
+    /// are read as one number, as in `(\d{4})-(\d\d)-(\d\d)`.
     pub fn new(step: Option<&str>, rank: Option<&str>) -> Result<FileRules> {
-        let step = step.map(|text| one_group(text, "step")).transpose()?;
-        let rank = rank.map(|text| one_group(text, "rank")).transpose()?;
-        Ok(FileRules { step, rank })
+        let step = step.map(|text| grouped(text, "step")).transpose()?;
+        let rank = rank.map(|text| grouped(text, "rank")).transpose()?;
+        if let Some(rank) = rank.as_ref().filter(|rank| rank.captures_len() > 2) {
+            return Err(Error::usage(format!("\"{rank}\" tells no rank: it has several groups"))
+                .hint("write a regular expression with one group, such as 'rank(\\d+)'"));
+        }
+        Ok(FileRules { step, rank, no_ranks: false })
+    }
+
+    /// The same rules for files that are all of rank 0, whatever numbers their names have.
+    #[must_use]
+    pub fn without_ranks(self) -> Self {
+        FileRules { rank: None, no_ranks: true, ..self }
     }
 
     /// Reads step and rank from a path below a folder. The error completes a sentence that begins with
     /// the name.
     pub fn read(&self, name: &str) -> std::result::Result<FileName, String> {
-        let numbers = numbers(name);
-        let apart = |from: &Option<Range<usize>>| {
-            let from = from.clone();
-            numbers.iter().filter(move |n| from.as_ref().is_none_or(|f| !overlap(f, n))).cloned()
-        };
-        let (step, rank) = match (&self.step, &self.rank) {
-            (Some(step), Some(rank)) => (group(step, name), group(rank, name)),
-            (Some(step), None) => {
-                let step = group(step, name);
-                let rank = apart(&step).next_back();
-                (step, rank)
-            }
-            (None, Some(rank)) => {
-                let rank = group(rank, name);
-                (apart(&rank).next_back(), rank)
-            }
-            (None, None) => match numbers.as_slice() {
-                [] => (None, None),
-                [step] => (Some(step.clone()), None),
-                [.., step, rank] => (Some(step.clone()), Some(rank.clone())),
-            },
-        };
-        let step = step.ok_or("names no step")?;
-        let number: u64 = name[step.clone()].parse().map_err(|_| "has a step that is no number")?;
+        let (step, rank) = self.places(name);
+        if step.is_empty() {
+            return Err("names no step".into());
+        }
+        let digits: String = step.iter().map(|place| digits(&name[place.clone()])).collect();
+        let number: u64 = digits.parse().map_err(|_| "has a step that is no number")?;
         let of_rank = |place: &Range<usize>| name[place.clone()].parse::<u32>();
         let own = rank.as_ref().map_or(Ok(0), of_rank).map_err(|_| "has a rank that is none")?;
-        if rank.as_ref().is_some_and(|rank| overlap(rank, &step)) {
+        let in_step = |place: &Range<usize>| step.iter().any(|step| overlap(place, step));
+        if rank.as_ref().is_some_and(in_step) {
             return Err("has the same number for its step and its rank".into());
         }
         // A step that is written twice, in the folder and in the file, is left out twice.
-        let again = |n: &Range<usize>| !overlap(n, &step) && name[n.clone()].parse() == Ok(number);
-        let mut marks: Vec<_> = apart(&rank).filter(again).map(|place| (place, "{step}")).collect();
-        marks.push((step.clone(), "{step}"));
+        let is_rank = |n: &Range<usize>| rank.as_ref().is_some_and(|rank| overlap(rank, n));
+        let again = |n: &Range<usize>| {
+            !in_step(n) && !is_rank(n) && digits_of(&name[n.clone()]) == Some(number)
+        };
+        let times = times(name);
+        let others = apart(&numbers(name), &times).into_iter().chain(times);
+        let mut marks: Vec<_> = others.filter(again).map(|place| (place, "{step}")).collect();
+        marks.extend(step.iter().map(|place| (place.clone(), "{step}")));
         marks.extend(rank.map(|place| (place, "{rank}")));
         marks.sort_by_key(|(place, _)| place.start);
+        let end = step.iter().map(|place| place.end).max().unwrap_or(0);
         let mut like = name.to_string();
         for (place, mark) in marks.into_iter().rev() {
             like.replace_range(place, mark);
         }
-        let step_folder = name[step.end..].find('/').map_or(name.len(), |slash| step.end + slash);
+        let step_folder = name[end..].find('/').map_or(name.len(), |slash| end + slash);
         Ok(FileName { step: number, rank: own, like, step_folder })
     }
 
-    /// The file of a set whose step is known: its rank is the last number of its name, or the group of
-    /// the rank's pattern, which then has to match once.
-    pub fn rank_file(&self, name: &str, path: &Path) -> Result<RankFile> {
-        let place = match &self.rank {
-            Some(pattern) => Some(only_match(pattern, name)?),
-            None => numbers(name).pop(),
+    /// The places of the step, and that of the rank.
+    fn places(&self, name: &str) -> (Vec<Range<usize>>, Option<Range<usize>>) {
+        let times = times(name);
+        let numbers = apart(&numbers(name), &times);
+        let last_but = |from: &[Range<usize>]| apart(&numbers, from).pop();
+        let behind = |time: &Range<usize>| numbers.iter().rfind(|n| n.start >= time.end).cloned();
+        let rank = self.rank.as_ref().map(|rank| group(rank, name).into_iter().next());
+        let (step, rank) = match (&self.step, rank, times.last()) {
+            (Some(step), Some(rank), _) => (group(step, name), rank),
+            (Some(step), None, _) => {
+                let step = group(step, name);
+                let rank = last_but(&step);
+                (step, rank)
+            }
+            (None, Some(rank), Some(time)) => (vec![time.clone()], rank),
+            (None, Some(rank), None) => {
+                let step = last_but(rank.as_slice());
+                (Vec::from_iter(step), rank)
+            }
+            (None, None, Some(time)) => (vec![time.clone()], behind(time)),
+            (None, None, None) => match numbers.as_slice() {
+                [.., step] if self.no_ranks => (vec![step.clone()], None),
+                [] => (Vec::new(), None),
+                [step] => (vec![step.clone()], None),
+                [.., step, rank] => (vec![step.clone()], Some(rank.clone())),
+            },
         };
-        let Some(place) = place else {
-            let (name, like) = (name.to_string(), name.to_string());
-            return Ok(RankFile { rank: Rank(0), path: path.into(), name, like });
-        };
-        let rank = name[place.clone()].parse().map_err(|_| {
-            Error::usage(format!("{:?} in {name:?} is no rank", &name[place.clone()]))
-                .hint("say with --rank how the rank stands in the name")
-        })?;
-        let like = format!("{}{{rank}}{}", &name[..place.start], &name[place.end..]);
-        Ok(RankFile { rank, path: path.into(), name: name.to_string(), like })
+        (step, rank.filter(|_| !self.no_ranks))
     }
+
+    /// The files of a set whose step is known, by their names below a folder.
+    pub(super) fn rank_files(&self, files: &[(String, PathBuf)]) -> Result<Vec<RankFile>> {
+        let places = files.iter().map(|(name, _)| self.rank_place(name));
+        let places: Vec<Option<Range<usize>>> = places.collect::<Result<_>>()?;
+        let mut groups: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
+        for ((name, _), place) in files.iter().zip(&places) {
+            if let Some((rank, like)) = place.as_ref().and_then(|place| ranked(name, place)) {
+                groups.entry(like).or_default().insert(rank);
+            }
+        }
+        let told = self.rank.is_some();
+        let several =
+            groups.iter().filter(|(like, ranks)| ranks.len() > 1 || told || says_rank(like));
+        let ranks: BTreeSet<u32> = several.flat_map(|(_, ranks)| ranks).copied().collect();
+        let file = |((name, path), place): (&(String, PathBuf), Option<Range<usize>>)| {
+            let (name, path) = (name.clone(), path.clone());
+            let ranked = place.as_ref().and_then(|place| ranked(&name, place));
+            match ranked.filter(|(rank, _)| ranks.contains(rank)) {
+                Some((rank, like)) => Ok(RankFile { rank: Rank(rank), path, name, like }),
+                // A pattern says that it is one.
+                None if told => Err(Error::usage(format!("the rank in {name:?} is none"))
+                    .hint("say with --rank how the rank stands in the name")),
+                None => Ok(RankFile { rank: Rank(0), path, like: name.clone(), name }),
+            }
+        };
+        files.iter().zip(places).map(file).collect()
+    }
+
+    /// The place of a number that may be a rank: the last one of a name, or the group of the rank's pattern, which then
+    /// has to match once.
+    fn rank_place(&self, name: &str) -> Result<Option<Range<usize>>> {
+        match &self.rank {
+            _ if self.no_ranks => Ok(None),
+            Some(pattern) => only_match(pattern, name).map(Some),
+            None => Ok(apart(&numbers(name), &times(name)).pop()),
+        }
+    }
+}
+
+/// Whether a name without its rank has the word rank before it.
+fn says_rank(like: &str) -> bool {
+    let before = like.split("{rank}").next().unwrap_or_default().trim_end_matches(['_', '-', '.']);
+    before.to_ascii_lowercase().ends_with("rank")
+}
+
+/// The rank at a place of a name, and the name without it.
+fn ranked(name: &str, place: &Range<usize>) -> Option<(u32, String)> {
+    let rank = name[place.clone()].parse().ok()?;
+    Some((rank, format!("{}{{rank}}{}", &name[..place.start], &name[place.end..])))
+}
+
+/// Dates, and dates with times: 2024-01-31, 2024-01-31_12:00:00 (also with _ or - in the time), 2024-01-31-43200 (seconds of
+/// the day), 20240131, 2024013112, 202401311200, 20240131120000, 20240131T1200.
+static TIMES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let date = r"(?:19|20|21)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])";
+    let compact = r"(?:19|20|21)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])";
+    let (hour, more) = (r"(?:[01]\d|2[0-3])", r"[0-5]\d");
+    let clock = format!("{hour}[:_-]{more}(?:[:_-]{more})?");
+    let close = format!("{hour}:?{more}(?::?{more})?");
+    let of_day = r"-[0-8]\d{4}";
+    Regex::new(&format!(
+        "{date}(?:T{close}|[T_ -]{clock}|{of_day})?|{compact}(?:T{close}|{hour}(?:{more}){{0,2}})?"
+    ))
+    .ok()
+});
+
+/// Places of dates and times in a name. One within a longer number is none.
+fn times(name: &str) -> Vec<Range<usize>> {
+    let Some(pattern) = TIMES.as_ref() else { return Vec::new() };
+    let digit = |at: usize| name.as_bytes().get(at).is_some_and(u8::is_ascii_digit);
+    let whole = |at: Range<usize>| {
+        let found = pattern.find(&name[at.clone()]).map(|found| found.range());
+        found == Some(0..at.len()) && !digit(at.end)
+    };
+    let mut all = Vec::new();
+    for found in pattern.find_iter(name).map(|found| found.range()) {
+        if found.start > 0 && digit(found.start - 1) {
+            continue;
+        }
+        // A number behind it, such as a rank, may begin like minutes or seconds.
+        let shorter = found.clone().rev().filter(|end| !digit(*end));
+        let ends = std::iter::once(found.end).chain(shorter);
+        all.extend(ends.map(|end| found.start..end).find(|at| whole(at.clone())));
+    }
+    all
+}
+
+fn digits(text: &str) -> String {
+    text.chars().filter(char::is_ascii_digit).collect()
+}
+
+fn digits_of(text: &str) -> Option<u64> {
+    digits(text).parse().ok()
+}
+
+/// The places that overlap none of others.
+fn apart(places: &[Range<usize>], others: &[Range<usize>]) -> Vec<Range<usize>> {
+    let free = |place: &&Range<usize>| !others.iter().any(|other| overlap(place, other));
+    places.iter().filter(free).cloned().collect()
 }
 
 /// The group of a pattern that must match exactly once.
@@ -127,16 +246,16 @@ fn only_match(pattern: &Regex, name: &str) -> Result<Range<usize>> {
     }
 }
 
-/// Compiles a pattern whose one group is the number of a step or a rank.
-fn one_group(text: &str, what: &str) -> Result<Regex> {
+/// Compiles a pattern whose groups are the number of a step or a rank.
+fn grouped(text: &str, what: &str) -> Result<Regex> {
     let bad = |why: String| {
         Error::usage(format!("{text:?} tells no {what}: {why}"))
-            .hint(format!("write a regular expression with one group, such as '{what}(\\d+)'"))
+            .hint(format!("write a regular expression with a group, such as '{what}(\\d+)'"))
     };
     let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;
     match pattern.captures_len() {
-        2 => Ok(pattern),
-        _ => Err(bad("it has not one group".into())),
+        2.. => Ok(pattern),
+        _ => Err(bad("it has no group".into())),
     }
 }
 
@@ -155,8 +274,12 @@ fn numbers(name: &str) -> Vec<Range<usize>> {
     starts.map(|start| start..(start..end).find(|at| !digit(*at)).unwrap_or(end)).collect()
 }
 
-fn group(pattern: &Regex, name: &str) -> Option<Range<usize>> {
-    pattern.captures(name)?.get(1).map(|group| group.range())
+/// The groups of the first match; none if there is none.
+fn group(pattern: &Regex, name: &str) -> Vec<Range<usize>> {
+    let groups = pattern.captures(name).into_iter();
+    groups
+        .flat_map(|found| found.iter().skip(1).flatten().map(|g| g.range()).collect::<Vec<_>>())
+        .collect()
 }
 
 fn overlap(a: &Range<usize>, b: &Range<usize>) -> bool {
@@ -209,9 +332,41 @@ mod tests {
         assert_eq!(read(&rank, "out_20.nc"), (20, 0, "out_{step}.nc".into()));
         let both = FileRules::new(Some(r"_(\d+)"), Some(r"_(\d+)")).unwrap();
         assert!(both.read("x_1").is_err());
-        for bad in ["(", "x", "(a)(b)"] {
+        for bad in ["(", "x"] {
             assert!(FileRules::new(Some(bad), None).is_err(), "{bad}");
         }
+        assert!(FileRules::new(None, Some("(a)(b)")).is_err());
+        let groups = FileRules::new(Some(r"y(\d+)m(\d\d)"), None).unwrap();
+        assert_eq!(read(&groups, "y2024m03_7.nc"), (202_403, 7, "y{step}m{step}_{rank}.nc".into()));
+        assert!(FileRules::new(Some("(a)"), None).unwrap().read("a").is_err());
+    }
+
+    #[test]
+    fn dates_and_times_are_steps() {
+        let plain = FileRules::default();
+        for (name, step, rank, like) in [
+            ("wrfout_d01_2024-01-31_06:30:00", 20_240_131_063_000, 0, "wrfout_d01_{step}"),
+            (
+                "wrfout_d01_2024-01-31_06_30_00_0003",
+                20_240_131_063_000,
+                3,
+                "wrfout_d01_{step}_{rank}",
+            ),
+            ("c.cam.h0.2000-12-01-43200.nc", 2_000_120_143_200, 0, "c.cam.h0.{step}.nc"),
+            ("x-202012211200.nc", 202_012_211_200, 0, "x-{step}.nc"),
+            ("a1_20201221T1200Z.h5", 202_012_211_200, 0, "a1_{step}Z.h5"),
+            ("20201221/b_2020-12-21.nc", 20_201_221, 0, "{step}/b_{step}.nc"),
+            ("2024-01-31_0003.nc", 20_240_131, 3, "{step}_{rank}.nc"),
+            ("2024-01-31_06_30_0003.nc", 202_401_310_630, 3, "{step}_{rank}.nc"),
+            // No dates.
+            ("out_20241301.nc", 20_241_301, 0, "out_{step}.nc"),
+            ("out_120240131.3.nc", 120_240_131, 3, "out_{step}.{rank}.nc"),
+        ] {
+            assert_eq!(read(&plain, name), (step, rank, like.into()), "{name}");
+        }
+        let alone = FileRules::default().without_ranks();
+        assert_eq!(read(&alone, "run2_000100.h5"), (100, 0, "run2_{step}.h5".into()));
+        assert_eq!(read(&alone, "d01_2024-01-31_7"), (20_240_131, 0, "d01_{step}_7".into()));
     }
 
     #[test]
@@ -232,19 +387,40 @@ mod tests {
         }
     }
 
+    /// Ranks and similar names of the files of a set.
+    fn set(rules: &FileRules, names: &[&str]) -> Result<Vec<(u32, String)>> {
+        let files: Vec<_> = names.iter().map(|n| (n.to_string(), PathBuf::from(n))).collect();
+        let files = rules.rank_files(&files)?;
+        Ok(files.into_iter().map(|file| (file.rank.0, file.like)).collect())
+    }
+
     #[test]
-    fn ranks_are_the_last_number_of_a_name() {
+    fn ranks_are_numbers_that_files_of_a_set_differ_in() {
         let rules = FileRules::default();
-        let rank = |name: &str| {
-            let file = rules.rank_file(name, Path::new(name)).unwrap();
-            (file.rank.0, file.like)
+        let ranks = |names: &[&str]| -> Vec<u32> {
+            set(&rules, names).unwrap().into_iter().map(|(rank, _)| rank).collect()
         };
-        assert_eq!(rank("state.0003.h5"), (3, "state.{rank}.h5".into()));
-        assert_eq!(rank("step10_rank7.nc"), (7, "step10_rank{rank}.nc".into()));
-        assert_eq!(rank("restart.0012"), (12, "restart.{rank}".into()));
-        assert_eq!(rank("state.h5"), (0, "state.h5".into()));
-        assert_eq!(rank("proc4/state.h5"), (4, "proc{rank}/state.h5".into()));
-        assert_eq!(rank("v1.2/state"), (2, "v1.{rank}/state".into()));
-        assert!(rules.rank_file("x99999999999", Path::new("x")).is_err());
+        assert_eq!(
+            set(&rules, &["state.0003.h5", "state.0012.h5"]).unwrap(),
+            [(3, "state.{rank}.h5".to_string()), (12, "state.{rank}.h5".to_string())]
+        );
+        assert_eq!(ranks(&["step10_rank7.nc", "step10_rank8.nc"]), [7, 8]);
+        assert_eq!(ranks(&["proc4/state.h5", "proc5/state.h5"]), [4, 5]);
+        assert_eq!(ranks(&["rank2/state.h5", "Rank_7.h5", "frank.h5", "proc9.h5"]), [2, 7, 0, 0]);
+        // Another file of one of the ranks, and one of none.
+        assert_eq!(ranks(&["s.0", "s.1", "s.2", "extra_2.h5", "mesh9.h5"]), [0, 1, 2, 2, 0]);
+        assert_eq!(
+            set(&rules, &["80BAU3B.npz", "AFIRO.npz"]).unwrap(),
+            [(0, "80BAU3B.npz".to_string()), (0, "AFIRO.npz".to_string())]
+        );
+        assert_eq!(ranks(&["x-202012211200.nc", "x-202012211300.nc"]), [0, 0]);
+        assert_eq!(ranks(&["x-20201221.nc", "x-20201222.nc"]), [0, 0]);
+        assert_eq!(ranks(&["x99999999999", "x99999999998"]), [0, 0]);
+        let alone = FileRules::default().without_ranks();
+        assert_eq!(set(&alone, &["s.0", "s.1"]).unwrap()[1], (0, "s.1".to_string()));
+        let told = FileRules::new(None, Some(r"r(\d+)")).unwrap();
+        assert_eq!(set(&told, &["r7_1.nc"]).unwrap(), [(7, "r{rank}_1.nc".to_string())]);
+        assert!(set(&told, &["x7"]).is_err());
+        assert!(set(&told, &["r99999999999"]).is_err());
     }
 }

@@ -9,7 +9,8 @@ use crate::store::DirectoryStore;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Opens `STORE#RUN`, `STORE#RUN@STEP`, a file, a folder of files or a tree file.
+/// Opens `STORE#RUN`, `STORE#RUN@STEP`, a file, `FILE:NAME` (an array or a group of a file), a folder of files or a tree
+/// file.
 ///
 /// `raw` says what files are that do not say so themselves; without `trees`, those beside files are
 /// not looked for.
@@ -26,6 +27,9 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
                 .hint(format!("name one, as in {text}#{}", names.first().map_or("RUN", |n| n)))),
         };
     }
+    if let Some((file, object)) = named_object(text) {
+        return Ok(Box::new(FileSide::open(file, raw, trees)?.only(object)?));
+    }
     if path.exists() || !text.contains('#') {
         return Ok(Box::new(FileSide::open(path, raw, trees)?));
     }
@@ -41,6 +45,13 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
         Some(run) => stored(&place.store, run, place.step),
         None => Err(Error::usage(format!("{text} names no run")).hint("write STORE#RUN")),
     }
+}
+
+/// A file and the name of an array or a group in it, unless the whole text is the name of something.
+fn named_object(text: &str) -> Option<(&Path, &str)> {
+    let splits = text.rmatch_indices(':').map(|(at, _)| (Path::new(&text[..at]), &text[at + 1..]));
+    let mut named = splits.filter(|(file, object)| file.is_file() && !object.is_empty());
+    named.next().filter(|_| !Path::new(text).exists())
 }
 
 fn stored(store: &Path, run: &str, step: Option<u64>) -> Result<Box<dyn Side>> {

@@ -215,6 +215,7 @@ impl ReferenceShare {
             unmatched: Vec::new(),
             contents: Vec::new(),
             not_compared: Vec::new(),
+            excluded: 0,
             unreadable: 0,
             stopped: false,
             notes: Vec::new(),

@@ -103,6 +103,8 @@ pub fn take_apart(path: &Path, raw: Option<&RawLayout>) -> Result<Anatomy> {
             }
             None => None,
         },
+        // Nothing of a damaged file is believed: it is kept as bytes.
+        Ok(Some((_, contents))) if contents.damage().is_some() => None,
         Ok(known) => known,
         Err(error) if error.kind() == ErrorKind::Io => return Err(error.at(path.display())),
         Err(_) => None,

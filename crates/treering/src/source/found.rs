@@ -3,12 +3,13 @@
 //! Every format ends here: comparison makes fields of what was found, and a file is taken apart by it.
 
 use super::chunks::{self, Chunks};
-use super::filter::{self, MOST_INFLATED};
+use super::filter;
 use super::npz::ZipMember;
 use super::spread::{Runs, Spread};
+use super::undecoded::{StoredBytes, UndecodedArray};
 use super::{Extent, Field};
-use crate::array::{DType, Description, MAX_NAME, Order, Shape};
-use crate::error::{Error, Result};
+use crate::array::{DType, Description, MAX_NAME, Marks, Order, Shape};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Blob, read_each};
 use flate2::Crc;
 use std::collections::{HashMap, HashSet};
@@ -19,6 +20,8 @@ pub(super) const MOST_UNPAID: u64 = 1 << 24;
 
 /// The attributes by which netCDF and others tell which values stand for something else.
 pub(super) const MARKS: [&str; 2] = ["_FillValue", "missing_value"];
+/// The attributes by which they give limits of valid values.
+pub(super) const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
 /// More such values than any variable has.
 pub(super) const MOST_MARKS: usize = 8;
 
@@ -29,11 +32,42 @@ pub(super) struct Contents {
     pub(super) heads: Vec<(u64, u64)>,
     /// Datasets that are no arrays, and why.
     pub(super) others: Vec<(String, &'static str)>,
+    /// Arrays and groups that are not understood, beside those found arrays that cannot be read.
+    pub(super) undecoded: Vec<UndecodedArray>,
+}
+
+impl Contents {
+    /// The first sign that the file is damaged: its arrays can be compared, but the file is not taken apart.
+    pub(super) fn damage(&self) -> Option<&Error> {
+        let damaged = |error: &&Error| error.kind() == ErrorKind::Damaged;
+        self.undecoded.iter().map(|one| &one.why).find(damaged)
+    }
+
+    /// Everything that is not decoded.
+    pub(super) fn all_undecoded(&self, whole: &Extent) -> Vec<UndecodedArray> {
+        let unreadable = self.found.iter().filter_map(|found| match &found.place {
+            Placement::Unreadable(why, stored) => Some(UndecodedArray {
+                name: found.description.name.clone(),
+                description: Some(found.description.clone()),
+                why: why.clone().at(format!("{} in {}", found.description.name, whole.store())),
+                stored: stored.clone(),
+                is_group: false,
+            }),
+            _ => None,
+        });
+        unreadable.chain(self.undecoded.iter().cloned()).collect()
+    }
+
+    /// Arrays whose values can be read.
+    pub(super) fn fields(&self, whole: &Extent) -> Result<Vec<Field>> {
+        let readable = |found: &&FoundArray| !matches!(found.place, Placement::Unreadable(..));
+        self.found.iter().filter(readable).map(|found| found.field(whole)).collect()
+    }
 }
 
 impl From<Vec<FoundArray>> for Contents {
     fn from(found: Vec<FoundArray>) -> Self {
-        Contents { found, heads: Vec::new(), others: Vec::new() }
+        Contents { found, heads: Vec::new(), others: Vec::new(), undecoded: Vec::new() }
     }
 }
 
@@ -49,8 +83,8 @@ pub(super) struct FoundArray {
     pub(super) in_record: bool,
     /// Whether something else of the file lies at the same place.
     pub(super) shared: bool,
-    /// Values that stand for something else, as in [`Field`].
-    pub(super) marks: Vec<Vec<u8>>,
+    /// Values that stand for something else, and limits, as in [`Field`].
+    pub(super) marks: Marks,
     /// Whether it cannot be told which values do.
     pub(super) unmarked: bool,
 }
@@ -67,8 +101,8 @@ pub(super) enum Placement {
     Member(Arc<ZipMember>),
     /// Nowhere: this value was never written over.
     Filled(Vec<u8>),
-    /// Where they cannot be read, and why.
-    Unreadable(Error),
+    /// Where they cannot be read, why, and their stored bytes.
+    Unreadable(Error, Option<Arc<StoredBytes>>),
 }
 
 impl FoundArray {
@@ -106,7 +140,7 @@ impl FoundArray {
             checksum: None,
             in_record: false,
             shared: false,
-            marks: Vec::new(),
+            marks: Marks::default(),
             unmarked: false,
         })
     }
@@ -125,8 +159,22 @@ impl FoundArray {
         if value.len() as u64 == self.description.dtype.size() {
             let mut value = value.to_vec();
             filter::swap(&mut value, self.swap);
-            self.marks.push(value);
+            self.marks.values.push(value);
+            self.marks.values.truncate(MOST_MARKS);
         }
+    }
+
+    /// Notes a limit of valid values: a number of any type, its bytes little-endian. Libraries compare with it as it
+    /// is, or as a number of the array's type.
+    pub(super) fn limit(&mut self, dtype: DType, value: &[u8]) {
+        let Some(limit) = real(dtype, value) else { return };
+        match self.description.dtype {
+            DType::F64 => self.marks.limits.push(limit),
+            DType::F32 => self.marks.limits.extend([limit, f64::from(limit as f32)]),
+            // Others are not rounded, or have no order.
+            _ => {}
+        }
+        self.marks.limits.truncate(2 * MOST_MARKS);
     }
 
     /// Where its values lie in the file, as far as that is known.
@@ -140,7 +188,7 @@ impl FoundArray {
                 chunks.stored.iter().map(|one| (one.at, one.len)).collect()
             }
             Placement::Member(member) => vec![(member.start, member.stored())],
-            Placement::Filled(_) | Placement::Unreadable(_) => Vec::new(),
+            Placement::Filled(_) | Placement::Unreadable(..) => Vec::new(),
         }
     }
 
@@ -172,21 +220,19 @@ impl FoundArray {
             Placement::Filled(value) => {
                 Arc::new(Filled { value: value.clone(), size, name: whole.store().to_string() })
             }
-            Placement::Unreadable(why) => {
-                let name = whole.store().to_string();
-                let why = why.clone().at(format!("{} in {name}", self.description.name));
-                // A size that no file pays for would be believed by whoever plans to read it.
-                if size > whole.size().saturating_mul(MOST_INFLATED).saturating_add(MOST_UNPAID) {
-                    return Err(why);
-                }
-                Arc::new(Unreadable { why, size, name })
+            Placement::Unreadable(why, _) => {
+                return Err(why.clone().at(format!(
+                    "{} in {}",
+                    self.description.name,
+                    whole.store()
+                )));
             }
         };
         let description = self.description.clone();
         let marks = match &self.place {
             // What was never written has no bits to save.
             Placement::Filled(value) if value.len() as u64 == description.dtype.size() => {
-                vec![value.clone()]
+                Marks { values: vec![value.clone()], limits: Vec::new() }
             }
             _ => self.marks.clone(),
         };
@@ -202,7 +248,7 @@ impl FoundArray {
             Placement::Chunks(chunks) if chunks.is_filtered() => {
                 Some("they are compressed or filtered")
             }
-            Placement::Unreadable(_) => Some("they cannot be read"),
+            Placement::Unreadable(..) => Some("they cannot be read"),
             _ if self.unmarked => Some("their attributes cannot be read"),
             _ if self.shared => Some("something else of the file lies at the same place"),
             Placement::Filled(_)
@@ -211,6 +257,23 @@ impl FoundArray {
             | Placement::Chunks(_) => None,
         }
     }
+}
+
+/// A real number of any type.
+fn real(dtype: DType, value: &[u8]) -> Option<f64> {
+    let mut word = [0; 8];
+    word.get_mut(..value.len())?.copy_from_slice(value);
+    let bits = u64::from_le_bytes(word);
+    Some(match dtype {
+        DType::F32 => f64::from(f32::from_bits(bits as u32)),
+        DType::F64 => f64::from_bits(bits),
+        DType::I8 => f64::from(bits as i8),
+        DType::I16 => f64::from(bits as i16),
+        DType::I32 => f64::from(bits as i32),
+        DType::I64 => bits as i64 as f64,
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => bits as f64,
+        _ => return None,
+    })
 }
 
 /// Values in a part of a file with a checksum, which is held against it before the first is given out.
@@ -268,11 +331,11 @@ impl Blob for Checked {
 }
 
 /// Two arrays of one name would be one: the later gets a mark.
-pub(super) fn name_apart(all: &mut [FoundArray]) {
+pub(super) fn name_apart(all: &mut Contents) {
     let mut seen = HashSet::new();
     let mut marks: HashMap<String, u64> = HashMap::new();
-    for found in all {
-        let name = &mut found.description.name;
+    let found = all.found.iter_mut().map(|found| &mut found.description.name);
+    for name in found.chain(all.undecoded.iter_mut().map(|one| &mut one.name)) {
         if seen.insert(name.clone()) {
             continue;
         }
@@ -342,39 +405,6 @@ impl Blob for Filled {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         chunks::repeat(&self.value, offset, buffer);
         Ok(())
-    }
-
-    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        read_each(self, ranges)
-    }
-
-    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
-        None
-    }
-
-    fn in_order(&self) -> bool {
-        false
-    }
-}
-
-/// Values that are not understood: whoever asks for them is told why.
-struct Unreadable {
-    why: Error,
-    size: u64,
-    name: String,
-}
-
-impl Blob for Unreadable {
-    fn store(&self) -> &str {
-        &self.name
-    }
-
-    fn size(&self) -> u64 {
-        self.size
-    }
-
-    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(self.why.clone())
     }
 
     fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {

@@ -27,7 +27,7 @@ pub struct Inventory {
     /// Items by name.
     items: BTreeMap<String, InventoryItem>,
     /// Names of content that is not understood, each with the reason.
-    unknown: Vec<String>,
+    unknown: Vec<(String, String)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Inventory {
 
     /// Adds content that is not understood.
     pub(super) fn add_unknown(&mut self, name: String, why: impl std::fmt::Display) {
-        self.unknown.push(format!("{name} ({why})"));
+        self.unknown.push((name, why.to_string()));
     }
 
     /// An inventory of bytes that belong to no array.
@@ -68,7 +68,7 @@ impl Inventory {
     }
 
     /// Content of either side that is not understood.
-    pub fn unknown(&self) -> &[String] {
+    pub fn unknown(&self) -> &[(String, String)] {
         &self.unknown
     }
 
@@ -101,7 +101,14 @@ pub(crate) fn inventory(whole: &Extent, raw: Option<&RawLayout>) -> Result<Inven
     let mut all = Inventory::default();
     all.format = match start {
         _ if start.starts_with(npy::MAGIC) => {
-            beside(whole, &[npy::find(whole, 0, "")?], false, &mut all)?;
+            // An array that is not decoded is all there is.
+            let found = npy::contents(whole, "")?.found;
+            if !found.is_empty() {
+                let mut start = vec![0; whole.size().min(npy::START) as usize];
+                whole.read_at(0, &mut start)?;
+                npy::add_type("the array", &start, &mut all);
+                beside(whole, &found, false, &mut all)?;
+            }
             "npy"
         }
         _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => {

@@ -29,6 +29,7 @@ mod rounded;
 mod safetensors;
 mod scaled;
 mod spread;
+mod undecoded;
 mod unfinished;
 
 pub(crate) use anatomy::digest_of;
@@ -41,10 +42,11 @@ pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
 pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
+pub(crate) use undecoded::{StoredBytes, UndecodedArray};
 pub(crate) use unfinished::unfinished;
 
 use self::found::Contents;
-use crate::array::{Description, Rounding};
+use crate::array::{Description, Marks, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TreeFile;
 use crate::store::Blob;
@@ -64,35 +66,58 @@ pub struct Field {
     pub bytes: Arc<dyn Blob>,
     /// Why its values cannot take other bits in the file; nothing if they can.
     pub(crate) fixed: Option<&'static str>,
-    /// Values that stand for something else, such as cells on land: fill values and missing ones.
-    pub(crate) marks: Vec<Vec<u8>>,
+    /// Values that stand for something else, such as cells on land, and limits of valid ones.
+    pub(crate) marks: Marks,
     /// How they are rounded, if they are.
     pub(crate) rounded: Option<Rounding>,
 }
 
-/// Opens a file; `raw` says what it is if it does not say so itself.
+/// The arrays of a file, and everything of it that is not decoded.
+pub(crate) struct OpenedArrays {
+    pub(crate) fields: Vec<Field>,
+    pub(crate) undecoded: Vec<UndecodedArray>,
+}
+
+/// Opens a file whose arrays can all be trusted; `raw` says what it is if it does not say so itself. Arrays that are
+/// not understood are left out.
 ///
 /// The only variable of a file is named after it, without the extension.
 pub fn open(path: &Path, raw: Option<&RawLayout>) -> Result<Vec<Field>> {
+    let opened = open_all(path, raw)?;
+    let damaged = |one: &&UndecodedArray| one.why.kind() == ErrorKind::Damaged;
+    match opened.undecoded.iter().find(damaged) {
+        Some(one) => Err(one.why.clone().at(path.display())),
+        None => Ok(opened.fields),
+    }
+}
+
+/// Opens a file as far as it is understood.
+pub(crate) fn open_all(path: &Path, raw: Option<&RawLayout>) -> Result<OpenedArrays> {
     let file = OpenFile::new(path)?;
     let found = match file.find() {
-        Ok(Some((_, contents))) => Ok(contents.found),
+        Ok(Some((_, contents))) => Ok(contents),
         Ok(None) => match raw {
-            Some(raw) => raw.find(&file.whole, &file.stem),
+            Some(raw) => raw.find(&file.whole, &file.stem).map(Contents::from),
             None => Err(Error::usage("this is no HDF5, netCDF, .npy, .npz or safetensors file")
                 .hint("say with --type what its values are, as in --type f32")),
         },
         Err(error) => Err(error),
     };
-    let fields = found.and_then(|all| all.iter().map(|found| found.field(&file.whole)).collect());
-    fields.map_err(|error| error.at(path.display()))
+    let opened = found.and_then(|all| OpenedArrays::of(&all, &file.whole));
+    opened.map_err(|error| error.at(path.display()))
+}
+
+impl OpenedArrays {
+    fn of(all: &Contents, whole: &Extent) -> Result<Self> {
+        Ok(OpenedArrays { fields: all.fields(whole)?, undecoded: all.all_undecoded(whole) })
+    }
 }
 
 /// The arrays of a file that is in a store, by their names in the file.
-pub(crate) fn arrays_of(whole: &Extent) -> Result<Vec<Field>> {
+pub(crate) fn arrays_of(whole: &Extent) -> Result<OpenedArrays> {
     let file = OpenFile { whole: whole.clone(), stem: String::new() };
-    let found = file.find()?.map(|(_, contents)| contents.found).unwrap_or_default();
-    found.iter().map(|found| found.field(whole)).collect()
+    let found = file.find()?.map_or_else(|| Vec::new().into(), |(_, contents)| contents);
+    OpenedArrays::of(&found, whole)
 }
 
 /// A file that is about to be looked into.
@@ -120,11 +145,9 @@ impl OpenFile {
         let mut start = [0u8; 9];
         whole.read_at(0, &mut start[..whole.size().min(9) as usize])?;
         let (format, mut contents) = match start {
-            _ if start.starts_with(npy::MAGIC) => {
-                ("npy", vec![npy::find(whole, 0, &self.stem)?].into())
-            }
+            _ if start.starts_with(npy::MAGIC) => ("npy", npy::contents(whole, &self.stem)?),
             _ if start.starts_with(npz::MAGIC) || start.starts_with(npz::EMPTY) => {
-                ("npz", npz::find(whole)?.into())
+                ("npz", npz::find(whole)?)
             }
             _ if netcdf::known(&start) => ("netcdf", netcdf::find(whole)?),
             _ => match hdf5::base(whole)? {
@@ -135,7 +158,7 @@ impl OpenFile {
                 },
             },
         };
-        found::name_apart(&mut contents.found);
+        found::name_apart(&mut contents);
         Ok(Some((format, contents)))
     }
 }

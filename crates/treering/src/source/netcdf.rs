@@ -6,7 +6,7 @@
 use super::Extent;
 use super::filter;
 use super::found::{Contents, FoundArray, Placement};
-use super::found::{MARKS, MOST_MARKS};
+use super::found::{LIMITS, MARKS};
 use super::inventory::{Inventory, shown};
 use super::spread::Runs;
 use crate::array::{DType, MAX_AXES};
@@ -70,11 +70,10 @@ fn read(whole: &Extent, all: &mut Inventory) -> Result<Contents> {
         let dtype = number_type(head.number(4)?)?;
         head.count()?;
         let at = head.number(if version == 1 { 4 } else { 8 })?;
-        let marks = marks(dtype, attributes);
-        variables.push(NetcdfVariable { name, dtype, shape, record, at, marks });
+        variables.push(NetcdfVariable { name, dtype, shape, record, at, attributes });
     }
     let heads = vec![(0, head.at)];
-    Ok(Contents { found: place(whole, variables)?, heads, others: Vec::new() })
+    Ok(Contents { heads, ..place(whole, variables)?.into() })
 }
 
 struct NetcdfVariable {
@@ -84,25 +83,36 @@ struct NetcdfVariable {
     /// Whether it lies along the record axis.
     record: bool,
     at: u64,
-    marks: Vec<Vec<u8>>,
+    attributes: Vec<Attribute>,
 }
 
-/// An attribute that tells which values stand for something else: its type and bytes.
-type Attribute = (DType, Vec<u8>);
+/// An attribute that tells which values stand for something else, or gives limits of valid ones.
+struct Attribute {
+    is_limit: bool,
+    dtype: DType,
+    bytes: Vec<u8>,
+}
 
-/// The values that stand for something else: as attributes tell, and what the library fills with.
-fn marks(dtype: DType, attributes: Vec<Attribute>) -> Vec<Vec<u8>> {
+/// Notes values that stand for something else, as attributes tell and the library fills with, and limits.
+fn mark(found: &mut FoundArray, attributes: &[Attribute]) {
     const FILL: f64 = 9.969_209_968_386_869e36;
-    let told = attributes.into_iter().filter(|(own, _)| *own == dtype);
-    let told = told.flat_map(|(_, bytes)| {
-        bytes.chunks_exact(dtype.size() as usize).map(<[u8]>::to_vec).collect::<Vec<_>>()
-    });
-    let usual = match dtype {
-        DType::F32 => Some((FILL as f32).to_be_bytes().to_vec()),
-        DType::F64 => Some(FILL.to_be_bytes().to_vec()),
-        _ => None,
-    };
-    told.chain(usual).take(MOST_MARKS).collect()
+    let dtype = found.description.dtype;
+    for Attribute { is_limit, dtype: own, bytes } in attributes {
+        for value in bytes.chunks_exact(own.size() as usize) {
+            if *is_limit {
+                let mut value = value.to_vec();
+                value.reverse();
+                found.limit(*own, &value);
+            } else if *own == dtype {
+                found.mark(value);
+            }
+        }
+    }
+    match dtype {
+        DType::F32 => found.mark(&(FILL as f32).to_be_bytes()),
+        DType::F64 => found.mark(&FILL.to_be_bytes()),
+        _ => {}
+    }
 }
 
 fn place(whole: &Extent, variables: Vec<NetcdfVariable>) -> Result<Vec<FoundArray>> {
@@ -119,7 +129,7 @@ fn place(whole: &Extent, variables: Vec<NetcdfVariable>) -> Result<Vec<FoundArra
             stride.checked_add(if interleaved == 1 { len } else { padded }).ok_or_else(large)?;
     }
     let mut all = Vec::new();
-    for NetcdfVariable { name, dtype, shape, record, at, marks } in variables {
+    for NetcdfVariable { name, dtype, shape, record, at, attributes } in variables {
         let len = match record {
             true => slab(dtype, &shape[1..])?,
             false => slab(dtype, &shape)?,
@@ -135,7 +145,7 @@ fn place(whole: &Extent, variables: Vec<NetcdfVariable>) -> Result<Vec<FoundArra
             whole.part(last.ok_or_else(large)?, len)?;
         }
         let mut found = FoundArray::new(&name, dtype, shape, true, place)?;
-        marks.iter().for_each(|mark| found.mark(mark));
+        mark(&mut found, &attributes);
         all.push(found);
     }
     Ok(all)
@@ -214,7 +224,7 @@ impl NetcdfHead<'_> {
         Ok(String::from_utf8_lossy(self.padded(len)?).into_owned())
     }
 
-    /// Lists the attributes of a variable, and gives those that tell which values stand for something else.
+    /// Lists the attributes of a variable, and gives those that tell which values stand for something else or are valid.
     fn attributes(&mut self, of: &str, all: &mut Inventory) -> Result<Vec<Attribute>> {
         let mut told = Vec::new();
         for _ in 0..self.list(12)? {
@@ -227,8 +237,9 @@ impl NetcdfHead<'_> {
             let mut values = bytes.to_vec();
             filter::swap(&mut values, dtype.size() as u8);
             all.add(format!("attribute {name} of {of}"), &content, shown(dtype, &values));
-            if MARKS.contains(&name.as_str()) {
-                told.push((dtype, bytes.to_vec()));
+            let is_limit = LIMITS.contains(&name.as_str());
+            if is_limit || MARKS.contains(&name.as_str()) {
+                told.push(Attribute { is_limit, dtype, bytes: bytes.to_vec() });
             }
         }
         Ok(told)

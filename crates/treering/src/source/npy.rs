@@ -2,30 +2,69 @@
 //! values.
 
 use super::Extent;
-use super::found::{FoundArray, Placement};
+use super::found::{Contents, FoundArray, Placement};
+use super::inventory::Inventory;
+use super::undecoded::{StoredBytes, UndecodedArray};
 use crate::array::{DType, MAX_AXES};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
 
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 /// No head is longer: type and shape fit into much less.
 const MAX_HEAD: usize = 1 << 16;
+/// A head lies within this number of bytes.
+pub(super) const START: u64 = 12 + MAX_HEAD as u64;
 
 /// What a head says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NpyHead {
-    pub(super) dtype: DType,
-    /// Whether the bytes of a value are in the other order.
-    pub(super) swapped: bool,
+    pub(super) values: NpyType,
+    /// The type as the head has it.
+    descr: String,
     pub(super) fortran: bool,
     pub(super) shape: Vec<u64>,
     /// Where the values begin.
     pub(super) len: u64,
 }
 
+/// The type of the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NpyType {
+    /// Numbers, and whether the bytes of each are in the other order.
+    Numbers(DType, bool),
+    /// Texts, times or records: this number of bytes for each, which mean the same wherever they stand.
+    Bytes(u64),
+}
+
+/// What a file holds: an array, or something that is not decoded.
+pub(super) fn contents(whole: &Extent, name: &str) -> Result<Contents> {
+    match find(whole, 0, name) {
+        Err(why) if why.kind() == ErrorKind::Usage => {
+            let undecoded = vec![UndecodedArray {
+                name: name.to_string(),
+                description: None,
+                why,
+                stored: Some(StoredBytes::all(whole)),
+                is_group: false,
+            }];
+            Ok(Contents { undecoded, ..Vec::new().into() })
+        }
+        found => Ok(vec![found?].into()),
+    }
+}
+
+/// Adds the type of an array that is more than numbers, from the first bytes of its file.
+pub(super) fn add_type(name: &str, start: &[u8], all: &mut Inventory) {
+    if let Ok(head) = parse(start)
+        && let Some(descr) = head.type_beside()
+    {
+        all.add(format!("type of {name}"), descr.as_bytes(), descr.to_string());
+    }
+}
+
 /// The array in a file, or in a member of an archive that begins at `start`.
 pub(super) fn find(part: &Extent, start: u64, name: &str) -> Result<FoundArray> {
-    let mut bytes = vec![0; part.size().min(12 + MAX_HEAD as u64) as usize];
+    let mut bytes = vec![0; part.size().min(START) as usize];
     part.read_at(0, &mut bytes)?;
     let head = parse(&bytes)?;
     let found = head.found(name, Placement::Plain { at: start + head.len })?;
@@ -36,7 +75,7 @@ pub(super) fn find(part: &Extent, start: u64, name: &str) -> Result<FoundArray> 
 /// Where a file ends, as its head states, or at least where its head does. `None` if the head is not
 /// understood.
 pub(super) fn end(whole: &Extent) -> Result<Option<u64>> {
-    let mut bytes = vec![0; whole.size().min(12 + MAX_HEAD as u64) as usize];
+    let mut bytes = vec![0; whole.size().min(START) as usize];
     whole.read_at(0, &mut bytes)?;
     let (from, len) = match bytes[..] {
         [_, _, _, _, _, _, 1, _, a, b, ..] => (10, u64::from(u16::from_le_bytes([a, b]))),
@@ -58,8 +97,23 @@ pub(super) fn end(whole: &Extent) -> Result<Option<u64>> {
 impl NpyHead {
     /// The array whose values lie at a place.
     pub(super) fn found(&self, name: &str, place: Placement) -> Result<FoundArray> {
-        let found = FoundArray::new(name, self.dtype, self.shape.clone(), self.swapped, place)?;
+        let mut shape = self.shape.clone();
+        let (dtype, swapped) = match self.values {
+            NpyType::Numbers(dtype, swapped) => (dtype, swapped),
+            NpyType::Bytes(1) => (DType::Bytes, false),
+            // The bytes of one value lie together: along the fastest axis.
+            NpyType::Bytes(size) => {
+                shape.insert(if self.fortran { 0 } else { shape.len() }, size);
+                (DType::Bytes, false)
+            }
+        };
+        let found = FoundArray::new(name, dtype, shape, swapped, place)?;
         Ok(found.ordered(self.fortran))
+    }
+
+    /// The type as text, if it is more than numbers.
+    pub(super) fn type_beside(&self) -> Option<&str> {
+        matches!(self.values, NpyType::Bytes(_)).then_some(&self.descr)
     }
 }
 
@@ -104,13 +158,9 @@ fn dictionary(text: &str) -> Result<NpyHead> {
         let (key, tail) = quoted(rest).ok_or_else(odd)?;
         rest = tail.trim_start().strip_prefix(':').ok_or_else(odd)?.trim_start();
         match key {
-            "descr" if rest.starts_with('[') => {
-                return Err(Error::usage("its values are records, not numbers")
-                    .hint("save each field as an array of its own"));
-            }
             "descr" => {
-                let (text, tail) = quoted(rest).ok_or_else(odd)?;
-                descr = Some(number_type(text)?);
+                let (values, tail) = value_type(rest, 0)?;
+                descr = Some((values, rest[..rest.len() - tail.len()].to_string()));
                 rest = tail;
             }
             "fortran_order" => {
@@ -134,9 +184,9 @@ fn dictionary(text: &str) -> Result<NpyHead> {
             None => return Err(odd()),
         };
     }
-    let ((dtype, swapped), fortran, shape) =
+    let ((values, descr), fortran, shape) =
         (descr.ok_or_else(odd)?, fortran.ok_or_else(odd)?, shape.ok_or_else(odd)?);
-    Ok(NpyHead { dtype, swapped, fortran, shape, len: 0 })
+    Ok(NpyHead { values, descr, fortran, shape, len: 0 })
 }
 
 fn quoted(text: &str) -> Option<(&str, &str)> {
@@ -155,7 +205,63 @@ fn extents(text: &str) -> Option<Vec<u64>> {
     extents.filter(|extents| extents.len() <= MAX_AXES)
 }
 
-fn number_type(text: &str) -> Result<(DType, bool)> {
+/// The deepest record within records.
+const DEEPEST: u32 = 16;
+
+/// A type, and the text behind it: a quoted one, or a list of the members of a record.
+fn value_type(text: &str, depth: u32) -> Result<(NpyType, &str)> {
+    let odd = || Error::damaged("the type of this .npy file is not understood");
+    let Some(mut rest) = text.strip_prefix('[') else {
+        let (name, rest) = quoted(text).ok_or_else(odd)?;
+        return Ok((named_type(name)?, rest));
+    };
+    if depth > DEEPEST {
+        return Err(odd());
+    }
+    let mut size = 0u64;
+    loop {
+        rest = rest.trim_start_matches([' ', ',']);
+        if let Some(rest) = rest.strip_prefix(']') {
+            return Ok((NpyType::Bytes(size), rest));
+        }
+        let (member, tail) = member(rest, depth)?;
+        size = size.checked_add(member).ok_or_else(odd)?;
+        rest = tail;
+    }
+}
+
+/// The size of a member of a record, and the text behind it: name, type and perhaps extents in parentheses.
+fn member(text: &str, depth: u32) -> Result<(u64, &str)> {
+    let odd = || Error::damaged("the type of this .npy file is not understood");
+    let rest = text.strip_prefix('(').ok_or_else(odd)?.trim_start();
+    // A name, or a title and a name.
+    let rest = match rest.strip_prefix('(') {
+        Some(pair) => {
+            let (_, rest) = quoted(pair.trim_start()).ok_or_else(odd)?;
+            let (_, rest) = quoted(rest.trim_start_matches([' ', ','])).ok_or_else(odd)?;
+            rest.trim_start().strip_prefix(')').ok_or_else(odd)?
+        }
+        None => quoted(rest).ok_or_else(odd)?.1,
+    };
+    let (values, rest) = value_type(rest.trim_start_matches([' ', ',']), depth + 1)?;
+    let size = match values {
+        NpyType::Numbers(dtype, _) => dtype.size(),
+        NpyType::Bytes(size) => size,
+    };
+    let rest = rest.trim_start_matches([' ', ',']);
+    let (count, rest) = match rest.strip_prefix('(') {
+        Some(inside) => {
+            let (inside, rest) = inside.split_once(')').ok_or_else(odd)?;
+            let extents = extents(inside).ok_or_else(odd)?;
+            (extents.into_iter().try_fold(1, u64::checked_mul).ok_or_else(odd)?, rest)
+        }
+        None => (1, rest),
+    };
+    let rest = rest.trim_start_matches([' ', ',']).strip_prefix(')').ok_or_else(odd)?;
+    Ok((size.checked_mul(count).ok_or_else(odd)?, rest))
+}
+
+fn named_type(text: &str) -> Result<NpyType> {
     let (order, kind) = match text.chars().next() {
         Some(c @ ('<' | '>' | '|' | '=')) => (c, &text[1..]),
         _ => ('=', text),
@@ -175,12 +281,29 @@ fn number_type(text: &str) -> Result<(DType, bool)> {
         "f8" => DType::F64,
         "c8" => DType::C64,
         "c16" => DType::C128,
-        _ => {
-            return Err(Error::usage(format!("its values have the type {text:?}"))
-                .hint("integers, booleans, floating-point and complex numbers are understood"));
-        }
+        _ => return bytes_type(kind).ok_or_else(|| not_understood(text)),
     };
-    Ok((dtype, order == '>'))
+    Ok(NpyType::Numbers(dtype, order == '>'))
+}
+
+/// Texts, bytes, and times with their unit.
+fn bytes_type(kind: &str) -> Option<NpyType> {
+    let count = |text: &str| text.parse::<u64>().ok();
+    let size = match kind.split_at_checked(1)? {
+        ("S" | "a" | "V", size) => count(size)?,
+        ("U", size) => count(size)?.checked_mul(4)?,
+        ("M" | "m", unit) if unit == "8" || unit.starts_with("8[") && unit.ends_with(']') => 8,
+        _ => return None,
+    };
+    Some(NpyType::Bytes(size))
+}
+
+fn not_understood(text: &str) -> Error {
+    let why = match text.trim_start_matches(['<', '>', '|', '=']).starts_with('O') {
+        true => "its values are Python objects".to_string(),
+        false => format!("its values have the type {text:?}"),
+    };
+    Error::usage(why).hint("numbers, texts, times and records of these are understood")
 }
 
 #[cfg(test)]
@@ -198,10 +321,26 @@ mod tests {
     fn heads_are_understood_and_junk_is_refused() {
         let plain =
             head("{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }   \n").unwrap();
-        assert_eq!((plain.dtype, plain.swapped, plain.fortran), (DType::F32, false, false));
+        assert_eq!((plain.values, plain.fortran), (NpyType::Numbers(DType::F32, false), false));
         assert_eq!(plain.shape, [3, 4]);
         let other = head("{'shape': (7,), 'fortran_order': True, 'descr': '>c16'}").unwrap();
-        assert_eq!((other.dtype, other.swapped, other.fortran), (DType::C128, true, true));
+        assert_eq!((other.values, other.fortran), (NpyType::Numbers(DType::C128, true), true));
+        for (descr, size) in [
+            ("'<U4'", 16),
+            ("'|S7'", 7),
+            ("'<M8[ns]'", 8),
+            ("'>m8'", 8),
+            ("[('a', '<f4')]", 4),
+            ("[('a', '<f4'), ('', '|V4'), (('title', 'b'), '<i8', (2, 3))]", 56),
+            ("[('a', [('x', '|u1'), ('y', '<U2', (2,)), ]), ('n', '|b1', ())]", 18),
+        ] {
+            let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (2,)}}");
+            let head = head(&text).unwrap();
+            assert_eq!(head.values, NpyType::Bytes(size), "{descr}");
+            assert_eq!(head.type_beside(), Some(descr));
+            let found = head.found("x", Placement::Plain { at: 0 }).unwrap();
+            assert_eq!(found.bytes(), 2 * size);
+        }
         assert!(head("{'descr':'|b1','fortran_order':False,'shape':()}").unwrap().shape.is_empty());
         for junk in [
             "",
@@ -210,8 +349,12 @@ mod tests {
             "{'descr': '<f4', 'fortran_order': Maybe, 'shape': ()}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (1,2}",
-            "{'descr': '<U4', 'fortran_order': False, 'shape': (1,)}",
-            "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': '<f16', 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': '<U', 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': [('a', '|O'), ('b', '<f4')], 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': [('a', '<f4'), 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': [('a', '<f4', (9999999999, 9999999999))], 'fortran_order': False, 'shape': (1,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': ()} x",
         ] {
             assert!(head(junk).is_err(), "{junk}");

@@ -5,10 +5,11 @@
 //! goes back. When it has been read to its end in one go, its checksum is held against the archive's.
 
 use super::filter::MOST_INFLATED;
-use super::found::{FoundArray, Placement};
+use super::found::{Contents, FoundArray, Placement};
 use super::inventory::Inventory;
+use super::undecoded::{StoredBytes, UndecodedArray};
 use super::{Extent, npy};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::Digester;
 use crate::store::{Blob, read_each};
 use flate2::{Crc, read::DeflateDecoder};
@@ -24,8 +25,8 @@ const LONGEST_END: u64 = END_RECORD as u64 + 0xffff;
 /// More members than any archive of arrays has.
 const MAX_MEMBERS: usize = 1 << 20;
 
-/// The arrays of an archive, in its order.
-pub(super) fn find(whole: &Extent) -> Result<Vec<FoundArray>> {
+/// The arrays of an archive, in its order. Members that are not understood do not stand in the way of others.
+pub(super) fn find(whole: &Extent) -> Result<Contents> {
     let broken = |e: zip::result::ZipError| {
         Error::damaged(format!("this archive cannot be read: {e}"))
             .hint("it was cut, or is still being written")
@@ -35,7 +36,7 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<FoundArray>> {
     if archive.len() > MAX_MEMBERS {
         return Err(Error::damaged("this archive has more members than any can have"));
     }
-    let mut all = Vec::new();
+    let (mut all, mut undecoded) = (Vec::new(), Vec::new());
     for at in 0..archive.len() {
         let member = archive.by_index_raw(at).map_err(broken)?;
         let name = member.name().map_err(broken)?.to_string();
@@ -51,9 +52,23 @@ pub(super) fn find(whole: &Extent) -> Result<Vec<FoundArray>> {
             other => Err(Error::usage(format!("a member is compressed by {other}"))
                 .hint("write it with numpy.savez or numpy.savez_compressed")),
         };
-        all.push(found.map_err(|e| e.at(format!("{} in {}", name, whole.store())))?);
+        match found {
+            Ok(found) => all.push(found),
+            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+            Err(error) => {
+                let spans = vec![(start, member.compressed_size())];
+                let how = format!("{:?} {}", member.compression(), member.size());
+                undecoded.push(UndecodedArray {
+                    name: name.to_string(),
+                    description: None,
+                    why: error.at(format!("{} in {}", name, whole.store())),
+                    stored: Some(StoredBytes::at(whole, spans, how)),
+                    is_group: false,
+                });
+            }
+        }
     }
-    Ok(all)
+    Ok(Contents { undecoded, ..all.into() })
 }
 
 /// Whether an archive has the record that ends its directory. It is written last.
@@ -65,7 +80,7 @@ pub(super) fn has_directory(whole: &Extent) -> Result<bool> {
     Ok(record.is_some_and(|at| bytes.len() - at >= END_RECORD))
 }
 
-/// Adds the members that are no arrays, and the comment of the archive.
+/// Adds the members that are no arrays, the types of arrays that are more than numbers, and the comment.
 pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
     let broken =
         |e: zip::result::ZipError| Error::damaged(format!("this archive cannot be read: {e}"));
@@ -75,9 +90,23 @@ pub(super) fn inventory(whole: &Extent, all: &mut Inventory) -> Result<()> {
         all.add("comment of the archive".into(), archive.comment(), String::new());
     }
     for at in 0..archive.len().min(MAX_MEMBERS) {
-        let mut member = archive.by_index(at).map_err(broken)?;
-        let name = member.name().map_err(broken)?.to_string();
-        if name.ends_with(".npy") {
+        let name = archive.by_index_raw(at).map_err(broken)?.name().map_err(broken)?.to_string();
+        let array = name.strip_suffix(".npy");
+        let mut member = match (archive.by_index(at), array) {
+            (Ok(member), _) => member,
+            // It is listed among the arrays.
+            (Err(_), Some(_)) => continue,
+            (Err(error), None) => {
+                all.add_unknown(format!("member {name}"), error);
+                continue;
+            }
+        };
+        if let Some(name) = array {
+            let mut start = Vec::new();
+            let read = member.take(npy::START).read_to_end(&mut start);
+            if read.is_ok() {
+                npy::add_type(name, &start, all);
+            }
             continue;
         }
         let most = member.compressed_size().saturating_mul(MOST_INFLATED);

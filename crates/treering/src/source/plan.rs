@@ -8,7 +8,7 @@ use super::proof::{Built, Proof};
 use super::rebuild::DeflateStream;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
-use crate::array::{DType, Description, Order, Shape};
+use crate::array::{DType, Description, Marks, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Chunk, ChunkRecipe, Piece, Skeleton, Values};
 use crate::merkle::Digest;
@@ -54,7 +54,7 @@ impl Laid {
 pub(super) struct FilePlan<'a> {
     whole: &'a Extent,
     found: Vec<FoundArray>,
-    others: Vec<(String, &'static str)>,
+    others: Vec<(String, String)>,
     recipes: Vec<ChunkRecipe>,
     /// In the order of the file, without overlaps.
     laid: Vec<Laid>,
@@ -64,7 +64,10 @@ pub(super) struct FilePlan<'a> {
 
 impl<'a> FilePlan<'a> {
     pub(super) fn new(whole: &'a Extent, contents: Contents) -> Result<Self> {
-        let Contents { found, mut heads, others } = contents;
+        let Contents { found, mut heads, others, undecoded } = contents;
+        let others = others.into_iter().map(|(name, why)| (name, why.to_string()));
+        let undecoded = undecoded.into_iter().map(|one| (one.name, one.why.to_string()));
+        let others = others.chain(undecoded).collect();
         let (recipes, laid, fields) = Default::default();
         let mut plan = FilePlan { whole, found, others, recipes, laid, fields };
         let mut taken: BTreeMap<u64, u64> = BTreeMap::new();
@@ -120,7 +123,7 @@ impl<'a> FilePlan<'a> {
         Ok(match &found.place {
             Placement::Plain { at } => Some(vec![laid(*at, Piece::Values(values(0, len)))]),
             Placement::Filled(_) if len <= SMALL => Some(Vec::new()),
-            Placement::Filled(_) | Placement::Runs(_) | Placement::Unreadable(_) => None,
+            Placement::Filled(_) | Placement::Runs(_) | Placement::Unreadable(..) => None,
             Placement::Chunks(chunks) => {
                 let written = chunks.stored.len() as u64 * chunks.grid.chunk_bytes();
                 if len > written.saturating_mul(4).saturating_add(SMALL) {
@@ -226,7 +229,7 @@ impl<'a> FilePlan<'a> {
     pub(super) fn in_skeleton(&self) -> Vec<(String, String)> {
         let fields: HashSet<usize> = self.fields.iter().copied().collect();
         let why = |found: &FoundArray| match &found.place {
-            Placement::Unreadable(why) => why.to_string(),
+            Placement::Unreadable(why, _) => why.to_string(),
             Placement::Filled(_) => "its values were never written".to_string(),
             Placement::Chunks(_) | Placement::Member(_) => {
                 "packing its values again does not give the same bytes".to_string()
@@ -237,8 +240,7 @@ impl<'a> FilePlan<'a> {
         };
         let left = self.found.iter().enumerate().filter(|(number, _)| !fields.contains(number));
         let left = left.map(|(_, found)| (found.description.name.clone(), why(found)));
-        let others = self.others.iter().map(|(name, why)| (name.clone(), why.to_string()));
-        left.chain(others).collect()
+        left.chain(self.others.iter().cloned()).collect()
     }
 
     /// Fields and skeleton of what is laid.
@@ -281,7 +283,7 @@ impl<'a> FilePlan<'a> {
                 description,
                 bytes,
                 fixed: None,
-                marks: Vec::new(),
+                marks: Marks::default(),
                 rounded: None,
             });
         }

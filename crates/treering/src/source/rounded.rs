@@ -1,6 +1,6 @@
 //! Values that are rounded as they are read.
 
-use crate::array::Rounding;
+use crate::array::{Marks, Rounding};
 use crate::error::Result;
 use crate::store::{Blob, read_each};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use std::sync::Arc;
 pub(crate) struct Rounded<'a> {
     pub(crate) inner: Arc<dyn Blob + 'a>,
     pub(crate) rounding: Rounding,
-    /// Values that stand for something else, all of the size of an element.
-    pub(crate) marks: Vec<Vec<u8>>,
+    /// Values that stay, and limits that none passes.
+    pub(crate) marks: Marks,
 }
 
 impl Blob for Rounded<'_> {

@@ -149,7 +149,7 @@ impl Side for Scripted {
         let side = MemorySide::new(step.0, &variables, &[])?;
         let mut entries = side.into_entries();
         entries[1].values = None;
-        entries[1].unread = Some(Error::damaged("scripted"));
+        entries[1].unread = Some(Error::damaged("scripted").into());
         Ok(entries)
     }
 
@@ -229,7 +229,7 @@ mod tests {
         let path = folder.path().join("golden.tree");
         let bounds = vec![Bound::abs(1e-3), Bound::rel(1e-3)];
         let settings = TreeSettings { bounds, ..TreeSettings::default() };
-        record(&arrays, &[], &settings, &path, &|_, _| {}).unwrap();
+        record(&arrays, &CompareSettings::default(), &settings, &path, &|_, _| {}).unwrap();
         let golden = Golden::open(&path).unwrap();
         check_side(&golden);
         check_side(&TreedSide::new(&arrays, &golden));

@@ -433,8 +433,14 @@ fn golden_files_are_never_wrong() {
         let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: number as u8 % 9 };
-        record_golden(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {})
-            .unwrap();
+        record_golden(
+            side(&files.b, Some(&raw)).as_ref(),
+            &CompareSettings::default(),
+            &settings,
+            &golden,
+            &|_, _| {},
+        )
+        .unwrap();
         let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
         let now = TreedSide::new(now.as_ref(), golden.as_ref());
         let within = CompareSettings::within(bound);
@@ -465,7 +471,14 @@ fn complex_numbers_with_nan_are_not_told_apart_by_their_other_part() {
     check_answer(&run(&files.a, &files.b, None, &within), 0, "values");
     let golden = files._folder.path().join("golden.tree");
     let settings = TreeSettings { bounds: vec![Bound::abs(1e-2)], chunk: 512, planes: 8 };
-    record_golden(side(&files.b, None).as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+    record_golden(
+        side(&files.b, None).as_ref(),
+        &CompareSettings::default(),
+        &settings,
+        &golden,
+        &|_, _| {},
+    )
+    .unwrap();
     let (now, golden) = (side(&files.a, None), side(&golden, None));
     let now = TreedSide::new(now.as_ref(), golden.as_ref());
     let outcome = compare(&now, golden.as_ref(), &within, None, &|_, _| {}).unwrap();
@@ -480,7 +493,14 @@ fn damaged_golden_files_hide_nothing() {
         let path = files._folder.path().join("golden.tree");
         let bound = Bound::abs(1e-3);
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
-        record_golden(side(&files.b, None).as_ref(), &[], &settings, &path, &|_, _| {}).unwrap();
+        record_golden(
+            side(&files.b, None).as_ref(),
+            &CompareSettings::default(),
+            &settings,
+            &path,
+            &|_, _| {},
+        )
+        .unwrap();
         let sound = std::fs::read(&path).unwrap();
         let within = CompareSettings { trees: true, ..CompareSettings::within(bound) };
         // Levels, leaves and numbers of NaN; behind them, planes.
@@ -728,7 +748,7 @@ fn trees_made_step_by_step_stay() {
 fn what_does_not_fit_together_is_named() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let x = vec![1.0f64; 100];
-    let y = vec![1.0f32; 100];
+    let y = vec![1i32; 100];
     for (name, steps, other) in [("a", 0..3u64, false), ("b", 1..5, true)] {
         let options = Options::in_store(store.clone(), name).bound("*", Bound::abs(0.1));
         let mut run = Run::open(options).unwrap();
@@ -1081,7 +1101,8 @@ fn steps_that_a_golden_file_expects_must_be_there() {
     let golden = folder.path().join("golden.tree");
     let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], chunk: 4096, planes: 4 };
     let whole = open_side(&format!("{}#whole", folder.path().display()), None, false).unwrap();
-    record_golden(whole.as_ref(), &[], &settings, &golden, &|_, _| {}).unwrap();
+    record_golden(whole.as_ref(), &CompareSettings::default(), &settings, &golden, &|_, _| {})
+        .unwrap();
     let outcome = check_golden(&golden, folder.path(), "whole");
     assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
     let outcome = check_golden(&golden, folder.path(), "crashed");
@@ -1183,8 +1204,14 @@ fn golden_files_prove_differences_of_every_type() {
         let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
         let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
-        record_golden(side(&files.b, Some(&raw)).as_ref(), &[], &settings, &golden, &|_, _| {})
-            .unwrap();
+        record_golden(
+            side(&files.b, Some(&raw)).as_ref(),
+            &CompareSettings::default(),
+            &settings,
+            &golden,
+            &|_, _| {},
+        )
+        .unwrap();
         let (now, golden) = (side(&files.a, Some(&raw)), side(&golden, None));
         let now = TreedSide::new(now.as_ref(), golden.as_ref());
         let outcome = compare(&now, golden.as_ref(), &CompareSettings::default(), None, &|_, _| {});
@@ -1309,4 +1336,59 @@ fn arrays_in_fortran_order_keep_their_shape() {
     run.restore_step(1, &mut [target]).unwrap();
     assert!(bytes == values);
     run.finish().unwrap();
+}
+
+/// Types of one kind are compared by value; the narrower values lose nothing.
+#[test]
+fn widths_of_one_kind_are_compared_by_value() {
+    let folder = tempfile::tempdir().unwrap();
+    let narrow: Vec<f32> = (0..20_000).map(|i| (i as f32).sin()).collect();
+    let mut wide: Vec<f64> = narrow.iter().map(|v| f64::from(*v)).collect();
+    let write = |name: &str, dtype: DType, bytes: Vec<u8>| -> PathBuf {
+        let path = folder.path().join(name);
+        std::fs::write(&path, npy(dtype, &[100, 200], false, false, &bytes)).unwrap();
+        path
+    };
+    let bytes = |values: &[f64]| values.iter().flat_map(|v| v.to_le_bytes()).collect::<Vec<u8>>();
+    let a = write("a.npy", DType::F32, narrow.iter().flat_map(|v| v.to_le_bytes()).collect());
+    let b = write("b.npy", DType::F64, bytes(&wide));
+    tree(&a, None, Bound::abs(1e-6), 4096, 4);
+    tree(&b, None, Bound::abs(1e-6), 4096, 4);
+    for bound in [Bound::abs(1e-6), Bound::EQUAL, Bound::Bits] {
+        let outcome = run(&a, &b, None, &CompareSettings::within(bound));
+        assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+        assert_eq!(outcome.variables[0].dtype, DType::F64);
+        let told = |note: &String| note.contains("f32 in the first and f64 in the second");
+        assert!(outcome.notes.iter().any(told), "{:?}", outcome.notes);
+    }
+    wide[7_777] += 1e-3;
+    let c = write("c.npy", DType::F64, bytes(&wide));
+    for (x, y) in [(&a, &c), (&c, &a)] {
+        let outcome = run(x, y, None, &CompareSettings::within(Bound::abs(1e-6)));
+        assert_eq!((outcome.verdict, outcome.differences), (Answer::Different, 1));
+        assert_eq!(outcome.first.unwrap().index, [38, 177]);
+        let outcome = run(x, y, None, &CompareSettings::within(Bound::abs(1e-2)));
+        assert_eq!(outcome.verdict, Answer::Equal);
+    }
+    let whole = |dtype: DType, bytes: &dyn Fn(i8) -> Vec<u8>| {
+        let values = (0..20_000).flat_map(|i| bytes((i % 251 - 125) as i8)).collect();
+        write(&format!("{dtype}.npy"), dtype, values)
+    };
+    let i1 = whole(DType::I8, &|v| vec![v as u8]);
+    let i8 = whole(DType::I64, &|v| i64::from(v).to_le_bytes().into());
+    let u8 = whole(DType::U64, &|v| i64::from(v).to_le_bytes().into());
+    let outcome = run(&i1, &i8, None, &CompareSettings::default());
+    assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+    for other in [&u8, &b] {
+        let outcome = run(&i1, other, None, &CompareSettings::default());
+        assert_eq!(outcome.verdict, Answer::Different);
+        assert_eq!(outcome.unmatched[0].what, "types differ");
+    }
+    // A golden file has no values to widen.
+    let golden = folder.path().join("golden.tree");
+    let settings = TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 4096, planes: 4 };
+    let choice = CompareSettings::default();
+    record_golden(side(&a, None).as_ref(), &choice, &settings, &golden, &|_, _| {}).unwrap();
+    let outcome = run(&golden, &b, None, &CompareSettings::default());
+    assert_eq!(outcome.verdict, Answer::Different);
 }

@@ -40,4 +40,5 @@ mod source;
 mod store_calls;
 mod store_suite;
 mod tiers;
+mod undecoded;
 mod writers;

@@ -254,7 +254,8 @@ fn golden_files_of_ranks_are_never_equal_to_other_boxes() {
     let path = folder.path().join("golden.tree");
     let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], ..TreeSettings::default() };
     let side = |run: &str| StoredSide::open(store.clone(), run, None).unwrap();
-    record_golden(&side("rows"), &[], &settings, &path, &|_, _| {}).unwrap();
+    record_golden(&side("rows"), &CompareSettings::default(), &settings, &path, &|_, _| {})
+        .unwrap();
     let golden = Golden::open(&path).unwrap();
     let check = |run: &str| {
         let (side, settings) = (side(run), CompareSettings::default());

@@ -556,6 +556,44 @@ fn marks_stay_and_nothing_becomes_one() {
     }
 }
 
+/// A value that is valid stays valid, and no other becomes valid: masks of readers stay as they are.
+#[test]
+fn no_value_passes_a_limit_of_valid_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ocean.nc");
+    // Close to the limits, on both sides of them and on them.
+    let near = |limit: f64| (0..600).map(move |i| limit + f64::from(i - 300) / 3e4);
+    let values: Vec<f64> = near(0.004).chain(near(99.996)).chain(field(1, 3000)).collect();
+    for attributes in [
+        vec![("valid_min", 0.004)],
+        vec![("valid_max", 99.996), ("_FillValue", 50.0)],
+        vec![("valid_min", 0.004), ("valid_max", 99.996)],
+    ] {
+        std::fs::write(&path, netcdf(&attributes, &values)).unwrap();
+        let limit = |name: &str| attributes.iter().find(|own| own.0 == name).map(|own| own.1);
+        let valid = |value: f64| {
+            limit("valid_min").is_none_or(|least| value >= least)
+                && limit("valid_max").is_none_or(|most| value <= most)
+        };
+        for bound in [Bound::abs(0.01), Bound::rel(1e-3)] {
+            let back = through(&path, &[("t", bound)]).unwrap();
+            let new = bytes_of(&open_file(&back, None).unwrap()[0]).unwrap();
+            let plain = rounded(bound, DType::F64, &bytes_as(DType::F64, &values));
+            let (mut changed, mut kept) = (0, 0);
+            for ((old, new), plain) in values.iter().zip(new.chunks(8)).zip(plain.chunks(8)) {
+                let [new, plain] =
+                    [new, plain].map(|bytes| f64::from_le_bytes(bytes.try_into().unwrap()));
+                assert_eq!(valid(*old), valid(new), "{old} became {new} within {bound}");
+                changed += u64::from(new != *old);
+                kept += u64::from(valid(*old) != valid(plain));
+            }
+            assert!(changed > 1000 && kept > 0, "{attributes:?} {bound}: {changed} {kept}");
+            let again = through(&back, &[("t", bound)]).unwrap();
+            assert!(std::fs::read(again).unwrap() == std::fs::read(back).unwrap());
+        }
+    }
+}
+
 /// In a damaged file, values may lie where something else does: they are not touched.
 #[test]
 fn what_lies_over_something_else_is_not_rounded() {

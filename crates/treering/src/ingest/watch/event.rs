@@ -32,6 +32,13 @@ pub enum WatchEvent<'a> {
         /// Files that were expected.
         expected: usize,
     },
+    /// Files of a step came after its other files were ingested and went away. They stay where they are.
+    Late {
+        /// Step of the files.
+        step: u64,
+        /// Files that came late.
+        files: usize,
+    },
     /// [`Watcher::once`](super::Watcher::once) ends without this set.
     NotTaken {
         /// Step of the set.
@@ -69,7 +76,7 @@ pub enum WatchEvent<'a> {
         /// Cause.
         error: &'a Error,
     },
-    /// A file is not part of any set because of its name. Reported once, for the first file.
+    /// A file is not part of any set because of its name. Reported once for each file.
     LeftOut {
         /// Path below the folder.
         file: &'a Path,
@@ -99,6 +106,12 @@ impl fmt::Display for WatchEvent<'_> {
                  stays where it is until the rest comes",
                 count(*files)
             ),
+            WatchEvent::Late { step, files } => write!(
+                f,
+                "step {step} is in the run already, and its files are gone: {} of it came later and stay; --step \
+                 says how the step stands in a name",
+                count(*files)
+            ),
             WatchEvent::NotTaken { step, held: Some((file, why)), .. } => {
                 write!(f, "step {step} is not taken in: {file} {why}")
             }
@@ -119,7 +132,7 @@ impl fmt::Display for WatchEvent<'_> {
             }
             WatchEvent::LeftOut { file, why } => write!(
                 f,
-                "{} {why} and is left out, as will be others; --step and --rank say how names are read",
+                "{} {why} and is left out; --step and --rank say how names are read",
                 file.display()
             ),
             WatchEvent::NotRemoved { file, error } => write!(f, "{file} is not removed: {error}"),

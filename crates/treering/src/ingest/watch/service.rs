@@ -20,6 +20,9 @@ use std::time::{Duration, Instant};
 /// Longest wait for events.
 const LONG: Duration = Duration::from_secs(3600);
 
+/// Number of files left out for their names that are reported.
+const MOST_TOLD: usize = 100;
+
 /// A callback that hears of events, on the thread that watches.
 type Told = Box<dyn Fn(WatchEvent<'_>) + Send>;
 
@@ -54,8 +57,8 @@ pub struct Watcher {
     told_hidden: bool,
     /// Nothing is ingested before this moment: the store is full.
     resume: Moment,
-    /// A file that was left out for its name has been reported.
-    told_odd: bool,
+    /// Files that were left out for their names and have been reported.
+    told_odd: HashSet<PathBuf>,
     /// The files that were there at the start have been listed.
     listed: bool,
     stopped: bool,
@@ -103,7 +106,7 @@ impl Watcher {
             unfinished: BTreeMap::new(),
             told_hidden: false,
             resume: Moment::ZERO,
-            told_odd: false,
+            told_odd: HashSet::new(),
             listed: false,
             stopped: false,
         };
@@ -134,6 +137,9 @@ impl Watcher {
             self.remove_leftovers();
             let now = self.now();
             let set = self.sets.complete(now).filter(|_| now >= self.resume);
+            for (step, files) in self.sets.stranded(now) {
+                self.tell(WatchEvent::Late { step, files });
+            }
             let wait = match &set {
                 Some(_) => Duration::ZERO,
                 None => self.wake(now).map_or(LONG, |moment| moment.saturating_sub(now)),
@@ -228,11 +234,7 @@ impl Watcher {
             path.to_str().ok_or(odd).and_then(|name| Ok((name, self.settings.rules.read(name)?)));
         let (name, named) = match named {
             Ok(named) => named,
-            Err(why) if self.told_odd => return drop(why),
-            Err(why) => {
-                self.told_odd = true;
-                return self.tell(WatchEvent::LeftOut { file: path, why: &why });
-            }
+            Err(why) => return self.leave_out(path, &why),
         };
         let Some(stamp) = FileStamp::of(&self.settings.folder.join(path)) else {
             return self.sets.gone(named.step, name);
@@ -246,6 +248,20 @@ impl Watcher {
         if known && self.settings.remove && !self.kept.contains(&(name.to_string(), stamp)) {
             let leftovers = self.leftovers.entry(named.step).or_default();
             leftovers.push((name.to_string(), stamp));
+        }
+    }
+
+    /// Reports a file that is left out for its name, once; of very many, the first.
+    fn leave_out(&mut self, path: &Path, why: &str) {
+        let count = self.told_odd.len();
+        if count > MOST_TOLD || !self.told_odd.insert(path.to_path_buf()) {
+            return;
+        }
+        self.tell(WatchEvent::LeftOut { file: path, why });
+        if count == MOST_TOLD {
+            self.tell(WatchEvent::Note(
+                "more files are left out for their names, and are not listed",
+            ));
         }
     }
 

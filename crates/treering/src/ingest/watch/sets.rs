@@ -277,6 +277,24 @@ impl Sets {
         }
     }
 
+    /// Steps with finished files that came after the others of the step were taken and went away: they are in no set.
+    /// Each is listed once, with the number of its files.
+    pub(super) fn stranded(&mut self, now: Moment) -> Vec<(u64, usize)> {
+        let left = |own: &StepFiles| own.is_late() && !own.joins() && !own.told && !own.refused;
+        let alone: Vec<u64> =
+            self.steps.iter().filter(|(_, own)| left(own)).map(|(s, _)| *s).collect();
+        let mut all = Vec::new();
+        for step in alone {
+            let Some(own) = self.steps.get(&step) else { continue };
+            if !self.settled(own, now) || self.enough(step, own, now) {
+                continue;
+            }
+            all.push((step, own.waiting.len()));
+            self.steps.entry(step).and_modify(|own| own.told = true);
+        }
+        all
+    }
+
     /// When to look again, if nothing is noticed until then.
     pub(super) fn wake(&self, now: Moment) -> Option<Moment> {
         let waiting = self.steps.values().flat_map(|own| own.waiting.values());

@@ -9,10 +9,11 @@ use super::tree;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{ChunkRecipe, Filter, MAX_CHUNK};
-use crate::source::chunks::{Cache, Chunks};
+use crate::source::chunks::{Cache, Chunks, Stored};
 use crate::source::filter::{Coding, MOST_INFLATED, swap};
-use crate::source::found::{FoundArray, MARKS, MOST_MARKS, MOST_UNPAID, Placement};
+use crate::source::found::{FoundArray, LIMITS, MARKS, MOST_MARKS, MOST_UNPAID, Placement};
 use crate::source::scaled::Scaled;
+use crate::source::undecoded::StoredBytes;
 use std::sync::Arc;
 
 /// The extent of a dataset, and how far it may grow.
@@ -40,7 +41,8 @@ pub(super) fn find(
                 .hint("repack it with h5repack"));
         }
     }
-    let element = element_type(meta, element)?;
+    let of_type = type_bytes(meta, &element.bytes, element.flags & 2 != 0)?;
+    let element = datatype::parse(&mut meta.cursor(&of_type), 0)?;
     let space = extent(meta, &space.bytes)?;
     let (dtype, swapped, inner) = match &element.kind {
         TypeKind::Numbers(dtype, swapped, axes) => (*dtype, *swapped, axes.clone()),
@@ -64,28 +66,30 @@ pub(super) fn find(
     found.unmarked = attributes.is_err();
     for attribute in attributes.unwrap_or_default() {
         // An attribute that is not understood tells nothing.
-        for value in marks(meta, &attribute, (dtype, swapped)).unwrap_or_default() {
-            found.mark(&value);
-        }
+        let Ok(Some(told)) = MarkAttribute::parse(meta, &attribute) else { continue };
+        told.apply(&mut found, (dtype, swapped));
     }
-    found.marks.truncate(MOST_MARKS);
     if fill.len() as u64 != element.size {
         fill = vec![0; usize::try_from(element.size.min(1 << 20)).unwrap_or(0)];
     }
     let outside = message(7).is_some();
     let pipeline = message(0xb).map(|m| filters(meta, &m.bytes)).transpose()?.unwrap_or_default();
-    let mut dataset = Dataset { meta, element, space, fill, pipeline, cache, found: &mut found };
+    let mut dataset =
+        Dataset { meta, element, of_type, space, fill, pipeline, cache, found: &mut found };
     let place = match outside {
-        true => Placement::Unreadable(Error::usage("its values lie in other files")),
+        true => dataset.elsewhere("its values lie in other files"),
         false => dataset.place(layout)?,
     };
     found.place = place;
     Ok(Some(found))
 }
 
-fn element_type(meta: &Meta, message: &HeaderMessage) -> Result<Type> {
-    let bytes = type_bytes(meta, &message.bytes, message.flags & 2 != 0)?;
-    datatype::parse(&mut meta.cursor(&bytes), 0)
+/// Whether values of a dataset lie in other files or datasets.
+pub(super) fn lies_elsewhere(messages: &[HeaderMessage]) -> bool {
+    let virtual_layout = |message: &HeaderMessage| {
+        message.kind == 8 && matches!(message.bytes[..], [version, 3, ..] if version >= 3)
+    };
+    messages.iter().any(|message| message.kind == 7 || virtual_layout(message))
 }
 
 /// The bytes of a type, which may be a named one elsewhere in the file.
@@ -184,37 +188,59 @@ fn attributes(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// The values of an attribute that tells which of them stand for something else, if they are of this
-/// type; in the same order of bytes.
-fn marks(meta: &Meta, attribute: &[u8], array: (DType, bool)) -> Result<Vec<Vec<u8>>> {
-    let mut rest = meta.cursor(attribute);
-    let (version, flags) = (rest.u8()?, rest.u8()?);
-    let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
-    rest.skip(if version == 3 { 1 } else { 0 })?;
-    let mut part = |len: usize| match version {
-        1 => Ok(&rest.take(len.next_multiple_of(8))?[..len]),
-        _ => rest.take(len),
-    };
-    let [name, element, space] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
-    let name = name.strip_suffix(b"\0").unwrap_or(name);
-    let shared = version > 1 && flags & 3 != 0;
-    if shared || !MARKS.iter().any(|mark| mark.as_bytes() == name) {
-        return Ok(Vec::new());
+/// An attribute that tells which values stand for something else, or gives limits of valid ones.
+struct MarkAttribute<'a> {
+    is_limit: bool,
+    dtype: DType,
+    swapped: bool,
+    values: &'a [u8],
+}
+
+impl<'a> MarkAttribute<'a> {
+    fn parse(meta: &'a Meta, attribute: &'a [u8]) -> Result<Option<Self>> {
+        let mut rest = meta.cursor(attribute);
+        let (version, flags) = (rest.u8()?, rest.u8()?);
+        let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
+        rest.skip(if version == 3 { 1 } else { 0 })?;
+        let mut part = |len: usize| match version {
+            1 => Ok(&rest.take(len.next_multiple_of(8))?[..len]),
+            _ => rest.take(len),
+        };
+        let [name, element, space] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
+        let name = name.strip_suffix(b"\0").unwrap_or(name);
+        let among = |names: &[&str]| names.iter().any(|own| own.as_bytes() == name);
+        let is_limit = among(&LIMITS);
+        let shared = version > 1 && flags & 3 != 0;
+        if shared || !is_limit && !among(&MARKS) {
+            return Ok(None);
+        }
+        let element = datatype::parse(&mut meta.cursor(element), 0)?;
+        let TypeKind::Numbers(dtype, swapped, axes) = element.kind else { return Ok(None) };
+        let count = extent(meta, space)?.shape.into_iter().fold(1, u64::saturating_mul);
+        if !axes.is_empty() || count > MOST_MARKS as u64 {
+            return Ok(None);
+        }
+        let values = rest.take((count * dtype.size()) as usize)?;
+        Ok(Some(MarkAttribute { is_limit, dtype, swapped, values }))
     }
-    let element = datatype::parse(&mut meta.cursor(element), 0)?;
-    let TypeKind::Numbers(dtype, swapped, axes) = element.kind else { return Ok(Vec::new()) };
-    let count = extent(meta, space)?.shape.into_iter().fold(1, u64::saturating_mul);
-    if dtype != array.0 || !axes.is_empty() || count > MOST_MARKS as u64 {
-        return Ok(Vec::new());
+
+    /// Notes marks that are of the type of the array, and limits of any type.
+    fn apply(&self, found: &mut FoundArray, array: (DType, bool)) {
+        let size = self.dtype.size() as usize;
+        let complex = matches!(self.dtype, DType::C64 | DType::C128);
+        let number = (if complex { size / 2 } else { size }) as u8;
+        for value in self.values.chunks_exact(size) {
+            let mut value = value.to_vec();
+            // Marks have the order of the array's bytes, limits are little-endian.
+            let turned = if self.is_limit { self.swapped } else { self.swapped != array.1 };
+            swap(&mut value, if turned { number } else { 0 });
+            if self.is_limit {
+                found.limit(self.dtype, &value);
+            } else if self.dtype == array.0 {
+                found.mark(&value);
+            }
+        }
     }
-    let size = dtype.size() as usize;
-    let mut values: Vec<Vec<u8>> =
-        rest.take(count as usize * size)?.chunks(size).map(<[u8]>::to_vec).collect();
-    if swapped != array.1 {
-        let number = if matches!(dtype, DType::C64 | DType::C128) { size / 2 } else { size };
-        values.iter_mut().for_each(|value| swap(value, number as u8));
-    }
-    Ok(values)
 }
 
 /// A filter: its number and the parameters.
@@ -259,7 +285,7 @@ fn codings(pipeline: &[FilterStep], found: &FoundArray) -> Result<Vec<Coding>> {
                 _ => format!("filter {number} of HDF5"),
             };
             Err(Error::usage(format!("its chunks are packed by {name}"))
-                .hint("repack them with h5repack, or leave the variable out with --vars"))
+                .hint("repack them with h5repack, or leave the variable out with --exclude"))
         }
     };
     pipeline.iter().map(coding).collect()
@@ -268,6 +294,8 @@ fn codings(pipeline: &[FilterStep], found: &FoundArray) -> Result<Vec<Coding>> {
 struct Dataset<'a> {
     meta: &'a Meta<'a>,
     element: Type,
+    /// The bytes of the type.
+    of_type: Vec<u8>,
     space: Space,
     fill: Vec<u8>,
     pipeline: Vec<FilterStep>,
@@ -298,11 +326,11 @@ impl Dataset<'_> {
                     }
                     1 => return self.contiguous(at, bytes),
                     2 => return self.chunked(&dims, at, Index::First, false),
-                    _ => return Ok(Placement::Unreadable(odd())),
+                    _ => return Ok(self.opaque(odd())),
                 }
             }
             3..=5 => rest.u8()?,
-            _ => return Ok(Placement::Unreadable(odd())),
+            _ => return Ok(self.opaque(odd())),
         };
         match (class, version) {
             (0, _) => {
@@ -343,14 +371,36 @@ impl Dataset<'_> {
                         rest.skip(6)?;
                         Index::Second
                     }
-                    _ => return Ok(Placement::Unreadable(odd())),
+                    _ => return Ok(self.opaque(odd())),
                 };
                 let at = rest.address()?;
                 self.chunked(&dims, at, index, flags & 1 != 0)
             }
-            (3, _) => Ok(Placement::Unreadable(Error::usage("its values lie in other datasets"))),
-            _ => Ok(Placement::Unreadable(odd())),
+            (3, _) => Ok(self.elsewhere("its values lie in other datasets")),
+            _ => Ok(self.opaque(odd())),
         }
+    }
+
+    /// Values that are not understood, wherever in the file they lie.
+    fn opaque(&self, why: Error) -> Placement {
+        Placement::Unreadable(why, Some(StoredBytes::all(self.meta.whole)))
+    }
+
+    fn elsewhere(&self, why: &str) -> Placement {
+        Placement::Unreadable(Error::usage(why), Some(StoredBytes::elsewhere(self.meta.whole)))
+    }
+
+    /// Stored chunks, with everything that their values depend on.
+    fn stored(&self, dims: &[u64], bare: bool, chunks: &[Stored]) -> Arc<StoredBytes> {
+        let spans = chunks.iter().map(|chunk| (chunk.at, chunk.len)).collect();
+        let places: Vec<_> = chunks.iter().map(|chunk| (chunk.index, chunk.left_out)).collect();
+        let how = (&self.of_type, &self.fill, &self.pipeline, dims, bare, places);
+        StoredBytes::at(self.meta.whole, spans, format!("{how:?}"))
+    }
+
+    /// An array of which hardly any value was written. Its size would be believed by whoever plans to read it.
+    fn unwritten(&self) -> Placement {
+        Placement::Unreadable(hardly_written(), Some(self.stored(&[], false, &[])))
     }
 
     fn contiguous(&self, at: Option<u64>, len: u64) -> Result<Placement> {
@@ -363,7 +413,7 @@ impl Dataset<'_> {
         match at {
             None if len == 0 || bytes <= MOST_UNPAID => self.filled(),
             _ if bytes == 0 => self.filled(),
-            None => Ok(unwritten()),
+            None => Ok(self.unwritten()),
             Some(_) if len < bytes => {
                 Err(Error::damaged("a dataset has less space than its values take"))
             }
@@ -376,7 +426,7 @@ impl Dataset<'_> {
 
     fn filled(&self) -> Result<Placement> {
         if self.found.bytes() > MOST_UNPAID {
-            return Ok(unwritten());
+            return Ok(self.unwritten());
         }
         let mut value = self.fill.clone();
         swap(&mut value, self.found.swap);
@@ -398,19 +448,22 @@ impl Dataset<'_> {
             return Err(wrong());
         }
         let Some(at) = at.filter(|_| self.found.bytes() > 0) else { return self.filled() };
-        let codings = match codings(&self.pipeline, self.found) {
-            Ok(codings) if size <= MAX_CHUNK && codings.len() <= 32 => codings,
-            Ok(_) => {
-                return Ok(Placement::Unreadable(Error::new(
-                    ErrorKind::Limit,
-                    "its chunks are too large",
-                )));
-            }
-            Err(why) => return Ok(Placement::Unreadable(why)),
-        };
         let (shape, largest) = (&self.space.shape, &self.space.largest);
         let array = Array { shape, largest, chunk, bytes: size };
-        let mut stored = index::chunks(self.meta, &array, &index, at)?;
+        let stored = index::chunks(self.meta, &array, &index, at);
+        let too_large = || Error::new(ErrorKind::Limit, "its chunks are too large");
+        let codings = match codings(&self.pipeline, self.found) {
+            Ok(codings) if size <= MAX_CHUNK && codings.len() <= 32 => Ok(codings),
+            Ok(_) => Err(too_large()),
+            Err(why) => Err(why),
+        };
+        let (codings, mut stored) = match (codings, stored) {
+            (Ok(codings), stored) => (codings, stored?),
+            (Err(why), Ok(stored)) => {
+                return Ok(Placement::Unreadable(why, Some(self.stored(dims, bare, &stored))));
+            }
+            (Err(why), Err(_)) => return Ok(self.opaque(why)),
+        };
         let recipe = ChunkRecipe {
             shape: shape.clone(),
             chunk: chunk.to_vec(),
@@ -428,7 +481,10 @@ impl Dataset<'_> {
         let written = stored.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.len));
         let most = written.saturating_mul(MOST_INFLATED).saturating_add(MOST_UNPAID);
         if self.found.bytes() > most || overlap(&stored) {
-            return Ok(unwritten());
+            return Ok(Placement::Unreadable(
+                hardly_written(),
+                Some(self.stored(dims, bare, &stored)),
+            ));
         }
         let chunks = Chunks::new(recipe, codings, stored, self.meta.whole, self.cache)?;
         Ok(Placement::Chunks(Arc::new(chunks)))
@@ -436,15 +492,13 @@ impl Dataset<'_> {
 }
 
 /// Whether bytes of the file belong to two chunks.
-fn overlap(stored: &[crate::source::chunks::Stored]) -> bool {
+fn overlap(stored: &[Stored]) -> bool {
     let mut spans: Vec<(u64, u64)> = stored.iter().map(|chunk| (chunk.at, chunk.len)).collect();
     spans.sort_unstable();
     spans.windows(2).any(|pair| pair[0].0.saturating_add(pair[0].1) > pair[1].0)
 }
 
-fn unwritten() -> Placement {
-    Placement::Unreadable(
-        Error::new(ErrorKind::Limit, "hardly any of its values were ever written")
-            .hint("leave the variable out with --vars"),
-    )
+fn hardly_written() -> Error {
+    Error::new(ErrorKind::Limit, "hardly any of its values were ever written")
+        .hint("leave the variable out with --exclude")
 }

@@ -8,7 +8,7 @@ use super::header::{self, HeaderMessage};
 use super::heap::Heap;
 use super::values::{self, Resolver, TypeNode};
 use super::{DEEPEST, LONGEST, dataset, superblock, tree};
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::Digester;
 use crate::source::Extent;
 use crate::source::chunks::Cache;
@@ -61,11 +61,23 @@ fn objects(
     let mut paths = HashMap::from([(root, String::new())]);
     let mut left = vec![(String::new(), root, 0)];
     while let Some((path, at, depth)) = left.pop() {
-        let messages = header::messages(meta, at)?;
         if depth > DEEPEST || path.len() > LONGEST {
             return Err(Error::damaged("the groups of this HDF5 file have no end"));
         }
-        let mut links = group::links(meta, &messages)?;
+        let read = || -> Result<_> {
+            let messages = header::messages(meta, at)?;
+            let links = group::links(meta, &messages)?;
+            Ok((messages, links))
+        };
+        let (messages, mut links) = match read() {
+            Ok(read) => read,
+            // Nothing of a file is known without its root.
+            Err(error) if path.is_empty() || error.kind() == ErrorKind::Io => return Err(error),
+            Err(error) => {
+                all.add_unknown(format!("{OBJECT}{path}"), error);
+                continue;
+            }
+        };
         links.sort();
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let mut below = Vec::new();
@@ -156,7 +168,7 @@ impl Lister<'_> {
             let cache = Arc::<Cache>::default();
             let found = dataset::find(self.meta, path, messages, &cache, true)?;
             let Some(found) = found else { return Ok(None) };
-            if let Placement::Unreadable(why) = &found.place {
+            if let Placement::Unreadable(why, _) = &found.place {
                 return Err(why.clone());
             }
             let bytes = found.field(self.meta.whole)?.bytes;

@@ -25,6 +25,7 @@ pub(super) use self::inventory::inventory;
 use super::Extent;
 use super::chunks::Cache;
 use super::found::Contents;
+use super::undecoded::{StoredBytes, UndecodedArray};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
 use std::collections::HashSet;
@@ -57,25 +58,58 @@ pub(super) fn base(whole: &Extent) -> Result<Option<u64>> {
     Ok(None)
 }
 
-/// The datasets of a file, by their paths; one that has several is found once.
+/// The datasets of a file, by their paths; one that has several is found once. An object that is not understood does
+/// not stand in the way of others.
 pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
     let (meta, root) = superblock(whole, base)?;
     let cache = Arc::<Cache>::default();
-    let (mut all, mut others) = (Vec::new(), Vec::new());
+    let (mut all, mut others, mut undecoded) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen = HashSet::from([root]);
     let mut objects = vec![(String::new(), root, 0)];
     while let Some((path, at, depth)) = objects.pop() {
-        let messages = header::messages(&meta, at)?;
-        let of = |error: Error| error.at(format!("{path} in {}", whole.store()));
-        let found = dataset::find(&meta, &path, &messages, &cache, false).map_err(of)?;
-        if found.is_none() && messages.iter().any(|message| message.kind == LAYOUT) {
-            others.push((path.clone(), "its values have variable lengths, or are references"));
+        let mut leave_out = |error: Error, elsewhere: bool| {
+            // Nothing of a file is known without its root.
+            if path.is_empty() || error.kind() == ErrorKind::Io {
+                return Err(error);
+            }
+            let stored = if elsewhere { StoredBytes::elsewhere } else { StoredBytes::all };
+            undecoded.push(UndecodedArray {
+                name: path.clone(),
+                description: None,
+                why: error.at(format!("{path} in {}", whole.store())),
+                stored: Some(stored(whole)),
+                is_group: true,
+            });
+            Ok(())
+        };
+        let messages = match header::messages(&meta, at) {
+            Ok(messages) => messages,
+            Err(error) => {
+                leave_out(error, false)?;
+                continue;
+            }
+        };
+        match dataset::find(&meta, &path, &messages, &cache, false) {
+            Ok(Some(found)) => all.push(found),
+            Ok(None) if messages.iter().any(|message| message.kind == LAYOUT) => {
+                others.push((path.clone(), "its values have variable lengths, or are references"));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                leave_out(error, dataset::lies_elsewhere(&messages))?;
+                continue;
+            }
         }
-        all.extend(found);
         if depth > DEEPEST || path.len() > LONGEST {
             return Err(Error::damaged("the groups of this HDF5 file have no end"));
         }
-        let mut links = group::links(&meta, &messages)?;
+        let mut links = match group::links(&meta, &messages) {
+            Ok(links) => links,
+            Err(error) => {
+                leave_out(error, false)?;
+                continue;
+            }
+        };
         links.sort();
         let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
         let mut below = Vec::new();
@@ -87,7 +121,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
         }
         objects.extend(below.into_iter().rev());
     }
-    Ok(Contents { found: all, heads: meta.heads(), others })
+    Ok(Contents { found: all, heads: meta.heads(), others, undecoded })
 }
 
 fn superblock(whole: &Extent, base: u64) -> Result<(Meta<'_>, u64)> {

@@ -117,6 +117,24 @@ fn late_files_join_those_that_were_taken() {
 }
 
 #[test]
+fn files_that_come_when_the_others_are_gone_are_reported() {
+    let mut sets = sets(None);
+    find(&mut sets, 1, "ab", 1, at(0));
+    assert_eq!(take(&mut sets, at(2)), Some((1, "ab".into())));
+    find(&mut sets, 1, "c", 1, at(3));
+    // They can still be joined.
+    assert_eq!(sets.stranded(at(9)), []);
+    sets.gone(1, "a");
+    assert_eq!(sets.stranded(at(4)), [], "it is not at rest");
+    assert_eq!((sets.complete(at(9)), sets.stranded(at(9))), (None, vec![(1, 1)]));
+    assert_eq!(sets.stranded(at(10)), [], "once");
+    // The same after everything of the step was removed.
+    sets.begin(7, [("a".to_string(), 10, 1, true)]);
+    find(&mut sets, 7, "b", 1, at(20));
+    assert_eq!(sets.stranded(at(22)), [(7, 1)]);
+}
+
+#[test]
 fn what_the_run_holds_is_known() {
     let mut sets = sets(Some(2));
     let old = [("a".to_string(), 10, 1, false), ("z".to_string(), 10, 1, false)];
