@@ -27,7 +27,7 @@ fn bits_of(value: u16, dtype: DType) -> Vec<u8> {
 fn half(value: f32) -> u16 {
     match value.to_bits() {
         0 => 0,
-        bits => ((bits >> 23) as u16 - 127 + 15) << 10 | (bits >> 13 & 0x3ff) as u16,
+        bits => ((bits >> 23) as u16 + 15 - 127) << 10 | (bits >> 13 & 0x3ff) as u16,
     }
 }
 
