@@ -182,7 +182,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
             output::bytes(v.moved_bytes),
             output::bytes(v.chunk_bytes),
             v.root[..12].to_string(),
-            v.within.map(|bound| bound.to_string()).unwrap_or_default(),
+            v.error_bound.map(|bound| bound.to_string()).unwrap_or_default(),
             v.bounds.iter().map(|t| t.bound.to_string()).collect::<Vec<_>>().join(" "),
         ]
     };
@@ -199,7 +199,7 @@ pub fn show(place: &str, json: bool) -> Result<()> {
         "moved",
         "chunk",
         "root",
-        "within",
+        "error bound",
         "trees for",
     ];
     output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13], variables.iter().map(row)));
@@ -270,15 +270,24 @@ pub fn prune(place: &str, keep: Keep, dry_run: bool, json: bool) -> Result<()> {
     let (library, place) = open(place)?;
     no_step(&place)?;
     let run = run_of(&place)?;
+    carry_out(dry_run, json, |told| match dry_run {
+        true => library.plan_prune(run, keep, told),
+        false => library.prune(run, keep, told),
+    })
+}
+
+/// Computes a plan with progress, or carries it out, and shows it.
+fn carry_out(
+    dry_run: bool,
+    json: bool,
+    work: impl FnOnce(&(dyn Fn(u64, u64) + Sync)) -> Result<PrunePlan>,
+) -> Result<()> {
     let bar = output::progress("checking what stays");
     let told = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
-    let plan = match dry_run {
-        true => library.plan_prune(run, keep, &told)?,
-        false => library.prune(run, keep, &told)?,
-    };
+    let plan = work(&told)?;
     bar.finish_and_clear();
     match json {
         true => output::json(&json!({ "dry_run": dry_run, "plan": plan })),
@@ -293,25 +302,10 @@ pub fn remove(place: &str, whole_run: bool, dry_run: bool, json: bool) -> Result
     let (library, place) = open(place)?;
     let run = run_of(&place)?;
     match (place.step, whole_run) {
-        (Some(step), false) => {
-            let bar = output::progress("checking what stays");
-            let told = |done, total| {
-                bar.set_length(total);
-                bar.set_position(done);
-            };
-            let plan = match dry_run {
-                true => library.plan_remove_checkpoint(run, step, &told)?,
-                false => library.remove_checkpoint(run, step, &told)?,
-            };
-            bar.finish_and_clear();
-            match json {
-                true => output::json(&json!({ "dry_run": dry_run, "plan": plan })),
-                false => {
-                    print_plan(&plan, dry_run);
-                    Ok(())
-                }
-            }
-        }
+        (Some(step), false) => carry_out(dry_run, json, |told| match dry_run {
+            true => library.plan_remove_checkpoint(run, step, told),
+            false => library.remove_checkpoint(run, step, told),
+        }),
         (None, true) => {
             let removed = match dry_run {
                 true => library.plan_remove_run(run)?,

@@ -32,13 +32,13 @@ pub struct IngestArguments {
     /// replacement, as in 'block\d+=block'; may be given several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
-    /// Store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
+    /// Lossy: store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
     /// 'velocity_?=rel:1e-4'; * and ? stand for anything. May be given several times, the first that
     /// matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
     /// Files given back then hold values within the bound, not the original bytes. Only floating-point
     /// and complex variables that lie uncompressed in their files can have one.
     #[arg(long, value_name = "GLOB=BOUND")]
-    pub within: Vec<String>,
+    pub error_bound: Vec<String>,
     /// How variables of many ranks are put together.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
     merge: MergeName,
@@ -72,7 +72,7 @@ impl IngestArguments {
             merge: self.merge.merge(),
             block: self.block,
             like: self.like.iter().map(|text| likeness(text)).collect::<Result<_>>()?,
-            within: self.within.iter().map(|text| limit(text)).collect::<Result<_>>()?,
+            error_bounds: self.error_bound.iter().map(|text| limit(text)).collect::<Result<_>>()?,
         })
     }
 }

@@ -10,10 +10,10 @@ mod output;
 mod ranks;
 mod watch;
 
-use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use treering::Keep;
+use treering::{Error, Keep};
 
 /// Keeps the states that a simulation passes through: stores what is new, gives any state back, and
 /// tells where two runs part.
@@ -150,6 +150,17 @@ enum Command {
         #[command(flatten)]
         options: bench::Options,
     },
+    /// Prints a script that completes commands and options in a shell.
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Writes man pages to a folder: treering.1, and one for each command.
+    Man {
+        /// The folder, as ~/.local/share/man/man1.
+        folder: PathBuf,
+    },
     /// The simulation that the demo runs as a child process.
     #[command(hide = true)]
     DemoSimulation(demo::simulation::Arguments),
@@ -164,6 +175,22 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// Prints a script that completes commands and options.
+fn completions(shell: clap_complete::Shell) {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "treering", &mut script);
+    output::line(String::from_utf8_lossy(&script).trim_end());
+}
+
+/// Writes man pages to a folder.
+fn man(folder: &Path) -> treering::Result<()> {
+    let failed = |e| Error::io(format!("cannot write man pages to {}", folder.display()), e);
+    std::fs::create_dir_all(folder).map_err(failed)?;
+    clap_mangen::generate_to(Cli::command(), folder).map_err(failed)?;
+    output::line(format!("man pages are in {}", folder.display()));
+    Ok(())
 }
 
 fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
@@ -191,6 +218,11 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::Branch { place, new } => commands::branch(&place, &new, json),
         Command::Loss(arguments) => loss::run(&arguments, json),
         Command::Bench { name, options } => bench::run(name, &options, json),
+        Command::Completions { shell } => {
+            completions(shell);
+            Ok(())
+        }
+        Command::Man { folder } => man(&folder),
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),
     };
     done.map(|()| ExitCode::SUCCESS)

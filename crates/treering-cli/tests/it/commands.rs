@@ -113,6 +113,24 @@ fn compact_tells_its_plan_and_leaves_few_files() {
 }
 
 #[test]
+fn shells_complete_commands_and_man_pages_tell_of_them() {
+    for shell in ["bash", "zsh", "fish"] {
+        let script = treering(&["completions", shell]);
+        assert_eq!(script.status.code(), Some(0));
+        let script = String::from_utf8(script.stdout).unwrap();
+        assert!(script.contains("error-bound") && script.contains("whole-run"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let pages = folder.path().join("man1");
+    assert_eq!(treering(&["man", &pages.display().to_string()]).status.code(), Some(0));
+    let page = std::fs::read_to_string(pages.join("treering-ingest.1")).unwrap();
+    assert!(page.contains("Lossy") && pages.join("treering.1").is_file());
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert_eq!(treering(&["man", &file.display().to_string()]).status.code(), Some(2));
+}
+
+#[test]
 fn rm_removes_a_step_or_a_whole_run_and_never_by_mistake() {
     let folder = tempfile::tempdir().unwrap();
     let store = folder.path().join("store");

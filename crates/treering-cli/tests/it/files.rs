@@ -161,7 +161,7 @@ fn folders_of_files_are_taken_in_and_given_back() {
         (vec!["ingest", &at("x"), &files], "names no step"),
         (vec!["ingest", &nowhere, "nowhere"], "there is no"),
         (vec!["ingest", &nowhere, &files, "--rank", "("], "tells no rank"),
-        (vec!["ingest", &nowhere, &files, "--rank", "state"], "not one group"),
+        (vec!["ingest", &nowhere, &files, "--rank", "state"], "it has no group"),
         (vec!["ingest", &nowhere, &files, "--rank", "state_(\\d)"], "does not match"),
         (vec!["ingest", &nowhere, &files, "--rank", "([a-z])"], "twice"),
         (vec!["ingest", &nowhere, &files, &files], "two files are called"),
@@ -184,20 +184,21 @@ fn variables_are_rounded_when_asked_and_everybody_is_told() {
         String::from_utf8(done.stdout).unwrap()
     };
     assert!(!ingest(1, &[]).contains("round"));
-    let told = ingest(2, &["--within", "state*=1e-3", "--within", "rank*=rel:0.01"]);
+    let told = ingest(2, &["--error-bound", "state*=1e-3", "--error-bound", "rank*=rel:0.01"]);
     assert!(told.contains("3 variables rounded") && told.contains("not the bytes"), "{told}");
-    let told: Value = serde_json::from_str(&ingest(3, &["--within", "*=1e-3", "--json"])).unwrap();
+    let told: Value =
+        serde_json::from_str(&ingest(3, &["--error-bound", "*=1e-3", "--json"])).unwrap();
     assert_eq!(told["rounded_variables"], 3);
     let shown = |step: u64| -> Value {
         let done = treering(&["show", &format!("{store}#sim@{step}"), "--json"]);
         let shown: Value = serde_json::from_slice(&done.stdout).unwrap();
-        shown["variables"].as_array().unwrap().iter().map(|v| v["within"].clone()).collect()
+        shown["variables"].as_array().unwrap().iter().map(|v| v["error_bound"].clone()).collect()
     };
     assert_eq!(shown(1), serde_json::json!([null, null, null]));
     assert_eq!(shown(2), serde_json::json!(["rel:0.01", "abs:0.001", "abs:0.001"]));
     let table = treering(&["show", &format!("{store}#sim@2")]).stdout;
     let table = String::from_utf8(table).unwrap();
-    assert!(table.contains("within") && table.contains("abs:0.001"), "{table}");
+    assert!(table.contains("error bound") && table.contains("abs:0.001"), "{table}");
     for (step, told) in [(1, false), (2, true)] {
         let to = at(&format!("out{step}"));
         let done = treering(&["export", &format!("{store}#sim@{step}"), "--to", &to]);
@@ -212,8 +213,9 @@ fn variables_are_rounded_when_asked_and_everybody_is_told() {
         assert!(treering(&bound).status.success());
     }
     let place = format!("{store}#sim@4");
-    let told =
-        |within: &str| sentence(&["ingest", &place, &files, "--type", "f32", "--within", within]);
+    let told = |within: &str| {
+        sentence(&["ingest", &place, &files, "--type", "f32", "--error-bound", within])
+    };
     for (within, words) in [
         ("state", "there is no '='"),
         ("state.*=1e-3", "no variable matches the bound of \"state.*\""),
@@ -226,7 +228,7 @@ fn variables_are_rounded_when_asked_and_everybody_is_told() {
     ] {
         assert!(told(within).contains(words), "{within}: {}", told(within));
     }
-    let bytes = sentence(&["ingest", &place, &files, "--within", "state*=1"]);
+    let bytes = sentence(&["ingest", &place, &files, "--error-bound", "state*=1"]);
     assert!(bytes.contains("type bytes") && bytes.contains("state"), "{bytes}");
     assert!(treering(&["verify", &store, "--deep"]).status.success());
 }
@@ -240,7 +242,7 @@ fn arrays_that_a_program_saved_are_exported() {
     let mut run = Run::open(Options::directory(at("store"), "sim")).unwrap();
     let state = [
         Variable::new("flow/u", &values).shaped(&[20, 30]).fortran(),
-        Variable::new("flow/v", &values).within(Bound::abs(0.5)),
+        Variable::new("flow/v", &values).error_bound(Bound::abs(0.5)),
         Variable::from_bytes("weights", DType::BF16, &[4], &bits),
     ];
     run.checkpoint(12, &state).unwrap();

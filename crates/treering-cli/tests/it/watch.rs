@@ -359,7 +359,7 @@ fn a_set_is_taken_again_only_if_it_was_rewritten() {
 #[test]
 fn rounded_sets_are_taken_once() {
     let place = Place::new();
-    let within = [&QUICK[..], &["--type", "f32", "--within", "*=0.01"]].concat();
+    let within = [&QUICK[..], &["--type", "f32", "--error-bound", "*=0.01"]].concat();
     let mut service = place.watch(&within);
     let set = place.write(1, 0);
     service.wait_for_steps(&[1]);
@@ -495,7 +495,7 @@ fn trouble_is_told_in_a_sentence() {
         (vec![&run, "--watch", &out, "--step", "x"], "tells no step"),
         (vec![&run, "--watch", &out, "file"], "files are found, not given"),
         (vec![&run, "file", "--remove"], "--watch"),
-        (vec![&run, "--watch", &out, "--remove", "--within", "x=1"], "are not removed"),
+        (vec![&run, "--watch", &out, "--remove", "--error-bound", "x=1"], "are not removed"),
         (vec![&run], "required"),
     ] {
         let text = told(&arguments);

@@ -7,6 +7,7 @@
 //! Laws: whatever bytes come, an element is a valid value of its type at any time. Memory has no `Drop`, so that a program
 //! can read its arrays while the list of them is in scope.
 
+use super::strided::StridedMut;
 use super::{DType, VariableMut};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::zeroed;
@@ -112,6 +113,7 @@ pub enum Memory<'a> {
     Fixed(&'a mut [u8]),
     /// The bytes that are filled, and what they become.
     Flags(Vec<u8>, &'a mut [bool]),
+    Strided(StridedMut<'a>),
     Growing(&'a mut dyn Grow),
     GrowingFlags(Vec<u8>, &'a mut Vec<bool>),
 }
@@ -121,6 +123,7 @@ impl Memory<'_> {
         match self {
             Memory::Fixed(bytes) => bytes,
             Memory::Flags(bytes, _) | Memory::GrowingFlags(bytes, _) => bytes,
+            Memory::Strided(view) => &mut view.bytes,
             Memory::Growing(growing) => growing.bytes(),
         }
     }
@@ -128,7 +131,7 @@ impl Memory<'_> {
     /// Takes so many numbers; false if it cannot grow.
     pub(super) fn resize(&mut self, scalars: u64) -> Result<bool> {
         match self {
-            Memory::Fixed(_) | Memory::Flags(..) => return Ok(false),
+            Memory::Fixed(_) | Memory::Flags(..) | Memory::Strided(_) => return Ok(false),
             Memory::Growing(growing) => growing.resize(scalars)?,
             Memory::GrowingFlags(bytes, flags) => {
                 resize(bytes, scalars)?;
@@ -146,6 +149,7 @@ impl Memory<'_> {
     pub(super) fn settle(&mut self) {
         let (bytes, flags): (&[u8], &mut [bool]) = match self {
             Memory::Fixed(_) | Memory::Growing(_) => return,
+            Memory::Strided(view) => return view.settle(),
             Memory::Flags(bytes, flags) => (bytes, flags),
             Memory::GrowingFlags(bytes, flags) => (bytes, flags),
         };
@@ -157,6 +161,7 @@ impl Memory<'_> {
         match self {
             Memory::Fixed(bytes) => Some(bytes.len()),
             Memory::Flags(bytes, _) => Some(bytes.len()),
+            Memory::Strided(view) => Some(view.bytes.len()),
             Memory::Growing(_) | Memory::GrowingFlags(..) => None,
         }
     }

@@ -12,6 +12,7 @@ pub(crate) mod float_env;
 mod ids;
 mod part;
 mod rounding;
+mod strided;
 
 pub use bound::Bound;
 pub(crate) use boxes::{CommonRun, IndexBox};
@@ -22,6 +23,8 @@ pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
 pub use part::{Ghosts, GlobalBox, Part};
 pub(crate) use rounding::{Marks, whole};
 pub use rounding::{Rounding, Spacing};
+pub(crate) use strided::ArrayBytes;
+use strided::{Strided, StridedMut, ViewPlace};
 
 use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
@@ -240,8 +243,8 @@ impl Description {
 #[derive(Clone, Debug)]
 pub struct Variable<'a> {
     pub(crate) description: Description,
-    pub(crate) bytes: &'a [u8],
-    within: Option<Bound>,
+    pub(crate) bytes: ArrayBytes<'a>,
+    error_bound: Option<Bound>,
     pub(crate) constant: bool,
     /// Whether the last axes are those of elements that are arrays.
     inner: bool,
@@ -258,7 +261,13 @@ impl<'a> Variable<'a> {
     pub fn new<T: Element>(name: &str, data: &'a [T]) -> Self {
         let description = described::<T>(name, data.len());
         let inner = description.shape.0.len() > 1;
-        Variable { description, bytes: T::bytes(data), within: None, constant: false, inner }
+        Variable {
+            description,
+            bytes: ArrayBytes::Whole(T::bytes(data)),
+            error_bound: None,
+            constant: false,
+            inner,
+        }
     }
 
     /// A single value: an array without axes.
@@ -279,7 +288,36 @@ impl<'a> Variable<'a> {
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
-        Variable { description, bytes, within: None, constant: false, inner: false }
+        let bytes = ArrayBytes::Whole(bytes);
+        Variable { description, bytes, error_bound: None, constant: false, inner: false }
+    }
+
+    /// An array whose elements do not lie one behind another: a view of `data` that begins with element `offset`, has the
+    /// shape `shape`, and whose neighbours along each axis are `strides` elements apart. It is stored in C order. The view
+    /// is read while changes are looked for, without a copy of it before; trees, replicas and the comparison with a reference
+    /// make one. A view that leaves its memory is an error.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let grid = vec![0.0f64; 40 * 30];
+    /// // Every other column of rows 5 to 9: 5×15.
+    /// let view = Variable::strided("view", &grid, 5 * 30, &[5, 15], &[30, 2])?;
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    pub fn strided<T: Element>(
+        name: &str,
+        data: &'a [T],
+        offset: u64,
+        shape: &[u64],
+        strides: &[i64],
+    ) -> Result<Self> {
+        let place = ViewPlace::of::<T>(offset, shape, strides);
+        let view = place.and_then(|place| Strided::new(T::bytes(data), &place));
+        let mut variable = Variable::new(name, data);
+        variable.bytes = ArrayBytes::Strided(view.map_err(|e| e.at(format!("variable {name:?}")))?);
+        variable.description.shape.0.splice(..1, shape.iter().copied());
+        variable.inner = false;
+        Ok(variable)
     }
 
     /// The same data with another shape.
@@ -364,7 +402,7 @@ impl<'a> Variable<'a> {
         self
     }
 
-    /// Stores values that differ from these by an absolute or a relative bound at most, and take
+    /// Lossy: stores values that differ from these by an absolute or a relative bound at most, and take
     /// fewer bytes; without it, what is stored is what was handed over, bit for bit. The array itself
     /// is not touched. Only f32, f64 and complex variables can have a bound. A number that stands for
     /// something else, such as −9999 for land, is rounded as any other: give such a variable none.
@@ -372,11 +410,11 @@ impl<'a> Variable<'a> {
     /// ```
     /// use treering::{Bound, Variable};
     /// let pressure = vec![101_325.25f64; 12];
-    /// let variable = Variable::new("pressure", &pressure).within(Bound::abs(0.01));
+    /// let variable = Variable::new("pressure", &pressure).error_bound(Bound::abs(0.01));
     /// ```
     #[must_use]
-    pub fn within(mut self, bound: Bound) -> Self {
-        self.within = Some(bound);
+    pub fn error_bound(mut self, bound: Bound) -> Self {
+        self.error_bound = Some(bound);
         self
     }
 
@@ -400,7 +438,7 @@ impl<'a> Variable<'a> {
     pub(crate) fn rounding(&self) -> Result<Option<Rounding>> {
         let rounding = |bound| Rounding::new(bound, self.description.dtype);
         let named = |e: Error| e.at(format!("variable {:?}", self.description.name));
-        self.within.map(rounding).transpose().map_err(named)
+        self.error_bound.map(rounding).transpose().map_err(named)
     }
 
     pub(crate) fn check(&self) -> Result<()> {
@@ -464,6 +502,30 @@ impl<'a> VariableMut<'a> {
             inner,
             is_shaped: false,
         }
+    }
+
+    /// A view of an array, as [`Variable::strided`] saves it; whatever lies between its elements stays as it is.
+    ///
+    /// ```
+    /// use treering::VariableMut;
+    /// let mut grid = vec![0.0f64; 40 * 30];
+    /// let view = VariableMut::strided("view", &mut grid, 5 * 30, &[5, 15], &[30, 2])?;
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    pub fn strided<T: Element + bytemuck::Pod>(
+        name: &str,
+        data: &'a mut [T],
+        offset: u64,
+        shape: &[u64],
+        strides: &[i64],
+    ) -> Result<Self> {
+        let mut description = described::<T>(name, data.len());
+        description.shape.0.splice(..1, shape.iter().copied());
+        let place = ViewPlace::of::<T>(offset, shape, strides);
+        let view = place.and_then(|place| StridedMut::new(bytemuck::cast_slice_mut(data), &place));
+        let view = view.map_err(|error| error.at(format!("variable {name:?}")))?;
+        let memory = Memory::Strided(view);
+        Ok(VariableMut { description, memory, optional: false, inner: Vec::new(), is_shaped: true })
     }
 
     /// An array of any type, into its bytes.

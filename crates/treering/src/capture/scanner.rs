@@ -9,7 +9,7 @@
 use super::staging::{Staged, Staging};
 use super::trees::{CaptureTrees, Dirty};
 use super::{CaptureSettings, Declared};
-use crate::array::{Rounding, Variable};
+use crate::array::{ArrayBytes, Rounding, Variable};
 use crate::error::Result;
 use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
 use crate::merkle::{BOUGH, Hasher, Print};
@@ -89,7 +89,9 @@ impl Tracker {
 struct ScanJob<'a> {
     variable: usize,
     first: u64,
-    data: &'a [u8],
+    /// The bytes of the variable, and those of the strip.
+    bytes: ArrayBytes<'a>,
+    range: Range<usize>,
     /// Empty when the strip is only copied.
     prints: &'a mut [Print],
     known: usize,
@@ -97,19 +99,20 @@ struct ScanJob<'a> {
 }
 
 impl ScanJob<'_> {
-    /// `rounded` is memory for values that are to be rounded.
+    /// `memory` is for values that are to be gathered, and for those that are to be rounded.
     fn run(
         &mut self,
         chunk: usize,
         hasher: &Hasher,
         slot: &mut [u8],
-        rounded: &mut Vec<u8>,
+        (gathered, rounded): &mut (Vec<u8>, Vec<u8>),
     ) -> Changed {
+        let own = self.bytes.part(self.range.clone(), gathered);
         let data = match self.rounding {
-            None => self.data,
+            None => own,
             Some(rounding) => {
                 rounded.clear();
-                rounded.extend_from_slice(self.data);
+                rounded.extend_from_slice(own);
                 rounding.round(rounded);
                 rounded
             }
@@ -255,8 +258,8 @@ impl Capture {
         while jobs.peek().is_some() {
             let mut batch = Vec::new();
             let mut room = BATCH.min(self.staging.limit() as usize);
-            while let Some(job) = jobs.next_if(|job| batch.is_empty() || job.data.len() <= room) {
-                room = room.saturating_sub(job.data.len());
+            while let Some(job) = jobs.next_if(|job| batch.is_empty() || job.range.len() <= room) {
+                room = room.saturating_sub(job.range.len());
                 batch.push(job);
             }
             let (mut strips, staged) = self.scan_batch(batch);
@@ -283,7 +286,7 @@ impl Capture {
 
     fn scan_batch(&self, mut batch: Vec<ScanJob>) -> (Vec<Strip>, Staged) {
         // Slots begin at cache lines, so that they can be written past the cache.
-        let slot_len = |job: &ScanJob| job.data.len().next_multiple_of(64);
+        let slot_len = |job: &ScanJob| job.range.len().next_multiple_of(64);
         let len: usize = batch.iter().map(slot_len).sum();
         self.staging.reserve(len as u64);
         let mut buffer = self.staging.buffer(len);
@@ -295,14 +298,14 @@ impl Capture {
             rest = tail;
         }
         let chunk = self.settings.chunk.bytes();
-        let one = |rounded: &mut Vec<u8>, (job, slot): (&mut ScanJob, &mut [u8])| {
-            job.run(chunk, &self.hasher, slot, rounded)
+        let one = |memory: &mut (Vec<u8>, Vec<u8>), (job, slot): (&mut ScanJob, &mut [u8])| {
+            job.run(chunk, &self.hasher, slot, memory)
         };
         let found: Vec<Changed> = match len > STRIP {
-            true => batch.par_iter_mut().zip(slots).map_init(Vec::new, one).collect(),
+            true => batch.par_iter_mut().zip(slots).map_init(Default::default, one).collect(),
             false => {
-                let mut rounded = Vec::new();
-                batch.iter_mut().zip(slots).map(|job| one(&mut rounded, job)).collect()
+                let mut memory = Default::default();
+                batch.iter_mut().zip(slots).map(|job| one(&mut memory, job)).collect()
             }
         };
         let mut strips = Vec::new();
@@ -385,11 +388,13 @@ fn jobs<'a>(
     for (at, ((variable, rounding), tracker)) in each.enumerate() {
         let known = tracker.known as usize;
         let mut prints = tracker.prints.chunks_mut(chunks);
-        for (number, data) in variable.bytes.chunks(chunks * bytes).enumerate() {
+        let all = variable.bytes.len();
+        for (number, from) in (0..all).step_by(chunks * bytes).enumerate() {
             jobs.push(ScanJob {
                 variable: at,
                 first: (number * chunks) as u64,
-                data,
+                bytes: variable.bytes.clone(),
+                range: from..all.min(from + chunks * bytes),
                 prints: prints.next().unwrap_or_default(),
                 known: known.saturating_sub(number * chunks),
                 rounding: *rounding,

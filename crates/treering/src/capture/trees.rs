@@ -77,7 +77,7 @@ impl CaptureTrees {
     pub(crate) fn renew(&mut self, variables: &[Variable], dirty: &[Dirty]) -> Result<()> {
         for (variable, dirty) in variables.iter().zip(dirty) {
             if let Some(kept) = self.kept.get_mut(&variable.description.name) {
-                kept.renew(variable.bytes, dirty)?;
+                kept.renew(&variable.bytes.whole(), dirty)?;
             }
         }
         Ok(())

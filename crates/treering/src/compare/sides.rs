@@ -16,6 +16,7 @@ use crate::source::{
     name_of,
 };
 use crate::store::{Blob, BundledStore, Store, read_each};
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
@@ -679,7 +680,7 @@ impl<'a> MemorySide<'a> {
     /// The arrays of a program at a step, as they would be stored, and the bytes of tree files.
     pub fn new(step: u64, variables: &[Variable<'a>], trees: &[&'a [u8]]) -> Result<Self> {
         let entry = |variable: &Variable<'a>| {
-            let mut values: Arc<dyn Blob + 'a> = Arc::new(Lent(variable.bytes));
+            let mut values: Arc<dyn Blob + 'a> = Arc::new(Lent(variable.bytes.whole()));
             if let Some(rounding) = variable.rounding()? {
                 values = Arc::new(Rounded { inner: values, rounding, marks: Marks::default() });
             }
@@ -693,7 +694,7 @@ impl<'a> MemorySide<'a> {
         };
         let mut entries: Vec<SideEntry> = variables.iter().map(entry).collect::<Result<_>>()?;
         for bytes in trees {
-            let (_, views) = read_trees(Arc::new(Lent(bytes)) as Arc<dyn Blob + 'a>)?;
+            let (_, views) = read_trees(Arc::new(Lent((*bytes).into())) as Arc<dyn Blob + 'a>)?;
             views.into_iter().for_each(|view| attach(&mut entries, view));
         }
         Ok(MemorySide { step: Step(step), entries })
@@ -744,7 +745,7 @@ impl Side for MemorySide<'_> {
 }
 
 /// Bytes of somebody else.
-struct Lent<'a>(&'a [u8]);
+struct Lent<'a>(Cow<'a, [u8]>);
 
 /// Bytes of its own.
 pub(super) struct Held(pub(super) Vec<u8>);
@@ -766,7 +767,7 @@ impl Blob for Lent<'_> {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        copy(self.0, offset, buffer)
+        copy(&self.0, offset, buffer)
     }
 
     fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {

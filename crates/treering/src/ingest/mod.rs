@@ -81,7 +81,7 @@ pub struct IngestSettings {
     /// Variables whose names match the pattern (`*` and `?`) are rounded within the bound, absolute or
     /// relative; the first that matches counts. An exported file then holds the rounded values. A pattern
     /// that matches no variable is an error.
-    pub within: Vec<(String, Bound)>,
+    pub error_bounds: Vec<(String, Bound)>,
 }
 
 impl Default for IngestSettings {
@@ -92,7 +92,7 @@ impl Default for IngestSettings {
             merge: Merge::Auto,
             block: None,
             like: Vec::new(),
-            within: Vec::new(),
+            error_bounds: Vec::new(),
         }
     }
 }
@@ -147,7 +147,7 @@ impl Ingest {
         }
         options.check()?;
         refuse_unused(&options)?;
-        let within = settings.within.iter().map(Limit::new).collect::<Result<_>>()?;
+        let within = settings.error_bounds.iter().map(Limit::new).collect::<Result<_>>()?;
         let writer = options.writer;
         let opened = save::open(&writer.tiers, &writer.run, None)?;
         let newest = Log::read(opened.store.clone(), &writer.run)?.manifests().0.pop();

@@ -92,7 +92,7 @@ pub struct VariableInfo {
     pub root: String,
     /// The bound within which the program's values were rounded; nothing if they are exact, or if only
     /// trees were kept.
-    pub within: Option<Bound>,
+    pub error_bound: Option<Bound>,
     /// The bounds for which it has trees, and what these take.
     pub bounds: Vec<TreeInfo>,
 }
@@ -211,7 +211,7 @@ fn row(entry: &VariableEntry, added: Option<(&Footer, &VariableDelta)>) -> Varia
         moved_bytes: of_kind(false),
         chunk_bytes: chunk,
         root: entry.root.to_string(),
-        within: entry.rounded.map(|rounding| rounding.bound()),
+        error_bound: entry.rounded.map(|rounding| rounding.bound()),
         bounds: Vec::new(),
     }
 }
@@ -232,7 +232,7 @@ fn without_data(rank: Rank, tree: &TreeEntry) -> VariableInfo {
         moved_bytes: 0,
         chunk_bytes: 0,
         root: tree.root.to_string(),
-        within: None,
+        error_bound: None,
         bounds: Vec::new(),
     }
 }

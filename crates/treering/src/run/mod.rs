@@ -413,7 +413,9 @@ impl Run {
     fn shared(&self, variables: &[Variable]) -> Vec<(Description, Digest)> {
         let shared = variables.iter().filter(|_| self.ranks.is_some());
         let shared = shared.filter(|variable| variable.description.part == Some(Part::Same));
-        shared.map(|variable| (variable.description.clone(), digest(variable.bytes))).collect()
+        shared
+            .map(|variable| (variable.description.clone(), digest(&variable.bytes.whole())))
+            .collect()
     }
 
     /// The variables that this rank stores: those that are the same on all ranks are stored by the first.

@@ -192,7 +192,7 @@ impl ReferenceWatch {
             let what = format!("the reference run {run:?} has no checkpoint of this step");
             Error::new(ErrorKind::NotFound, what)
         })?;
-        let trees: Vec<&[u8]> = trees.iter().map(|tree| tree.bytes).collect();
+        let trees: Vec<&[u8]> = trees.iter().filter_map(|tree| tree.bytes.lent()).collect();
         let here = MemorySide::new(step, variables, &trees)?;
         let settings = &self.reference.settings;
         match of {

@@ -545,7 +545,7 @@ mod tests {
     fn what_is_not_the_same_names_the_variable_and_two_ranks() {
         let shared = |rank: u32, data: &[u32]| {
             let variable = Variable::new("dt", data).same();
-            let digest = crate::merkle::digest(variable.bytes);
+            let digest = crate::merkle::digest(&variable.bytes.whole());
             ballot(rank, 1).sharing([(variable.description(), digest)].into_iter())
         };
         let all: Vec<Ballot> = (0..3).map(|rank| shared(rank, &[5, 6])).collect();

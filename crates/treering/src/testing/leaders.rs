@@ -119,7 +119,7 @@ impl PlayedLeader {
                 let (values, _) = state_of(*rank, sequence);
                 let data = Variable::new("state", &values).bytes;
                 let (mut prints, mut slot) = (vec![0; 1], vec![0; data.len()]);
-                let changed = scan(data, chunk, 0, &mut prints, hasher, &mut slot);
+                let changed = scan(&data.whole(), chunk, 0, &mut prints, hasher, &mut slot);
                 let whole = None;
                 take(
                     &[Strip { variable, first: 0, changed, hashed: true, offset: 0, whole }],

@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    Comm, DType, Due, End, Error, ErrorKind, Every, Library, MemoryStore, Options, Order, Rank,
-    Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
+    Bound, Comm, DType, Due, End, Error, ErrorKind, Every, Library, MemoryStore, Options, Order,
+    Rank, Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
 };
 
 fn memory() -> Arc<dyn Store> {
@@ -233,6 +233,101 @@ fn elements_of_all_types_come_back() {
     assert_eq!(fortran.order, Order::Fortran);
     let scalar = checkpoint.read_array("time").unwrap();
     assert_eq!(scalar.values::<f64>().unwrap(), [time]);
+}
+
+#[test]
+fn views_are_saved_and_filled_and_what_lies_between_stays() {
+    const ROWS: u64 = 600;
+    const COLUMNS: u64 = 200;
+    let (shape, strides) = ([ROWS / 3, COLUMNS / 2], [3 * COLUMNS as i64, 2]);
+    let taken = |grid: &[f64]| -> Vec<f64> {
+        let index = |at: u64| at / (COLUMNS / 2) * 3 * COLUMNS + at % (COLUMNS / 2) * 2 + COLUMNS;
+        (0..shape[0] * shape[1]).map(|at| grid[index(at) as usize]).collect()
+    };
+    for bound in [None, Some(Bound::abs(1e-3))] {
+        let store = memory();
+        let options = || Options::in_store(store.clone(), "r").bound("view", Bound::abs(0.1));
+        let mut run = Run::open(options()).unwrap();
+        let mut grid: Vec<f64> = (0..ROWS * COLUMNS).map(|at| at as f64 / 7.0).collect();
+        let mut states = Vec::new();
+        for step in 0..4 {
+            // One value of the view, and one between.
+            grid[(COLUMNS + 2 * step) as usize] += 1.0;
+            grid[(COLUMNS + 2 * step + 1) as usize] += 1.0;
+            let view = Variable::strided("view", &grid, COLUMNS, &shape, &strides).unwrap();
+            let view = match bound {
+                Some(bound) => view.error_bound(bound),
+                None => view,
+            };
+            let save = run.checkpoint(step, &[view]).unwrap();
+            assert!(step == 0 || save.changed_bytes() < 10_000, "{}", save.changed_bytes());
+            states.push(taken(&grid));
+        }
+        run.finish().unwrap();
+        assert_sound(&store);
+        let close = |a: &[f64], b: &[f64]| match bound {
+            None => a == b,
+            Some(_) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() <= 1e-3),
+        };
+        let mut run = Run::open(options()).unwrap();
+        for (step, state) in states.iter().enumerate() {
+            let mut back = vec![-1.0f64; grid.len()];
+            let view = VariableMut::strided("view", &mut back, COLUMNS, &shape, &strides);
+            run.restore_step(step as u64, &mut [view.unwrap()]).unwrap();
+            assert!(close(&taken(&back), state));
+            assert_eq!(
+                back.iter().filter(|value| **value == -1.0).count(),
+                back.len() - state.len()
+            );
+            let library = Library::of(store.clone());
+            let whole = library.checkpoint("r", Some(step as u64)).unwrap();
+            assert!(close(&whole.read::<f64>("view").unwrap(), state));
+        }
+    }
+    let grid = [0f64; 100];
+    assert!(Variable::strided("x", &grid, 0, &[10, 11], &[10, 1]).is_err());
+    assert!(Variable::strided("x", &grid, 0, &[10], &[-1]).is_err());
+    assert!(Variable::strided("x", &grid, 99, &[10], &[-11]).is_ok());
+    assert!(Variable::strided("x", &grid, 0, &[10], &[1, 1]).is_err());
+    assert!(Variable::strided("x", &grid, u64::MAX, &[1], &[1]).is_err());
+    let points = [[1f32, 2.0, 3.0]; 50];
+    let every_other = Variable::strided("x", &points, 0, &[25], &[2]).unwrap();
+    assert_eq!(every_other.description().shape.0, [25, 3]);
+}
+
+#[test]
+fn replicas_and_references_know_views() {
+    let store = memory();
+    let ends = ThreadRanks::new(3).run(move |comm: Arc<dyn Comm>| {
+        let grid: Vec<u64> = (0..40_000).map(|at| at * u64::from(comm.rank().0 + 1)).collect();
+        let view = || Variable::strided("x", &grid, 39_999, &[20_000], &[-2]).unwrap();
+        let expected: Vec<u64> = grid.iter().rev().step_by(2).copied().collect();
+        let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).replicas(2);
+        let mut run = Run::open(options).unwrap();
+        run.checkpoint(1, &[view()]).unwrap().durable().unwrap();
+        assert_eq!(run.notes().iter().filter(|note| note.contains("replicas")).count(), 0);
+        let mut back = vec![0u64; 20_000];
+        let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+        assert_eq!(restored.level, treering::Level::Memory);
+        assert!(back == expected);
+        run.finish().unwrap();
+    });
+    assert!(ends.iter().all(|end| matches!(end, End::Done(()))), "{ends:?}");
+    let store = memory();
+    let mut grid: Vec<f64> = (0..20_000).map(f64::from).collect();
+    for (name, reference) in [("first", None), ("second", Some("first")), ("third", Some("first"))]
+    {
+        grid[5001] += f64::from(u8::from(name == "third"));
+        let mut options = Options::in_store(store.clone(), name).bound("*", Bound::abs(1e-3));
+        if let Some(reference) = reference {
+            options = options.reference(store.clone(), reference, Default::default());
+        }
+        let mut run = Run::open(options).unwrap();
+        let view = Variable::strided("x", &grid, 1, &[10_000], &[2]).unwrap();
+        run.checkpoint(0, &[view]).unwrap();
+        assert_eq!(run.divergence().is_some(), name == "third");
+        run.finish().unwrap();
+    }
 }
 
 #[test]

@@ -85,9 +85,9 @@ fn rounded_variables_read_as_they_were_written() {
             let ([abs, rel], values) = within(step);
             let narrow: Vec<f32> = values.iter().map(|v| *v as f32).collect();
             let variables = [
-                Variable::new("wide", &values).shaped(&[90, 100]).within(abs),
-                Variable::new("narrow", &narrow).within(abs),
-                Variable::new("relative", &values).within(rel),
+                Variable::new("wide", &values).shaped(&[90, 100]).error_bound(abs),
+                Variable::new("narrow", &narrow).error_bound(abs),
+                Variable::new("relative", &values).error_bound(rel),
             ];
             run.checkpoint(step, &variables).unwrap().durable().unwrap();
         }
@@ -103,7 +103,7 @@ fn rounded_variables_read_as_they_were_written() {
         let ([abs, rel], values) = within(step);
         let checkpoint = library.checkpoint("rounded", Some(step)).unwrap();
         let shown = library.variables(&checkpoint);
-        let bounds: Vec<Option<Bound>> = shown.iter().map(|v| v.within).collect();
+        let bounds: Vec<Option<Bound>> = shown.iter().map(|v| v.error_bound).collect();
         assert_eq!(bounds, [Some(abs), Some(abs), Some(rel)]);
         assert!(shown[0].codecs.iter().any(|codec| codec.contains("multiples")));
         for (name, bound) in [("wide", abs), ("relative", rel)] {

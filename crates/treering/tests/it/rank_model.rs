@@ -315,7 +315,7 @@ impl World {
         };
         let state = [
             part("grid", &grid),
-            part("warm", &warm).within(Bound::abs(BOUND)),
+            part("warm", &warm).error_bound(Bound::abs(BOUND)),
             Variable::new("list", &rows[row as usize..(row + number) as usize]).rows(),
             Variable::new("clock", &clock).same(),
         ];

@@ -145,8 +145,8 @@ fn bound_of(store: &Arc<dyn Store>, run: &str, step: u64) -> Option<Bound> {
     let checkpoint = library.checkpoint(run, Some(step)).unwrap();
     let shown = library.variables(&checkpoint);
     let entry = checkpoint.variable(treering::Rank(0), "x").unwrap();
-    assert_eq!(shown[0].within, entry.rounded.map(|rounding| rounding.bound()));
-    shown[0].within
+    assert_eq!(shown[0].error_bound, entry.rounded.map(|rounding| rounding.bound()));
+    shown[0].error_bound
 }
 
 fn sound(store: &Arc<dyn Store>) {
@@ -169,7 +169,7 @@ fn runs_store_values_within_their_bounds() {
                 for step in 0..STEPS {
                     let bytes = bytes_as(dtype, &field(step, 40_000));
                     let before = bytes.clone();
-                    let handed = variable(dtype, &bytes).within(bound);
+                    let handed = variable(dtype, &bytes).error_bound(bound);
                     within.checkpoint(step, &[handed]).unwrap();
                     // The program's own values are not touched.
                     assert!(bytes == before);
@@ -210,7 +210,7 @@ fn changes_below_the_bound_are_no_changes_and_restored_states_go_on() {
     let mut values: Vec<f64> = (0..50_000).map(|i| (i as f64 * 0.01).sin()).collect();
     let mut run = Run::open(options()).unwrap();
     let save = |run: &mut Run, step, values: &[f64]| {
-        let x = Variable::new("x", values).within(Bound::abs(0.25));
+        let x = Variable::new("x", values).error_bound(Bound::abs(0.25));
         run.checkpoint(step, &[x]).unwrap().durable().unwrap();
     };
     save(&mut run, 0, &values);
@@ -262,7 +262,7 @@ fn bounds_may_change_from_checkpoint_to_checkpoint() {
             let values = state(step);
             let mut x = Variable::new("x", &values);
             if let Some(bound) = bound {
-                x = x.within(*bound);
+                x = x.error_bound(*bound);
             }
             run.checkpoint(step as u64, &[x]).unwrap();
             // The same values, rounded by the program itself.
@@ -305,7 +305,7 @@ fn trees_and_references_see_the_rounded_values() {
         Run::open(Options::in_store(store.clone(), "first").bound("*", Bound::abs(1e-9))).unwrap();
     for step in 0..4 {
         let values = field(step, 20_000);
-        first.checkpoint(step, &[Variable::new("x", &values).within(bound)]).unwrap();
+        first.checkpoint(step, &[Variable::new("x", &values).error_bound(bound)]).unwrap();
     }
     first.finish().unwrap();
     for (run, settings) in [("bits", bits), ("same", same)] {
@@ -317,7 +317,7 @@ fn trees_and_references_see_the_rounded_values() {
         let mut second = Run::open(options).unwrap();
         for step in 0..4 {
             let values = field(step, 20_000);
-            second.checkpoint(step, &[Variable::new("x", &values).within(bound)]).unwrap();
+            second.checkpoint(step, &[Variable::new("x", &values).error_bound(bound)]).unwrap();
             assert!(second.divergence().is_none(), "step {step}");
         }
         // Without the bound, it parts.
@@ -341,18 +341,21 @@ fn bounds_that_make_no_sense_are_refused_before_anything_is_touched() {
     let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
     let (whole, real) = ([1i32; 100], [1.0f32; 100]);
     let cases = [
-        (Variable::new("n", &whole).within(Bound::abs(1.0)), "type i32 cannot be rounded"),
-        (Variable::new("x", &real).within(Bound::abs(0.0)), "greater than 0"),
-        (Variable::new("x", &real).within(Bound::abs(f64::NAN)), "finite"),
-        (Variable::new("x", &real).within(Bound::rel(1.0)), "less than 1"),
-        (Variable::new("x", &real).within(Bound::Ulp(3)), "no distance"),
-        (Variable::new("x", &real).within(Bound::Within { abs: 1.0, rel: 0.1 }), "there are two"),
+        (Variable::new("n", &whole).error_bound(Bound::abs(1.0)), "type i32 cannot be rounded"),
+        (Variable::new("x", &real).error_bound(Bound::abs(0.0)), "greater than 0"),
+        (Variable::new("x", &real).error_bound(Bound::abs(f64::NAN)), "finite"),
+        (Variable::new("x", &real).error_bound(Bound::rel(1.0)), "less than 1"),
+        (Variable::new("x", &real).error_bound(Bound::Ulp(3)), "no distance"),
+        (
+            Variable::new("x", &real).error_bound(Bound::Within { abs: 1.0, rel: 0.1 }),
+            "there are two",
+        ),
     ];
     for (variable, sentence) in cases {
         let error = run.checkpoint(0, &[variable]).err().unwrap().to_string();
         assert!(error.contains(sentence) && error.contains("variable"), "{error}");
     }
-    let x = Variable::new("x", &real).within(Bound::abs(0.1));
+    let x = Variable::new("x", &real).error_bound(Bound::abs(0.1));
     run.checkpoint(0, &[x, Variable::new("n", &whole)]).unwrap().durable().unwrap();
     run.finish().unwrap();
     sound(&store);
@@ -367,7 +370,7 @@ fn file(path: &Path) -> RankFile {
 fn through(path: &Path, within: &[(&str, Bound)]) -> Result<PathBuf, String> {
     let store = memory();
     let within = within.iter().map(|(name, bound)| (name.to_string(), *bound)).collect();
-    let settings = IngestSettings { within, ..IngestSettings::default() };
+    let settings = IngestSettings { error_bounds: within, ..IngestSettings::default() };
     let options = Options::in_store(store.clone(), "sim").encoding(Encoding::Best(Aim::Balanced));
     let mut ingest = Ingest::open(options, settings).map_err(|e| e.to_string())?;
     let manifest = ingest.take(0, &[file(path)], &|_, _| {}).map_err(|e| e.to_string())?;
@@ -750,7 +753,7 @@ fn a_later_process_goes_on_with_rounded_files() {
         let path = folder.path().join("x.npy");
         std::fs::write(&path, npy(DType::F64, &[20_000], false, false, &bytes)).unwrap();
         let within = vec![(name.clone(), bound)];
-        let settings = IngestSettings { within, ..IngestSettings::default() };
+        let settings = IngestSettings { error_bounds: within, ..IngestSettings::default() };
         let mut ingest =
             Ingest::open(Options::in_store(store.clone(), "sim").growth(20.0), settings).unwrap();
         let manifest = ingest.take(step, &[file(&path)], &|_, _| {}).unwrap();

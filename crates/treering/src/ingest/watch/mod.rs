@@ -67,11 +67,11 @@ impl WatchSettings {
             return Err(Error::usage(format!("{place} names no run, or more than that"))
                 .hint("write STORE#RUN; the steps are read from the names of the files"));
         };
-        if self.remove && !self.ingest.within.is_empty() {
+        if self.remove && !self.ingest.error_bounds.is_empty() {
             return Err(Error::usage(
                 "originals of rounded variables are not removed: the store does not hold them",
             )
-            .hint("leave out --remove, or --within"));
+            .hint("leave out --remove, or --error-bound"));
         }
         if self.settle.is_zero() && self.files.is_none() {
             return Err(Error::usage(

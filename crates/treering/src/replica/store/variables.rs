@@ -201,11 +201,18 @@ impl<'a> Stream<'a> {
         let mut slices: Vec<Cow<[u8]>> = vec![head.into()];
         let mut constant = vec![None];
         for variable in variables {
-            let bytes = variable.bytes;
-            let (whole, rest) = bytes.split_at(bytes.len() - bytes.len() % block as usize);
-            let mut last = rest.to_vec();
-            last.resize(rest.len().next_multiple_of(block as usize), 0);
-            let both = [Cow::from(whole), last.into()];
+            let bytes = variable.bytes.whole();
+            let full = bytes.len() - bytes.len() % block as usize;
+            let mut last = bytes[full..].to_vec();
+            last.resize(last.len().next_multiple_of(block as usize), 0);
+            let whole = match bytes {
+                Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[..full]),
+                Cow::Owned(mut bytes) => {
+                    bytes.truncate(full);
+                    Cow::Owned(bytes)
+                }
+            };
+            let both = [whole, last.into()];
             slices.extend(both.into_iter().filter(|slice| !slice.is_empty()));
             let name = variable.constant.then(|| variable.description.name.clone());
             constant.resize(slices.len(), name);

@@ -45,7 +45,7 @@ fn checkpoint_of(variables: &[Variable]) -> Checkpoint {
                 let chunk = settings.chunk.bytes();
                 let mut prints = vec![0; data.bytes.len().div_ceil(chunk)];
                 let mut slot = vec![0; data.bytes.len()];
-                let changed = scan(data.bytes, chunk, 0, &mut prints, &hasher, &mut slot);
+                let changed = scan(&data.bytes.whole(), chunk, 0, &mut prints, &hasher, &mut slot);
                 let whole = None;
                 let strip = Strip { variable, first: 0, changed, hashed: true, offset: 0, whole };
                 take(&[strip], &slot)?;

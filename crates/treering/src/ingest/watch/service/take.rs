@@ -98,7 +98,7 @@ impl Watcher {
         // What cannot be read back is taken again.
         let same = |name: &str| {
             let path = self.settings.folder.join(name);
-            let held = match self.settings.ingest.within.is_empty() {
+            let held = match self.settings.ingest.error_bounds.is_empty() {
                 true => newest.gives(name, &path),
                 false => newest.took(name, &path, self.settings.ingest.raw.as_ref()),
             };
