@@ -4,7 +4,7 @@
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -410,6 +410,27 @@ fn once_takes_what_is_there_and_ends() {
     assert_eq!(once(&["--once", "--settle", "0.1", "--remove"]), [0u64; 0]);
     let left: Vec<_> = fs::read_dir(place.out()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, ["half_3_0"]);
+}
+
+#[test]
+fn folders_that_a_killed_service_has_emptied_are_removed_by_the_next_one() {
+    let place = Place::new();
+    let once = || {
+        let mut service = place.watch(&["--files", "2", "--settle", "0", "--once", "--remove"]);
+        assert!(service.child.wait().unwrap().success(), "{}", service.notes());
+    };
+    place.write(0, 0);
+    once();
+    assert_eq!((place.kept(), fs::read_dir(place.out()).unwrap().count()), (vec![0], 0));
+    // It was killed between its last file and the folder; another folder waits for its program.
+    fs::create_dir(place.out().join("step_000000")).unwrap();
+    fs::create_dir_all(place.out().join("step_000001/inner")).unwrap();
+    fs::create_dir(place.out().join("notes")).unwrap();
+    once();
+    let left = fs::read_dir(place.out()).unwrap().map(|e| e.unwrap().file_name());
+    let left: BTreeSet<_> = left.map(|name| name.into_string().unwrap()).collect();
+    assert_eq!(left, BTreeSet::from(["notes".to_string(), "step_000001".to_string()]));
+    assert!(place.out().join("step_000001/inner").is_dir());
 }
 
 #[test]

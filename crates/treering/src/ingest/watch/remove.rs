@@ -104,6 +104,25 @@ fn is_open(path: &Path, probe: &dyn Probe) -> Result<bool> {
     }
 }
 
+/// The folders below one that are empty, by their paths from there.
+pub(super) fn empty_folders(folder: &Path) -> Vec<String> {
+    let (mut left, mut empty) = (vec![folder.to_path_buf()], Vec::new());
+    while let Some(now) = left.pop() {
+        let Ok(entries) = std::fs::read_dir(&now) else { continue };
+        let mut is_empty = true;
+        for entry in entries.flatten() {
+            is_empty = false;
+            // Links are not followed.
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                left.push(entry.path());
+            }
+        }
+        let name = now.strip_prefix(folder).ok().and_then(Path::to_str);
+        empty.extend(name.filter(|name| is_empty && !name.is_empty()).map(String::from));
+    }
+    empty
+}
+
 /// Removes the folders of a file that are empty now, from the innermost up to the one that has the
 /// step in its name: those above are the program's own.
 pub(super) fn remove_folders(folder: &Path, name: &str, step_folder: usize) {

@@ -209,7 +209,9 @@ impl Watcher {
                 if missed {
                     self.sets.missed(self.now());
                 }
-                self.listed = true;
+                if !std::mem::replace(&mut self.listed, true) && self.settings.remove {
+                    self.remove_empty_folders();
+                }
                 self.sets.listed(self.now());
                 let there: HashSet<&Path> = files.iter().map(PathBuf::as_path).collect();
                 self.look_again(&|file| !there.contains(file));

@@ -5,11 +5,11 @@ use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Manifest;
 use crate::ingest::watch::WatchEvent;
-use crate::ingest::watch::remove::{Fate, remove, remove_folders};
+use crate::ingest::watch::remove::{Fate, empty_folders, remove, remove_folders};
 use crate::ingest::watch::sets::{FileSet, FileStamp};
 use crate::ingest::watch::writers::Openness;
 use crate::ingest::{Merge, RankFile};
-use crate::library::Place;
+use crate::library::{HeldSet, Place};
 use crate::source::unfinished;
 use rayon::prelude::*;
 use std::path::{Path, PathBuf};
@@ -190,6 +190,20 @@ impl Watcher {
                         self.kept.insert((name, stamp));
                     }
                 }
+            }
+        }
+    }
+
+    /// Removes folders that a service has emptied which was killed before it removed them: those that files of the run
+    /// were in. Other empty folders are the program's.
+    pub(super) fn remove_empty_folders(&self) {
+        for name in empty_folders(&self.settings.folder) {
+            let file = format!("{name}/0");
+            let Ok(named) = self.settings.rules.read(&file) else { continue };
+            let inside = |held: &str| Path::new(held).parent() == Some(Path::new(&name));
+            let held = self.held(named.step);
+            if held.iter().flat_map(HeldSet::files).any(|(held, ..)| inside(held)) {
+                remove_folders(&self.settings.folder, &file, named.step_folder);
             }
         }
     }
