@@ -76,7 +76,7 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
 type Maker = fn(u32, u64) -> std::result::Result<Graph, orbits::GraphError>;
 
 /// The table of counts after each of `parts` equal parts of the vertices.
-fn states(graph: &Graph, parts: u32) -> Result<Vec<Vec<u32>>> {
+pub(super) fn states(graph: &Graph, parts: u32) -> Result<Vec<Vec<u32>>> {
     let vertices = graph.vertices();
     let mut counts = Counts::<u32>::new(vertices);
     let mut states = Vec::new();

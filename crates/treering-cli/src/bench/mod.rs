@@ -9,6 +9,7 @@ mod pattern;
 mod ranks;
 mod replica;
 mod restore;
+mod tables;
 
 use crate::output;
 use std::path::PathBuf;
@@ -17,21 +18,23 @@ use treering::{Error, Result};
 /// The benchmarks there are.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Name {
-    /// How long a checkpoint holds the program up, and how much it stores.
+    /// Time for which a checkpoint blocks the program, and bytes that it stores.
     Capture,
-    /// How fast a state comes back, at the beginning and late in a lineage.
+    /// Speed of restores, early and late in a lineage.
     Restore,
-    /// Trees and sketches beside direct comparison of files, over bounds and chunk sizes.
+    /// Comparison by trees and sketches against direct comparison of files, for several bounds and chunk sizes.
     Compare,
-    /// Methods, chunk sizes and numbers of checkpoints on graphlet orbits, beside compressors.
+    /// Methods, chunk sizes and numbers of checkpoints on graphlet orbits, against compressors.
     Lineage,
-    /// Orders of bytes in packs, group sizes and passes of encoding on a set of checkpoint files, what
-    /// becomes of them on a slow store, and the aims on one core
+    /// Order of bytes in packs, group sizes and passes of encoding on a set of checkpoint files, their cost on a slow
+    /// store, and the aims on one core.
     Packs,
     /// Objects and bytes of checkpoints of up to 2^20 simulated ranks, bytes that a restart reads, sizes of packs
-    /// that ranks share, and both ways to and from a slow store
+    /// that ranks share, and transfers to and from a slow store.
     Ranks,
-    /// Messages and bytes of replicas at the busiest of up to 24,576 simulated ranks
+    /// Tables of graphlet orbits under the balanced and the smallest aim, one by one and as lineages, against zstd and xz.
+    Tables,
+    /// Messages and bytes of replicas at the busiest of up to 24,576 simulated ranks.
     Replica,
 }
 
@@ -42,22 +45,22 @@ pub struct Options {
     /// compared with it. For ranks: folders of sets, each with a folder for each step.
     #[arg(value_name = "FOLDER")]
     pub folders: Vec<PathBuf>,
-    /// How the rank stands in a file's name, as in `ingest` (packs, ranks).
+    /// Position of the rank in a file's name, as in `ingest` (packs, ranks).
     #[arg(long, value_name = "REGEX")]
     pub rank: Option<String>,
-    /// How many MB the slow store moves in a second (packs, ranks).
+    /// Speed of the slow store in MB/s (packs, ranks).
     #[arg(long, value_name = "RATE", default_value_t = 100.0)]
     pub throttle: f64,
     /// The size of the state (capture, restore and ranks), or of each file (compare).
     #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]
     pub size: u64,
-    /// The number of vertices of each graph (lineage).
+    /// The number of vertices of each graph (lineage, tables).
     #[arg(long, default_value_t = 200_000)]
     pub vertices: u32,
     /// The number of values along each side of the cube of which boxes are read (ranks).
     #[arg(long, default_value_t = 812, value_parser = clap::value_parser!(u64).range(8..=4096))]
     pub side: u64,
-    /// Where to make the stores; a temporary folder unless told.
+    /// Folder for the stores. Default: a temporary folder.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }
@@ -75,8 +78,8 @@ impl Options {
 
 pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
     if !matches!(name, Name::Packs | Name::Ranks) && !options.folders.is_empty() {
-        return Err(Error::usage("only bench packs and bench ranks take a folder")
-            .hint("say with --dir where to make the stores"));
+        return Err(Error::usage("folders were given to a benchmark that takes none")
+            .hint("only `bench packs` and `bench ranks` take folders; --dir sets the folder of the stores"));
     }
     match name {
         Name::Capture => capture::run(options, json),
@@ -85,6 +88,7 @@ pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
         Name::Lineage => lineage::run(options, json),
         Name::Packs => packs::run(options, json),
         Name::Ranks => ranks::run(options, json),
+        Name::Tables => tables::run(options, json),
         Name::Replica => replica::run(options, json),
     }
 }

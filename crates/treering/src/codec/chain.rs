@@ -1,5 +1,6 @@
 //! Steps one behind another, and how they are written down.
 
+use super::columns::{self, TableShape};
 use super::difference::{Difference, DifferenceKind};
 use super::lorenzo::{self, LorenzoGrid, Reckoning};
 use super::numbers::{self, Numbers};
@@ -37,6 +38,8 @@ pub enum CodecStep {
     Multiples(u8, Spacing),
     /// Bins of numbers, at a level.
     Pco(Numbers, u8),
+    /// Integers of a table by what others of their rows tell.
+    Columns(TableShape),
     /// LZ4.
     Lz4,
     /// Zstandard at a level.
@@ -76,12 +79,30 @@ impl CodecStep {
         Ok(())
     }
 
-    /// Whether they are the same but for the grid.
+    /// Whether they are the same but for the grid or the length of rows.
     pub(super) fn is_like(self, other: CodecStep) -> bool {
         match (self, other) {
             (CodecStep::Lorenzo(_), CodecStep::Lorenzo(_)) => true,
             (CodecStep::News(a, _), CodecStep::News(b, _)) => a == b,
+            (CodecStep::Columns(a), CodecStep::Columns(b)) => a == TableShape { row: a.row, ..b },
             _ => self == other,
+        }
+    }
+
+    /// The same with little effort.
+    pub(super) fn quick(self) -> CodecStep {
+        match self {
+            CodecStep::Zstd(level) => CodecStep::Zstd(level.min(6)),
+            CodecStep::Pco(numbers, level) => {
+                let predicted = level & numbers::PREDICTED;
+                CodecStep::Pco(numbers, (level & !numbers::PREDICTED).min(8) | predicted)
+            }
+            CodecStep::Repeats(size) => CodecStep::Repeats(size & !repeats::THOROUGH),
+            CodecStep::News(size, grid) => CodecStep::News(size & !repeats::THOROUGH, grid),
+            CodecStep::Columns(table) => {
+                CodecStep::Columns(TableShape { thorough: false, ..table })
+            }
+            other => other,
         }
     }
 
@@ -102,6 +123,7 @@ impl CodecStep {
                     && grid.size == size & !repeats::THOROUGH
             }
             CodecStep::Pco(_, level) => level & !numbers::PREDICTED <= 12,
+            CodecStep::Columns(shape) => shape.is_valid(),
             CodecStep::Lz4 => true,
             CodecStep::Zstd(level) => (1..=19).contains(&level),
             CodecStep::Deflate(level) => level <= 9,
@@ -131,6 +153,10 @@ impl CodecStep {
                 out.extend([13, size]);
                 write_grid(grid, out);
             }
+            CodecStep::Columns(TableShape { size, signed, row, thorough }) => {
+                let size = if thorough { size | repeats::THOROUGH } else { size };
+                out.extend([14, size, u8::from(signed), row]);
+            }
             CodecStep::Difference(Difference { way, size, float }) => {
                 out.extend([10, way as u8, size, u8::from(float)]);
             }
@@ -149,6 +175,9 @@ impl CodecStep {
             let row = u32::from_le_bytes(take(bytes)?);
             let plane = u32::from_le_bytes(take(bytes)?);
             Some(LorenzoGrid { size, reckoning, row, plane })
+        }
+        fn flag(byte: u8) -> Option<bool> {
+            (byte <= 1).then_some(byte == 1)
         }
         let [id] = take(bytes)?;
         let step = match id {
@@ -185,6 +214,12 @@ impl CodecStep {
                 let [size] = take(bytes)?;
                 CodecStep::News(size, grid(size & !repeats::THOROUGH, bytes)?)
             }
+            14 => {
+                let [size, signed, row] = take(bytes)?;
+                let thorough = size & repeats::THOROUGH != 0;
+                let size = size & !repeats::THOROUGH;
+                CodecStep::Columns(TableShape { size, signed: flag(signed)?, row, thorough })
+            }
             _ => return None,
         };
         Some(step).filter(|step| step.is_valid())
@@ -204,6 +239,7 @@ impl Codec for CodecStep {
             CodecStep::News(size, grid) => repeats::encode(raw, size, Some(grid)),
             CodecStep::Multiples(size, spacing) => Ok(multiples::encode(raw, size, spacing)),
             CodecStep::Pco(numbers, level) => numbers::encode(raw, numbers, level),
+            CodecStep::Columns(shape) => Ok(columns::encode(raw, shape)),
             CodecStep::Lz4 => Ok(lz4_flex::block::compress(raw)),
             CodecStep::Zstd(level) => general::zstd_encode(raw, i32::from(level)),
             CodecStep::Deflate(level) => general::deflate_encode(raw, level),
@@ -228,6 +264,7 @@ impl Codec for CodecStep {
             CodecStep::News(size, grid) => repeats::decode(encoded, raw, size, Some(grid))?,
             CodecStep::Multiples(size, spacing) => multiples::decode(encoded, raw, size, spacing)?,
             CodecStep::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
+            CodecStep::Columns(shape) => columns::decode(encoded, raw, shape)?,
             CodecStep::Lz4 => general::lz4_decode(encoded, raw)?,
             CodecStep::Zstd(_) => general::zstd_decode(encoded, raw)?,
             CodecStep::Deflate(_) => general::deflate_decode(encoded, raw)?,
@@ -424,6 +461,8 @@ impl fmt::Display for CodecStep {
             CodecStep::News(_, grid) => write!(f, "repeats and predict {}-D", grid.axes()),
             CodecStep::Multiples(..) => f.write_str("multiples"),
             CodecStep::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
+            CodecStep::Columns(TableShape { row: 1, .. }) => f.write_str("contexts"),
+            CodecStep::Columns(shape) => write!(f, "columns {}", shape.row),
             CodecStep::Lz4 => f.write_str("lz4"),
             CodecStep::Zstd(level) => write!(f, "zstd {level}"),
             CodecStep::Deflate(level) => write!(f, "deflate {level}"),

@@ -5,20 +5,22 @@
 //! smaller.
 
 use super::Encoding;
+use super::candidates::{
+    Candidate, FoundShape, candidates, differences, multiples, tables, with_repeats,
+};
 use super::chain::{Chain, CodecStep};
-use super::difference::{Difference, DifferenceKind};
-use super::lorenzo::{self, LorenzoGrid, Reckoning};
+use super::lorenzo;
 use super::nature::Nature;
-use super::numbers::{Numbers, PREDICTED};
-use super::repeats::{self, THOROUGH};
+use super::relatives;
+use super::repeats;
 use crate::error::Result;
 use rayon::prelude::*;
 use std::collections::HashMap;
 
-/// What encoding is to be good at.
+/// Aim of an encoding: size, speed or a balance of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aim {
-    /// As few bytes as possible, however long it takes.
+    /// As few bytes as possible, at 15 MB/s or more a core.
     Smallest,
     /// Few bytes, at 80 MB/s or more a core.
     #[default]
@@ -27,213 +29,15 @@ pub enum Aim {
     Fastest,
 }
 
-/// Chains to be tried, each with what it has to be smaller by than those without; the grid predicts
-/// best of those that were found by looking.
-fn candidates(nature: Nature, aim: Aim, found: Option<LorenzoGrid>) -> Vec<(Vec<CodecStep>, f64)> {
-    let size = nature.number();
-    let level = |balanced: u8, smallest: u8| if aim == Aim::Smallest { smallest } else { balanced };
-    let shuffled = |behind: CodecStep| match size {
-        1 => vec![behind],
-        _ => vec![CodecStep::Shuffle(size), behind],
-    };
-    if aim == Aim::Fastest {
-        return vec![
-            (shuffled(CodecStep::Lz4), 0.0),
-            (vec![CodecStep::Lz4], 0.0),
-            (shuffled(CodecStep::Zstd(1)), 0.02),
-            (vec![CodecStep::Zstd(1)], 0.02),
-        ]
-        .into_iter()
-        .chain(multiples(nature, aim))
-        .chain(with_repeats(nature, aim, found))
-        .collect();
-    }
-    let zstd = CodecStep::Zstd(level(3, 19));
-    let mut all = vec![(vec![zstd], 0.0)];
-    if size > 1 {
-        all.push((shuffled(zstd), 0.0));
-        all.push((vec![CodecStep::BitShuffle(size), zstd], 0.01));
-    }
-    let pco = |numbers: Numbers, more: u8| CodecStep::Pco(numbers, level(BALANCED_PCO, 12) | more);
-    let numbers = pco(Numbers::of(nature.dtype), 0);
-    all.push((vec![numbers], 0.005));
-    let left =
-        |grid: LorenzoGrid| vec![CodecStep::Lorenzo(grid), pco(Numbers::unsigned(size), PREDICTED)];
-    let records = nature.split();
-    for grid in nature.grids().into_iter().chain(found.filter(|grid| grid.row > 0)) {
-        match records.filter(|_| grid.row > 0) {
-            Some(split) => all.push(([vec![split], left(grid)].concat(), 0.01)),
-            None => all.push((left(grid), 0.01)),
-        }
-    }
-    let line = CodecStep::Lorenzo(nature.grids()[0]);
-    all.push((vec![line, CodecStep::Shuffle(size.max(2)), zstd], 0.01));
-    if let Some(split) = records {
-        all.push((vec![split, numbers], 0.005));
-        all.push(([vec![split], shuffled(zstd)].concat(), 0.005));
-    }
-    if nature.is_float() && size >= 4 {
-        all.push((vec![CodecStep::Fpc(size), zstd], 0.01));
-    }
-    all.extend(multiples(nature, aim));
-    all.extend(with_repeats(nature, aim, found));
-    all
-}
-
-/// Chains that take rounded values as whole numbers.
-fn multiples(nature: Nature, aim: Aim) -> Vec<(Vec<CodecStep>, f64)> {
-    let size = nature.number();
-    let Some(spacing) = nature.spacing.filter(|_| matches!(size, 4 | 8)) else {
-        return Vec::new();
-    };
-    let first: Vec<CodecStep> =
-        nature.split().into_iter().chain([CodecStep::Multiples(size, spacing)]).collect();
-    let grids = nature
-        .grids()
-        .into_iter()
-        .map(|grid| LorenzoGrid { reckoning: Reckoning::Integers, ..grid });
-    let planes = CodecStep::Shuffle(size);
-    let (zstd, pco) = match aim {
-        Aim::Smallest => (CodecStep::Zstd(19), 12),
-        Aim::Balanced => (CodecStep::Zstd(3), BALANCED_PCO),
-        Aim::Fastest => {
-            let line = CodecStep::Lorenzo(LorenzoGrid {
-                reckoning: Reckoning::Integers,
-                ..nature.grids()[0]
-            });
-            return vec![
-                ([&first[..], &[planes, CodecStep::Lz4]].concat(), 0.01),
-                ([&first[..], &[line, CodecStep::Zstd(1)]].concat(), 0.03),
-            ];
-        }
-    };
-    let mut all =
-        vec![([&first[..], &[CodecStep::Pco(Numbers::signed(size), pco)]].concat(), 0.005)];
-    for grid in grids {
-        let numbers = CodecStep::Pco(Numbers::unsigned(size), pco | PREDICTED);
-        all.push(([&first[..], &[CodecStep::Lorenzo(grid), numbers]].concat(), 0.01));
-        // Parts of records are split first, and then there is room for two more steps only.
-        let ends = match first.len() {
-            1 => [CodecStep::Lorenzo(grid), planes, zstd].to_vec(),
-            _ => [CodecStep::Lorenzo(grid), zstd].to_vec(),
-        };
-        all.push(([&first[..], &ends].concat(), 0.01));
-    }
-    all.push(([&first[..], &[planes, zstd]].concat(), 0.0));
-    all
-}
-
-/// Chains that take out values that were there before.
-fn with_repeats(
-    nature: Nature,
-    aim: Aim,
-    found: Option<LorenzoGrid>,
-) -> Vec<(Vec<CodecStep>, f64)> {
-    let size = nature.number();
-    if !matches!(size, 2 | 4 | 8) {
-        return Vec::new();
-    }
-    let effort = if aim == Aim::Smallest { size | THOROUGH } else { size };
-    let first = CodecStep::Repeats(effort);
-    let numbers = Numbers::of(nature.dtype);
-    let line = nature.grids()[0];
-    let left = |level: u8| CodecStep::Pco(Numbers::unsigned(size), level | PREDICTED);
-    let grids = found.map_or_else(|| nature.grids_of_records(), |grid| vec![grid]);
-    let news = |level: u8, penalty: f64| {
-        grids.iter().map(move |grid| (vec![CodecStep::News(effort, *grid), left(level)], penalty))
-    };
-    let mut all = match aim {
-        Aim::Smallest => vec![
-            (vec![first, CodecStep::Pco(numbers, 12)], 0.0),
-            (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(19)], 0.0),
-            (
-                vec![
-                    first,
-                    CodecStep::Lorenzo(line),
-                    CodecStep::Shuffle(size),
-                    CodecStep::Zstd(19),
-                ],
-                0.0,
-            ),
-        ],
-        Aim::Fastest => vec![
-            (vec![first, CodecStep::Shuffle(size), CodecStep::Lz4], 0.05),
-            (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(1)], 0.07),
-        ],
-        Aim::Balanced => vec![
-            // What is left is half or less, so there is time for a higher level.
-            (vec![first, CodecStep::Pco(numbers, 8)], 0.01),
-            (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(3)], 0.005),
-        ],
-    };
-    let (level, penalty) = match aim {
-        Aim::Smallest => (12, 0.0),
-        Aim::Balanced => (8, 0.01),
-        Aim::Fastest => return all,
-    };
-    all.extend(news(level, penalty));
-    if let Some(spacing) = nature.spacing.filter(|_| size > 2) {
-        let whole = CodecStep::Multiples(size, spacing);
-        all.push((vec![whole, first, CodecStep::Pco(Numbers::signed(size), level)], penalty));
-        all.extend(grids.iter().map(|grid| {
-            let grid = LorenzoGrid { reckoning: Reckoning::Integers, ..*grid };
-            (vec![whole, CodecStep::News(effort, grid), left(level)], penalty)
-        }));
-    }
-    all
-}
-
-/// Chains that begin with the difference to the step before.
-fn differences(nature: Nature, aim: Aim) -> Vec<(Vec<CodecStep>, f64)> {
-    let size = nature.number();
-    if !matches!(size, 1 | 2 | 4 | 8) {
-        return Vec::new();
-    }
-    let by = |way| CodecStep::Difference(Difference { way, size, float: nature.is_float() });
-    let planes = CodecStep::Shuffle(size.max(2));
-    if aim == Aim::Fastest {
-        return vec![
-            (vec![by(DifferenceKind::Xor), planes, CodecStep::Lz4], 0.05),
-            (vec![by(DifferenceKind::Fold), planes, CodecStep::Zstd(1)], 0.07),
-        ];
-    }
-    let (zstd, pco) = match aim {
-        Aim::Smallest => (CodecStep::Zstd(19), 12),
-        _ => (CodecStep::Zstd(3), BALANCED_PCO),
-    };
-    let numbers = CodecStep::Pco(Numbers::unsigned(size), pco | PREDICTED);
-    let mut all = vec![
-        (vec![by(DifferenceKind::Fold), numbers], DIFFERENCE),
-        (vec![by(DifferenceKind::Fold), planes, zstd], DIFFERENCE),
-        (vec![by(DifferenceKind::Xor), planes, zstd], DIFFERENCE),
-        (vec![by(DifferenceKind::Xor), zstd], DIFFERENCE),
-    ];
-    // Where a field moves as a whole, its change is smooth as well.
-    for grid in nature.grids() {
-        let grid = LorenzoGrid { reckoning: Reckoning::Integers, ..grid };
-        all.push((
-            vec![by(DifferenceKind::Subtract), CodecStep::Lorenzo(grid), numbers],
-            DIFFERENCE + 0.01,
-        ));
-    }
-    if let Some(split) = nature.split() {
-        all.push((vec![by(DifferenceKind::Fold), split, numbers], DIFFERENCE));
-    }
-    all
-}
-
-/// The level of pco for the balanced aim.
-const BALANCED_PCO: u8 = 6;
-/// What a difference has to gain: it makes restores read more.
-const DIFFERENCE: f64 = 0.02;
-
 /// How many bytes of a frame are tried, first by all candidates and then by the best few, and of how
 /// many frames.
 const FIRST_SAMPLE: usize = 16 << 10;
 const SAMPLE: usize = 96 << 10;
 const SAMPLES: usize = 2;
-/// How many of the candidates are tried again, and how near they have to be to the first.
+/// How many of the candidates are tried again, fewer on large samples, and how near they have to be to the
+/// first.
 const FINALISTS: usize = 4;
+const FAR_FINALISTS: usize = 2;
 const CLOSE: f64 = 1.1;
 /// Of frames with repeats that are far apart, more is tried, by few candidates.
 const FAR_SAMPLE: usize = 1 << 20;
@@ -381,16 +185,16 @@ impl Chooser {
         }
         let far = self.far.get(&(like.to_string(), nature)) == Some(&true)
             || frames.iter().any(|(frame, _)| frame.len() > FAR_SAMPLE);
-        let mut candidates = match self.chosen.get(&(like.to_string(), nature, false)) {
+        let found = found(nature, aim, frames);
+        let plain = self.chosen.get(&(like.to_string(), nature, false));
+        let new = plain.is_none() || !beside;
+        let mut candidates = match plain {
             Some(plain) if beside => vec![(plain.chain.steps().to_vec(), 0.0)],
             _ if far => {
                 let numbers = foremost(multiples(nature, aim), nature, frames)?;
-                with_repeats(nature, aim, found(nature, aim, frames))
-                    .into_iter()
-                    .chain(numbers)
-                    .collect()
+                with_repeats(nature, aim, found.grid).into_iter().chain(numbers).collect()
             }
-            _ => candidates(nature, aim, found(nature, aim, frames)),
+            _ => candidates(nature, aim, found),
         };
         if beside {
             let differences = differences(nature, aim);
@@ -401,11 +205,10 @@ impl Chooser {
         }
         let bytes: usize = frames.iter().map(|(frame, _)| frame.len()).sum();
         let frames = if far && beside { &frames[..1] } else { frames };
-        let len = match (far, aim) {
-            (true, Aim::Smallest) => bytes,
-            (true, _) if beside => bytes / 4 + FIRST_SAMPLE,
-            (true, _) => FAR_SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
-            _ => SAMPLE.min(bytes / 32 + FIRST_SAMPLE),
+        let len = match far {
+            true if beside => bytes / 4 + FIRST_SAMPLE,
+            true => FAR_SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
+            false => SAMPLE.min(bytes / 32 + FIRST_SAMPLE),
         };
         if candidates.len() > FINALISTS {
             // A few planes have to be there for what they predict to show.
@@ -417,8 +220,11 @@ impl Chooser {
             let ranked = ranked(&candidates, &samples)?;
             let near = ranked.first().map_or(0.0, |(cost, _)| CLOSE * cost);
             let finalists = ranked.into_iter().take_while(|(cost, _)| *cost <= near);
-            candidates = finalists.take(FINALISTS).map(|(_, at)| candidates[at].clone()).collect();
+            let most = if far && aim == Aim::Smallest { FAR_FINALISTS } else { FINALISTS };
+            candidates = finalists.take(most).map(|(_, at)| candidates[at].clone()).collect();
         }
+        candidates.extend(tables(nature, aim, found, false).filter(|_| new));
+        candidates.extend(tables(nature, aim, found, true).filter(|_| beside));
         let (chain, share) = best(&candidates, &sample(nature, frames, len))?;
         if self.chosen.len() >= MAX_KINDS {
             self.chosen.clear();
@@ -439,12 +245,15 @@ impl Chooser {
         tried: bool,
     ) {
         let Encoding::Best(aim) = self.encoding else { return };
-        let (plain, beside) = (candidates(nature, aim, None), differences(nature, aim));
+        let none = FoundShape::default();
+        let (plain, beside) = (candidates(nature, aim, none), differences(nature, aim));
+        let tables: Vec<_> =
+            [false, true].iter().filter_map(|beside| tables(nature, aim, none, *beside)).collect();
         let known = |steps: &[CodecStep]| {
-            let same = |one: &(Vec<CodecStep>, f64)| {
+            let same = |one: &Candidate| {
                 one.0.len() == steps.len() && one.0.iter().zip(steps).all(|(a, b)| a.is_like(*b))
             };
-            plain.iter().chain(&beside).any(same)
+            plain.iter().chain(&beside).chain(&tables).any(same)
         };
         if !chain.steps().is_empty() && !known(chain.steps()) {
             return;
@@ -473,14 +282,18 @@ impl Chooser {
     }
 }
 
-/// The grid that predicts values of which no shape is known.
-fn found(nature: Nature, aim: Aim, frames: &[Beside]) -> Option<LorenzoGrid> {
-    let flat = nature.is_float() && matches!(nature.number(), 4 | 8) && nature.row == 0;
-    if !flat || nature.stride() > 1 || aim == Aim::Fastest {
-        return None;
+/// The shape of values of which none is known.
+fn found(nature: Nature, aim: Aim, frames: &[Beside]) -> FoundShape {
+    let flat = nature.row == 0 && nature.stride() == 1 && aim != Aim::Fastest;
+    let Some((part, _)) = sample(nature, frames, FAR_SAMPLE).last().copied().filter(|_| flat)
+    else {
+        return FoundShape::default();
+    };
+    let (size, float) = (nature.number(), nature.is_float());
+    FoundShape {
+        grid: (float && matches!(size, 4 | 8)).then(|| lorenzo::found(part, size)),
+        row: nature.table(false).map(|_| relatives::row_found(part, size)),
     }
-    let (part, _) = *sample(nature, frames, FAR_SAMPLE).last()?;
-    Some(lorenzo::found(part, nature.number()))
 }
 
 /// What chains that look along few or many axes make of bytes, for each byte.
@@ -502,10 +315,10 @@ fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
 /// The candidate that does best on a small sample: repeats that are far apart show in a whole frame
 /// only, so few chains are tried on it.
 fn foremost(
-    candidates: Vec<(Vec<CodecStep>, f64)>,
+    candidates: Vec<Candidate>,
     nature: Nature,
     frames: &[Beside],
-) -> Result<Option<(Vec<CodecStep>, f64)>> {
+) -> Result<Option<Candidate>> {
     let ranked = ranked(&candidates, &sample(nature, frames, FIRST_SAMPLE))?;
     Ok(ranked.first().and_then(|(_, at)| candidates.into_iter().nth(*at)))
 }
@@ -534,10 +347,12 @@ fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
     Ok(bytes as f64 / raw.max(1) as f64)
 }
 
-/// What candidates cost, penalties included, and their places; the least first.
-fn ranked(candidates: &[(Vec<CodecStep>, f64)], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
-    let cost = |(at, (steps, penalty)): (usize, &(Vec<CodecStep>, f64))| {
-        Ok((share(&Chain::new(steps)?, samples)? * (1.0 + penalty), at))
+/// What candidates cost, penalties included, and their places; the least first. They are tried with
+/// little effort: it gains about as much for all.
+fn ranked(candidates: &[Candidate], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
+    let cost = |(at, (steps, penalty)): (usize, &Candidate)| {
+        let quick: Vec<CodecStep> = steps.iter().map(|step| step.quick()).collect();
+        Ok((share(&Chain::new(&quick)?, samples)? * (1.0 + penalty), at))
     };
     let mut costs = candidates.par_iter().enumerate().map(cost).collect::<Result<Vec<_>>>()?;
     costs.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -545,8 +360,8 @@ fn ranked(candidates: &[(Vec<CodecStep>, f64)], samples: &[Beside]) -> Result<Ve
 }
 
 /// The chain with the least bytes, penalties included, and its share of the bytes.
-fn best(candidates: &[(Vec<CodecStep>, f64)], samples: &[Beside]) -> Result<(Chain, f64)> {
-    let tried = |(steps, penalty): &(Vec<CodecStep>, f64)| {
+fn best(candidates: &[Candidate], samples: &[Beside]) -> Result<(Chain, f64)> {
+    let tried = |(steps, penalty): &Candidate| {
         let chain = Chain::new(steps)?;
         let share = share(&chain, samples)?;
         Ok((chain, share, share * (1.0 + penalty)))

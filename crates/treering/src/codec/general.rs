@@ -51,6 +51,7 @@ pub(super) fn lz4_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
     }
 }
 
+#[cfg(feature = "tools")]
 pub(super) fn deflate_encode(raw: &[u8], level: u8) -> Result<Vec<u8>> {
     let failed = |e| Error::io("deflate cannot encode a frame", e);
     let level = flate2::Compression::new(u32::from(level));
@@ -59,6 +60,7 @@ pub(super) fn deflate_encode(raw: &[u8], level: u8) -> Result<Vec<u8>> {
     encoder.finish().map_err(failed)
 }
 
+#[cfg(feature = "tools")]
 pub(super) fn deflate_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
     let bad = |_| Error::damaged("a deflate frame does not decode");
     let mut decoder = flate2::read::DeflateDecoder::new(encoded);
@@ -67,4 +69,21 @@ pub(super) fn deflate_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
         0 => Ok(()),
         _ => Err(Error::damaged("a deflate frame has the wrong length")),
     }
+}
+
+#[cfg(not(feature = "tools"))]
+pub(super) fn deflate_encode(_: &[u8], _: u8) -> Result<Vec<u8>> {
+    Err(no_deflate())
+}
+
+#[cfg(not(feature = "tools"))]
+pub(super) fn deflate_decode(_: &[u8], _: &mut [u8]) -> Result<()> {
+    Err(no_deflate())
+}
+
+/// Only files of other programs are encoded so, and only on request.
+#[cfg(not(feature = "tools"))]
+fn no_deflate() -> Error {
+    Error::usage("a deflate frame needs the feature `tools` of treering")
+        .hint("build the program with it")
 }

@@ -9,15 +9,19 @@
 //! sample of every kind of frame and keeps the best while it holds (after mcrEngine, which chooses by
 //! type, and its own remark that it should rather sample).
 
+mod candidates;
 mod chain;
 mod choice;
+mod columns;
 mod difference;
 mod fpc;
 mod general;
 mod lorenzo;
 mod multiples;
 mod nature;
+mod nibbles;
 mod numbers;
+mod relatives;
 mod repeats;
 mod shuffle;
 mod word;
@@ -25,6 +29,8 @@ mod word;
 pub use chain::{Chain, CodecStep};
 pub use choice::Aim;
 pub(crate) use choice::Chooser;
+#[cfg(any(test, feature = "testing"))]
+pub use columns::TableShape;
 #[cfg(any(test, feature = "testing"))]
 pub use lorenzo::{LorenzoGrid, Reckoning};
 pub use nature::Nature;
@@ -42,14 +48,14 @@ pub trait Codec: Send + Sync {
     fn decode(&self, encoded: &[u8], raw: &mut [u8]) -> Result<()>;
 }
 
-/// How a run encodes its frames.
+/// Encoding of the frames of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Bytes as they are.
     Raw,
     /// Zstandard at a level from 1 (fast) to 19 (small), whatever the bytes are.
     Zstd(i32),
-    /// What does best on a sample of each variable.
+    /// Chosen by sampling each variable.
     Best(Aim),
 }
 
@@ -108,6 +114,15 @@ mod tests {
                 }
             }
         }
+        for size in [1, 2, 4, 8] {
+            for (row, signed, thorough) in
+                [(1, false, false), (1, true, true), (3, false, true), (9, true, false)]
+            {
+                all.push(CodecStep::Columns(TableShape { size, signed, row, thorough }));
+            }
+        }
+        let longest = TableShape { size: 2, signed: false, row: 254, thorough: true };
+        all.push(CodecStep::Columns(longest));
         for numbers in Numbers::ALL {
             all.push(CodecStep::Pco(numbers, 4));
             all.push(CodecStep::Pco(numbers, 8 | numbers::PREDICTED));
@@ -263,7 +278,7 @@ mod tests {
         }
 
         #[test]
-        fn junk_is_no_chain(junk in proptest::collection::vec(0u8..14, 0..30)) {
+        fn junk_is_no_chain(junk in proptest::collection::vec(0u8..16, 0..30)) {
             if let Ok(chain) = Chain::parse(&junk) {
                 prop_assert_eq!(chain.write(), junk);
             }
@@ -273,7 +288,8 @@ mod tests {
     fn nature(dtype: DType, shape: &[u64]) -> Nature {
         let shape = Shape(shape.to_vec());
         let order = crate::array::Order::C;
-        Nature::of(&Description { name: "x".into(), dtype, shape, order, part: None })
+        let attributes = Default::default();
+        Nature::of(&Description { name: "x".into(), dtype, shape, order, part: None, attributes })
     }
 
     /// Rows are those of memory, whatever the order of the indices is.
@@ -285,6 +301,7 @@ mod tests {
             shape: Shape(shape.to_vec()),
             order,
             part: None,
+            attributes: Default::default(),
         };
         use crate::array::Order::{C, Fortran};
         let (c, fortran) = (described(&[30, 40, 50], C), described(&[50, 40, 30], Fortran));
@@ -381,6 +398,39 @@ mod tests {
                 assert!(chain.to_string().contains("multiples"), "{chain}");
                 assert!(known < unknown && known * 2 < exact, "{known} {unknown} {exact}");
             }
+        }
+    }
+
+    /// Counters of a table that tell of each other are coded by that; what tells nothing is not.
+    #[test]
+    fn tables_are_coded_by_their_columns() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            ((state >> 33) % below) as u32
+        };
+        let mut table = Vec::new();
+        for _ in 0..4000 {
+            let (a, b) = (random(8), random(8));
+            for at in 0..40 {
+                let tells = [a * (at / 4 + 1) % 8, b * (at / 4 + 3) % 8, (a + at) % 8 * 300];
+                let noise = random(8);
+                let value = tells.get(at as usize % 4).copied().unwrap_or(noise);
+                table.extend(value.to_le_bytes());
+            }
+        }
+        let junk: Vec<u8> =
+            (0..160_000).flat_map(|_| (random(1 << 31) * 2 + random(2)).to_le_bytes()).collect();
+        let nature = nature(DType::U32, &[4000, 40]);
+        for aim in [Aim::Balanced, Aim::Smallest] {
+            let mut chooser = Chooser::new(Encoding::Best(aim));
+            let chain = chooser.chain("x", nature, &[(&table, None)]).unwrap();
+            assert!(chain.to_string().contains("columns"), "{chain}");
+            let zstd = Chain::new(&[CodecStep::Zstd(19)]).unwrap().encode(&table).unwrap().len();
+            let own = chain.encode(&table).unwrap().len();
+            assert!(own * 6 < zstd * 5, "{own} {zstd}");
+            let chain = chooser.chain("junk", nature, &[(&junk, None)]).unwrap();
+            assert_eq!(chain, Chain::default());
         }
     }
 }

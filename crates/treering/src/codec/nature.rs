@@ -1,6 +1,7 @@
 //! What is known of values: their type, and how they lie.
 
 use super::chain::CodecStep;
+use super::columns::TableShape;
 use super::lorenzo::{LorenzoGrid, Reckoning};
 use crate::array::{DType, Description, Rounding, Spacing};
 
@@ -119,6 +120,20 @@ impl Nature {
                 vec![of(record, farthest), of(rows, self.plane)]
             }
         }
+    }
+
+    /// The table that integers lie in: rows of the array, records, or one column.
+    pub(super) fn table(self, thorough: bool) -> Option<TableShape> {
+        use DType::{I8, I16, I32, I64};
+        let whole = !self.is_float() && self.dtype != DType::Bytes;
+        if !whole || !matches!(self.number(), 1 | 2 | 4 | 8) {
+            return None;
+        }
+        let record = u32::from(self.stride());
+        let row = record * self.row.max(1);
+        let row = if row <= TableShape::LONGEST.into() { row } else { record };
+        let signed = matches!(self.dtype, I8 | I16 | I32 | I64);
+        Some(TableShape { size: self.number(), signed, row: row as u8, thorough })
     }
 
     pub(super) fn is_float(self) -> bool {

@@ -27,7 +27,7 @@ const HEAD: usize = 8;
 /// The most places of the table of values seen.
 const TABLE: usize = 1 << 20;
 /// The levels of zstd for tokens: in a hurry, and with time.
-const LEVELS: [i32; 2] = [3, 19];
+const LEVELS: [i32; 2] = [3, 12];
 /// Sizes with this bit are those of values for which there is time.
 pub(super) const THOROUGH: u8 = 0x80;
 

@@ -8,6 +8,9 @@ pub(super) trait Word: Copy + Default {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
+    /// The same number with more bits, and back.
+    fn wide(self) -> u64;
+    fn of_wide(number: u64) -> Self;
     /// How many bits it takes without leading zeros.
     fn bits(self) -> u32;
     fn fold(self) -> Self;
@@ -45,6 +48,14 @@ macro_rules! word {
             #[inline(always)]
             fn xor(self, other: Self) -> Self {
                 self ^ other
+            }
+            #[inline(always)]
+            fn wide(self) -> u64 {
+                self as u64
+            }
+            #[inline(always)]
+            fn of_wide(number: u64) -> Self {
+                number as $word
             }
             #[inline(always)]
             fn bits(self) -> u32 {

@@ -16,7 +16,7 @@ fn field() -> Vec<u8> {
 }
 
 /// The steps of a chain as the format writes them.
-const CHAINS: [(&str, &[u8]); 23] = [
+const CHAINS: [(&str, &[u8]); 26] = [
     ("shuffle", &[2, 1, 4, 8, 3]),
     ("bit-shuffle", &[2, 2, 4, 8, 3]),
     ("split", &[3, 3, 4, 3, 1, 4, 8, 3]),
@@ -40,6 +40,9 @@ const CHAINS: [(&str, &[u8]); 23] = [
         &[3, 12, 4, 45, 67, 28, 235, 226, 54, 26, 63, 4, 4, 0, 32, 0, 0, 0, 0, 0, 0, 0, 6, 2, 136],
     ),
     ("no-multiples", &[2, 12, 8, 45, 67, 28, 235, 226, 54, 26, 63, 8, 3]),
+    ("columns", &[1, 14, 4, 0, 32]),
+    ("columns-signed", &[1, 14, 136, 1, 16]),
+    ("columns-one", &[1, 14, 130, 0, 1]),
     ("minus-before", &[3, 10, 0, 4, 1, 1, 4, 8, 3]),
     ("folded-minus-before", &[2, 10, 1, 4, 1, 6, 2, 136]),
     ("xor-before", &[2, 10, 2, 8, 0, 8, 3]),

@@ -89,7 +89,7 @@ impl Aimed {
 }
 
 /// What some work gives, and the least processor time it took.
-fn least<T>(mut work: impl FnMut() -> Result<T>) -> Result<(T, f64)> {
+pub fn least<T>(mut work: impl FnMut() -> Result<T>) -> Result<(T, f64)> {
     let (mut shortest, mut all, mut times) = (f64::INFINITY, 0.0, 0);
     loop {
         let before = processor_time();

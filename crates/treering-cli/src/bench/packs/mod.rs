@@ -2,7 +2,7 @@
 //! a pack, the number of ranks that share it and the passes of encoding change its size and speed, and
 //! what becomes of that when the store is slow.
 
-mod aims;
+pub mod aims;
 pub mod ends;
 mod passes;
 pub mod schemes;

@@ -1,0 +1,300 @@
+//! Tables of integers: each value is coded by what others of its row and the row above tell about it.
+//!
+//! In a table the columns have distributions of their own, and know of each other: where one counter is
+//! 0, others are as well, and one is often about twice another. Neither an LZ, which needs whole repeats,
+//! nor bins of numbers, which see one value at a time, can use that. Here the first digits of a value are
+//! coded by an adaptive model for its column and for the first digits of another value, its *relative*:
+//! some values back, so in the same row or in the one above. Which one tells most is found for every
+//! column on a sample of rows, as the trees of Chow and Liu (1968) find it, and is written down. With
+//! time, a second relative is found.
+//!
+//! Values up to 7 are one symbol. Above, a symbol tells how many bits a value has, one the four bits
+//! behind the first (by the same bits of another relative), one the next four; of the others it is told
+//! whether they are those of the value above, or else they are written as they are.
+//!
+//! Output: three bytes for each column, how far back its relatives are (0: no second one); symbols; what
+//! is left over behind the last whole value.
+
+use super::nibbles::{Coder, SymbolModel, SymbolReader, SymbolWriter};
+use super::relatives::{self, Relatives};
+use super::word::Word;
+use crate::error::{Error, Result};
+
+/// Values of a table, and how they lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TableShape {
+    /// Bytes of a value: 1, 2, 4 or 8.
+    pub size: u8,
+    /// Whether they have a sign.
+    pub signed: bool,
+    /// Values of a row: 1 to 254.
+    pub row: u8,
+    /// Whether there is time to look for second relatives.
+    pub thorough: bool,
+}
+
+impl TableShape {
+    /// The longest row.
+    pub(super) const LONGEST: u8 = 254;
+
+    pub(super) fn is_valid(self) -> bool {
+        matches!(self.size, 1 | 2 | 4 | 8) && (1..=Self::LONGEST).contains(&self.row)
+    }
+}
+
+/// Values below this are symbols themselves.
+const EXACT: usize = 8;
+/// The symbol of values with so many bits that it takes two more to tell.
+const LONG: usize = 15;
+const LONG_BITS: u32 = 11;
+/// Rows that are shorter are not compared with the row above as a whole.
+const SHORT: usize = 8;
+
+/// How many classes a relative has.
+pub(super) const CLASSES: usize = 64;
+/// How many kinds of first bits it has: none, or three bits.
+pub(super) const LEADS: usize = 9;
+/// Kinds of lengths that have models of their own for the bits behind the first.
+const LENGTHS: usize = 16;
+
+/// The symbol of a value.
+#[inline(always)]
+pub(super) fn token(value: u64) -> usize {
+    let bits = u64::BITS - value.leading_zeros();
+    match value < EXACT as u64 {
+        true => value as usize,
+        false => (bits as usize + 4).min(LONG),
+    }
+}
+
+/// What is known of a value by its first digits: itself, or its length and the two bits behind the first.
+#[inline(always)]
+pub(super) fn class(value: u64) -> usize {
+    if value < EXACT as u64 {
+        return value as usize;
+    }
+    let bits = u64::BITS - value.leading_zeros();
+    let next = value >> (bits - 3) & 3;
+    (EXACT + 4 * (bits as usize - 4) + next as usize).min(CLASSES - 1)
+}
+
+/// The three bits behind the first, for values that have them.
+#[inline(always)]
+pub(super) fn lead(value: u64) -> usize {
+    if value < EXACT as u64 {
+        return 0;
+    }
+    let bits = u64::BITS - value.leading_zeros();
+    1 + (value >> (bits - 4) & 7) as usize
+}
+
+/// The models of one column.
+#[derive(Clone)]
+struct ColumnModels {
+    /// For each class of the relative, and each symbol of the second one if there is one.
+    tokens: Vec<SymbolModel>,
+    lengths: [SymbolModel; 5],
+    leads: Vec<SymbolModel>,
+    nexts: [SymbolModel; LENGTHS],
+    above: SymbolModel,
+}
+
+impl ColumnModels {
+    fn new(relatives: Relatives) -> ColumnModels {
+        let seconds = if relatives.second > 0 { 16 } else { 1 };
+        ColumnModels {
+            tokens: vec![SymbolModel::EVEN; CLASSES * seconds],
+            lengths: [SymbolModel::EVEN; 5],
+            leads: vec![SymbolModel::EVEN; LEADS * LENGTHS],
+            nexts: [SymbolModel::EVEN; LENGTHS],
+            above: SymbolModel::EVEN,
+        }
+    }
+}
+
+/// The values that one is coded by.
+#[derive(Clone, Copy, Default)]
+struct KnownValues {
+    first: u64,
+    second: u64,
+    lead: u64,
+    above: u64,
+}
+
+impl ColumnModels {
+    /// Codes a value.
+    #[inline(always)]
+    fn code<C: Coder>(
+        &mut self,
+        coder: &mut C,
+        known: KnownValues,
+        value: u64,
+        second: bool,
+    ) -> u64 {
+        let context = match second {
+            true => class(known.first) * 16 + token(known.second),
+            false => class(known.first),
+        };
+        let symbol = coder.symbol(&mut self.tokens[context], token(value));
+        if symbol < EXACT {
+            return symbol as u64;
+        }
+        let given = u64::BITS - value.leading_zeros();
+        let bits = match symbol {
+            LONG => self.length(coder, given),
+            _ => symbol as u32 - 4,
+        };
+        // Behind the first bit, which is 1.
+        let mut left = bits - 1;
+        let kind = (bits as usize - 4).min(LENGTHS - 1);
+        let top = left.min(4);
+        left -= top;
+        let part = |left: u32, count: u32| (value >> left) as usize & ((1 << count) - 1);
+        let lead = &mut self.leads[kind * LEADS + lead(known.lead)];
+        let mut found = 1 << top | coder.symbol(lead, part(left, top)) as u64;
+        if left == 0 {
+            return found;
+        }
+        let next = left.min(4);
+        left -= next;
+        found = found << next | coder.symbol(&mut self.nexts[kind], part(left, next)) as u64;
+        if left == 0 {
+            return found;
+        }
+        let mask = (1 << left) - 1;
+        let same = usize::from((value ^ known.above) & mask == 0);
+        let rest = match coder.symbol(&mut self.above, same) {
+            0 => coder.bits(value & mask, left),
+            _ => known.above & mask,
+        };
+        found << left | rest
+    }
+
+    /// Codes how many bits a value has.
+    fn length<C: Coder>(&mut self, coder: &mut C, bits: u32) -> u32 {
+        let more = bits.saturating_sub(LONG_BITS) as usize;
+        let high = coder.symbol(&mut self.lengths[0], more >> 4) & 3;
+        let low = coder.symbol(&mut self.lengths[1 + high], more & 15);
+        (LONG_BITS + (high * 16 + low) as u32).min(u64::BITS)
+    }
+}
+
+/// A table that is being coded, row by row.
+struct Table<W> {
+    /// A row of zeros and one more, then the values.
+    values: Vec<W>,
+    row: usize,
+    relatives: Vec<Relatives>,
+    models: Vec<ColumnModels>,
+    /// Whether rows are those above, behind a row that is not or is.
+    repeats: [SymbolModel; 2],
+}
+
+impl<W: Word> Table<W> {
+    fn new(values: Vec<W>, row: usize, relatives: Vec<Relatives>) -> Self {
+        let models = relatives.iter().map(|relatives| ColumnModels::new(*relatives)).collect();
+        Table { values, row, relatives, models, repeats: [SymbolModel::EVEN; 2] }
+    }
+
+    /// Codes all values; a reader puts them in their places.
+    fn code<C: Coder>(&mut self, coder: &mut C) {
+        let mut repeated = 0;
+        for start in (self.row + 1..self.values.len()).step_by(self.row) {
+            let len = self.row.min(self.values.len() - start);
+            if self.row >= SHORT && len == self.row {
+                let (above, behind) = self.values.split_at_mut(start);
+                let (above, this) = (&above[start - len..], &mut behind[..len]);
+                let same = above.iter().zip(this.iter()).all(|(a, b)| a.xor(*b).bits() == 0);
+                repeated = coder.symbol(&mut self.repeats[repeated], same.into()) & 1;
+                if repeated == 1 {
+                    this.copy_from_slice(above);
+                    continue;
+                }
+            }
+            self.code_row(coder, start, len);
+        }
+    }
+
+    fn code_row<C: Coder>(&mut self, coder: &mut C, start: usize, len: usize) {
+        let columns = self.relatives.iter().zip(&mut self.models).take(len);
+        for (at, (relatives, models)) in (start..).zip(columns) {
+            let back = |by: u8| self.values[at - by as usize].wide();
+            let second = relatives.second > 0;
+            let known = KnownValues {
+                first: back(relatives.first),
+                second: if second { back(relatives.second) } else { 0 },
+                lead: back(relatives.lead),
+                above: self.values[at - self.row].wide(),
+            };
+            let value = models.code(coder, known, self.values[at].wide(), second);
+            self.values[at] = W::of_wide(value);
+        }
+    }
+}
+
+pub(super) fn encode(raw: &[u8], shape: TableShape) -> Vec<u8> {
+    match shape.size {
+        1 => encode_as::<u8>(raw, shape),
+        2 => encode_as::<u16>(raw, shape),
+        4 => encode_as::<u32>(raw, shape),
+        _ => encode_as::<u64>(raw, shape),
+    }
+}
+
+pub(super) fn decode(encoded: &[u8], raw: &mut [u8], shape: TableShape) -> Result<()> {
+    match shape.size {
+        1 => decode_as::<u8>(encoded, raw, shape),
+        2 => decode_as::<u16>(encoded, raw, shape),
+        4 => decode_as::<u32>(encoded, raw, shape),
+        _ => decode_as::<u64>(encoded, raw, shape),
+    }
+}
+
+/// Room for zeros in front and so many values.
+fn room<W: Word>(shape: TableShape, count: usize) -> (Vec<W>, usize) {
+    let before = usize::from(shape.row) + 1;
+    (vec![W::default(); before + count], before)
+}
+
+fn encode_as<W: Word>(raw: &[u8], shape: TableShape) -> Vec<u8> {
+    let whole = raw.chunks_exact(W::BYTES);
+    let left = whole.remainder();
+    let (mut values, before) = room::<W>(shape, whole.len());
+    for (value, bytes) in values[before..].iter_mut().zip(whole) {
+        let word = W::read(bytes);
+        *value = if shape.signed { word.fold() } else { word };
+    }
+    let relatives = relatives::found(&values, shape.row.into(), shape.thorough);
+    let head = relatives.iter().flat_map(|of| [of.first, of.lead, of.second]).collect();
+    let mut writer = SymbolWriter::new(head);
+    Table::new(values, shape.row.into(), relatives).code(&mut writer);
+    let mut out = writer.finish();
+    out.extend_from_slice(left);
+    out
+}
+
+fn decode_as<W: Word>(encoded: &[u8], raw: &mut [u8], shape: TableShape) -> Result<()> {
+    let bad = || Error::damaged("a frame of a table does not decode");
+    let row = usize::from(shape.row);
+    let (whole, rest) = raw.split_at_mut(raw.len() / W::BYTES * W::BYTES);
+    let (head, symbols) = encoded.split_at_checked(3 * row).ok_or_else(bad)?;
+    let end = symbols.len().checked_sub(rest.len()).ok_or_else(bad)?;
+    let (symbols, left) = symbols.split_at(end);
+    let of = |bytes: &[u8; 3]| Relatives { first: bytes[0], lead: bytes[1], second: bytes[2] };
+    let relatives: Vec<Relatives> = head.as_chunks::<3>().0.iter().map(of).collect();
+    if !relatives.iter().all(|of| of.are_near(row)) {
+        return Err(bad());
+    }
+    let (values, before) = room::<W>(shape, whole.len() / W::BYTES);
+    let mut reader = SymbolReader::new(symbols);
+    let mut table = Table::new(values, row, relatives);
+    table.code(&mut reader);
+    if !reader.is_whole() {
+        return Err(bad());
+    }
+    for (value, out) in table.values[before..].iter().zip(whole.chunks_exact_mut(W::BYTES)) {
+        if shape.signed { value.unfold() } else { *value }.put(out);
+    }
+    rest.copy_from_slice(left);
+    Ok(())
+}
