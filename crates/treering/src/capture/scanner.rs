@@ -12,6 +12,7 @@ use super::{CaptureSettings, Declared};
 use crate::array::{ArrayBytes, Rounding, Variable};
 use crate::error::Result;
 use crate::lineage::{Changed, ChunkSize, Habit, Method, copy_streaming, scan};
+use crate::memory::zeroed;
 use crate::merkle::{BOUGH, Hasher, Print};
 use crate::pack::Strip;
 use crate::restore::RestoredVariable;
@@ -68,7 +69,12 @@ impl Tracker {
             self.known = 0;
             self.prints = Vec::new();
         } else {
-            self.prints.resize(chunk.count(bytes) as usize, 0);
+            let count = chunk.count(bytes);
+            match self.prints.is_empty() {
+                // Zeros of the system are touched by the threads that scan.
+                true => self.prints = zeroed(count).unwrap_or_else(|_| vec![0; count as usize]),
+                false => self.prints.resize(count as usize, 0),
+            }
         }
     }
 
@@ -178,6 +184,13 @@ impl Capture {
             (r.name, Tracker { bytes: r.bytes, prints: r.prints, known, ..Tracker::default() })
         });
         self.trackers = tracked.collect();
+    }
+
+    /// Touches memory for a first checkpoint of so many bytes, behind the program.
+    pub(crate) fn prepare(&self, state: u64) {
+        if !self.settings.trees_only {
+            self.staging.prepare(state, BATCH);
+        }
     }
 
     /// The bytes that are likely to have changed, of so many.

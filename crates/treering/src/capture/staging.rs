@@ -2,12 +2,13 @@
 //! first touch of a page costs more than copying to it.
 
 use memmap2::{Advice, MmapMut};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 /// The most saves that may be under way at a time, however small they are.
 const MAX_SAVES: usize = 16;
 const HUGE: usize = 2 << 20;
+const PAGE: usize = 4 << 10;
 /// The time between two looks around of a program that waits.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -22,6 +23,8 @@ struct Inner {
     /// Whether the program is being held up by a capture that has the memory it needs.
     capturing: bool,
     free: Vec<MmapMut>,
+    /// Buffers that were touched in advance; those that the first save does not need are given back to the system.
+    ready: Vec<MmapMut>,
 }
 
 /// The staging memory of a run.
@@ -85,8 +88,37 @@ impl Staging {
     }
 
     pub(crate) fn end_save(&self) {
-        self.held().saves -= 1;
+        let mut inner = self.held();
+        inner.saves -= 1;
+        let unused = std::mem::take(&mut inner.ready);
+        drop(inner);
         self.inner.1.notify_all();
+        drop(unused);
+    }
+
+    /// Touches buffers for so many bytes behind the program, in batches of `batch` bytes, so that its first checkpoint
+    /// does not wait for that. Ends when a capture begins.
+    pub(crate) fn prepare(&self, bytes: u64, batch: usize) {
+        let (inner, bytes) = (Arc::downgrade(&self.inner), bytes.min(self.limit));
+        let prepare = move || {
+            let mut left = bytes;
+            while left > 0 {
+                // Slots of small arrays are rounded up.
+                let len = left.min(batch as u64) as usize + HUGE;
+                let Some(buffer) = mapped(len).and_then(|buffer| touched(buffer, &inner)) else {
+                    return;
+                };
+                let Some(inner) = inner.upgrade() else { return };
+                let mut inner = inner.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                if inner.saves > 0 {
+                    return;
+                }
+                inner.ready.push(buffer);
+                left = left.saturating_sub(batch as u64);
+            }
+        };
+        // Without it, the first checkpoint takes longer and works the same.
+        drop(std::thread::Builder::new().name("treering-memory".into()).spawn(prepare));
     }
 
     /// Whether a save of so many bytes would have to wait.
@@ -117,21 +149,16 @@ impl Staging {
     /// A buffer of at least `len` bytes; its content is whatever was in it before.
     pub(crate) fn buffer(&self, len: usize) -> MmapMut {
         let mut inner = self.held();
-        if let Some(at) = inner.free.iter().position(|b| b.len() >= len) {
-            return inner.free.swap_remove(at);
+        let Inner { free, ready, .. } = &mut *inner;
+        for kept in [free, ready] {
+            if let Some(at) = kept.iter().position(|b| b.len() >= len) {
+                return kept.swap_remove(at);
+            }
         }
         drop(inner);
-        let len = len.max(1).next_multiple_of(HUGE);
-        match MmapMut::map_anon(len) {
-            Ok(buffer) => {
-                #[cfg(target_os = "linux")]
-                // Only advice: without huge pages it is slower and works the same.
-                let _ = buffer.advise(Advice::HugePage);
-                buffer
-            }
-            // The same as when any other allocation fails.
-            Err(_) => std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; HUGE]>()),
-        }
+        // The same as when any other allocation fails.
+        let failed = || std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; HUGE]>());
+        mapped(len).unwrap_or_else(failed)
     }
 
     /// Keeps a buffer for the next time, as long as all of them fit into the limit.
@@ -164,6 +191,30 @@ impl Staging {
         self.release(reserved - len as u64);
         Staged { content: StagedContent::Tight(bytes), reserved: len as u64, staging: self.clone() }
     }
+}
+
+/// Memory that nobody has touched, on huge pages where there are any.
+fn mapped(len: usize) -> Option<MmapMut> {
+    let buffer = MmapMut::map_anon(len.max(1).next_multiple_of(HUGE)).ok()?;
+    // Only advice: without huge pages it is slower and works the same.
+    let _ = buffer.advise(Advice::HugePage);
+    Some(buffer)
+}
+
+/// Touches all pages of a buffer; nothing if a capture begins meanwhile, or nobody needs it any more.
+fn touched(mut buffer: MmapMut, inner: &Weak<(Mutex<Inner>, Condvar)>) -> Option<MmapMut> {
+    for at in (0..buffer.len()).step_by(HUGE) {
+        let inner = inner.upgrade()?;
+        let saves = inner.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).saves;
+        if saves > 0 {
+            return None;
+        }
+        // A kernel older than 5.14 does not know the advice.
+        if buffer.advise_range(Advice::PopulateWrite, at, HUGE).is_err() {
+            (at..at + HUGE).step_by(PAGE).for_each(|page| buffer[page] = 0);
+        }
+    }
+    Some(buffer)
 }
 
 /// The program is being held up by a capture, until this is dropped.
@@ -205,5 +256,48 @@ impl Drop for Staged {
             self.staging.give_back(buffer);
         }
         self.staging.release(self.reserved);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Waits until the thread that touches memory is done: it holds the only weak reference.
+    fn settle(staging: &Staging) {
+        while Arc::weak_count(&staging.inner) > 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn memory_that_was_touched_in_advance_serves_the_first_save_and_the_rest_goes() {
+        let staging = Staging::new(64 << 20);
+        staging.prepare(10 << 20, 4 << 20);
+        settle(&staging);
+        let ready = staging.held().ready.iter().map(|b| b.as_ptr()).collect::<Vec<_>>();
+        assert_eq!(ready.len(), 3);
+        let turn = staging.begin_save();
+        staging.reserve(4 << 20);
+        let buffer = staging.buffer(4 << 20);
+        assert!(ready.contains(&buffer.as_ptr()) && buffer.iter().all(|byte| *byte == 0));
+        drop((staging.keep(buffer, 4 << 20), turn));
+        staging.end_save();
+        let inner = staging.held();
+        assert_eq!((inner.ready.len(), inner.free.len(), inner.used), (0, 1, 0));
+    }
+
+    #[test]
+    fn no_more_memory_is_touched_than_may_be_used_and_none_during_a_save() {
+        let staging = Staging::new(4 << 20);
+        staging.prepare(1 << 40, 1 << 20);
+        settle(&staging);
+        assert_eq!(staging.held().ready.len(), 4);
+        let staging = Staging::new(64 << 20);
+        let turn = staging.begin_save();
+        staging.prepare(8 << 20, 4 << 20);
+        settle(&staging);
+        assert!(staging.held().ready.is_empty());
+        drop(turn);
     }
 }

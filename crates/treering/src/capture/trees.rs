@@ -125,6 +125,7 @@ impl VariableTrees {
             shape: Shape(vec![size]),
             order: Default::default(),
             part: None,
+            attributes: Default::default(),
         });
         Ok(described.collect())
     }

@@ -46,6 +46,9 @@ fn fill(places: &mut [u64], region: &Region, first: u64, chunk: u64) {
     let (Some(start), Some(_)) = (region.place.packed(), end) else {
         return places.fill(NOWHERE);
     };
+    if distinct == 1 {
+        return places.fill(start);
+    }
     // A packed place grows as its offset does.
     let mut at = first % distinct;
     for place in places {
@@ -67,6 +70,38 @@ pub(crate) fn runs(places: &[u64], chunk: u64) -> impl Iterator<Item = (u64, u64
             at += 1;
         }
         Some((start as u64, (at - start) as u64, Location::from_packed(first)))
+    })
+}
+
+/// Neighbouring chunks that lie one behind another, or all at one place.
+pub(crate) struct PlacedRun {
+    /// The first chunk.
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+    /// The place of the first chunk.
+    pub(crate) place: Location,
+    /// Whether all chunks are at this place.
+    pub(crate) repeats: bool,
+}
+
+/// The same as [`runs`] with repeats of one chunk as one run, for places of which none is missing.
+pub(crate) fn runs_and_repeats(places: &[u64], chunk: u64) -> impl Iterator<Item = PlacedRun> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let (start, place) = (at, *places.get(at)?);
+        at += 1;
+        let repeats = places.get(at) == Some(&place);
+        let mut expected = place;
+        let step = if repeats { 0 } else { chunk };
+        loop {
+            expected += step;
+            if places.get(at) != Some(&expected) {
+                break;
+            }
+            at += 1;
+        }
+        let (first, count) = (start as u64, (at - start) as u64);
+        Some(PlacedRun { first, count, place: Location::from_packed(place), repeats })
     })
 }
 
@@ -125,6 +160,9 @@ mod tests {
                 .collect();
         assert_eq!(places, expected);
         assert_eq!(runs(&places, 10).count(), 7);
+        let joined = runs_and_repeats(&places, 10).map(|r| (r.first, r.count, r.repeats));
+        let expected = [(0, 1, false), (1, 3, true), (4, 2, false), (6, 1, false), (7, 1, false)];
+        assert_eq!(joined.collect::<Vec<_>>(), expected);
         assert!(resolve(&[&base], 10, 5..11, &mut places).is_err());
         assert!(covers(&[&base], 10) && covers(&[&newer, &base], 10));
         assert!(!covers(&[&base], 11) && !covers(&[&newer], 8));

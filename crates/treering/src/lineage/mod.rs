@@ -28,7 +28,7 @@ mod region;
 mod scan;
 
 pub(crate) use habit::Habit;
-pub(crate) use map::{Layer, covers, resolve, runs, subtract};
+pub(crate) use map::{Layer, covers, resolve, runs, runs_and_repeats, subtract};
 pub use record::Record;
 pub(crate) use region::MAX_PACKS;
 pub use region::{Location, Region, Regions};
@@ -37,7 +37,7 @@ pub use scan::{Changed, scan};
 
 use crate::error::{Error, Result};
 
-/// How a checkpoint is reduced to what is new; the four methods of the paper.
+/// Method by which a checkpoint is reduced to what is new: the four of the paper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Everything, every time.
@@ -88,7 +88,7 @@ impl ChunkSize {
         self.0 as usize
     }
 
-    /// How many chunks cover `bytes` bytes.
+    /// Number of chunks that cover `bytes` bytes.
     pub fn count(self, bytes: u64) -> u64 {
         bytes.div_ceil(u64::from(self.0))
     }

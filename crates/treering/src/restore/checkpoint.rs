@@ -2,13 +2,14 @@
 
 use super::delivery::check_type;
 use super::fetch::{
-    FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer, read_sealed,
+    FillTold, FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer, read_sealed,
 };
 use super::footers::KnownFooters;
 use super::handles::{Handles, first_good};
 use super::plan::{FramePiece, Wanted, fill, plan};
 use crate::array::{
-    Description, Element, GroupId, Rank, VariableKey, VariableMut, filled, scalars_of, settled,
+    Description, Element, GroupId, Labels, Rank, VariableKey, VariableMut, filled, scalars_of,
+    settled,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
@@ -22,7 +23,27 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A checkpoint, ready to be read.
+/// A checkpoint, ready to be read. Every byte is verified before a caller sees it.
+///
+/// ```
+/// use treering::{Library, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// run.checkpoint(7, &[Variable::new("heat", &[1.0f64, 2.0, 3.0])])?;
+/// run.finish()?;
+/// let checkpoint = Library::open(&store)?.checkpoint("rod", Some(7))?; // `None`: the newest
+/// let names: Vec<&str> = checkpoint.variables().map(|v| &v.name[..]).collect();
+/// assert_eq!(names, ["heat"]);
+/// assert_eq!(checkpoint.read::<f64>("heat")?, [1.0, 2.0, 3.0]);
+/// assert_eq!(checkpoint.read_range::<f64>("heat", 1..2)?, [2.0]);
+/// # Ok::<(), treering::Error>(())
+/// ```
+///
+/// Opening it reads the descriptions of its variables, and no data. A read returns when its data is in memory. A damaged
+/// copy is noted ([`notes`](Checkpoint::notes)) and another copy serves; without one, the read is an error of kind
+/// [`ErrorKind::Damaged`](crate::ErrorKind::Damaged), and other variables can still be read. Pruning the checkpoint
+/// makes later reads fail.
 pub struct Checkpoint {
     handles: Handles,
     manifest: Manifest,
@@ -41,6 +62,9 @@ pub struct Checkpoint {
 
 /// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
 type Deltas = HashMap<(GroupId, VariableKey), Vec<(usize, usize)>>;
+
+/// A variable that was filled, and the prints of its chunks if they came about on the way.
+type FilledVariable<'a> = (&'a VariableEntry, Option<Vec<Print>>);
 
 /// How much of a variable is read at a time where it need not be in memory as a whole.
 const PART: usize = 16 << 20;
@@ -276,14 +300,19 @@ impl Checkpoint {
         self.manifest.step.0
     }
 
+    /// The labels that the program gave it.
+    pub fn labels(&self) -> &Labels {
+        &self.manifest.labels
+    }
+
     /// Its variables.
     pub fn variables(&self) -> impl Iterator<Item = &Description> {
         self.variables.iter().map(|v| &v.description)
     }
 
-    /// What went wrong on the way without stopping it.
+    /// Problems that reads have worked around so far, for example damaged copies.
     pub fn notes(&self) -> Vec<String> {
-        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.notes.get()
     }
 
     /// Fills whole variables; type, shape and name must agree with what is stored.
@@ -296,9 +325,9 @@ impl Checkpoint {
     fn read_all(&self, targets: &mut [VariableMut]) -> Result<()> {
         let mut targets: Vec<&mut VariableMut> = targets.iter_mut().collect();
         let entries = self.fill(Rank(0), &mut targets)?;
-        let mut filled = entries.iter().zip(targets.iter_mut());
+        let mut filled = entries.into_iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
-            Some(entry) => self.check_root(entry, target.bytes()),
+            Some((entry, prints)) => self.check_root(entry, target.bytes(), prints),
             None => Ok(()),
         })
     }
@@ -311,9 +340,12 @@ impl Checkpoint {
         targets: &mut [&mut VariableMut],
     ) -> Result<Vec<Option<RestoredVariable>>> {
         let entries = self.fill(rank, targets)?;
-        let filled = entries.iter().zip(targets.iter_mut());
+        let filled = entries.into_iter().zip(targets.iter_mut());
+        let retrace = |(entry, prints): FilledVariable, target: &mut VariableMut| {
+            self.retrace(entry, target.bytes(), prints)
+        };
         filled
-            .map(|(entry, target)| entry.map(|e| self.retrace(e, target.bytes())).transpose())
+            .map(|(entry, target)| entry.map(|entry| retrace(entry, target)).transpose())
             .collect()
     }
 
@@ -358,9 +390,9 @@ impl Checkpoint {
     ) -> Result<()> {
         let whole = range == (0..entry.description.bytes().unwrap_or(0));
         let wanted = self.wanted(entry, 0, range);
-        self.carry_out(entry.group, &[wanted], &mut [out])?;
+        let mut prints = self.carry_out(entry.group, &[wanted], &mut [out])?;
         if whole {
-            self.check_root(entry, out)?;
+            self.check_root(entry, out, prints.pop().flatten())?;
         }
         Ok(())
     }
@@ -380,7 +412,7 @@ impl Checkpoint {
         }
         let wanted = ranges.iter().enumerate();
         let wanted = wanted.map(|(at, range)| self.wanted(entry, at as u32, range.clone()));
-        self.carry_out(entry.group, &wanted.collect::<Vec<_>>(), &mut targets)
+        self.carry_out(entry.group, &wanted.collect::<Vec<_>>(), &mut targets).map(drop)
     }
 
     /// Where ranges of a variable's bytes lie, which begin with chunks; nothing if some are nowhere.
@@ -435,9 +467,14 @@ impl Checkpoint {
             }
             _ => zeroed(bytes)?,
         };
-        self.carry_out(entry.group, &[wanted], &mut [&mut out])?;
-        self.check_root(entry, &out)?;
+        let mut prints = self.carry_out(entry.group, &[wanted], &mut [&mut out])?;
+        self.check_root(entry, &out, prints.pop().flatten())?;
         Ok(out)
+    }
+
+    /// Tells somebody how many bytes were filled so far.
+    pub(crate) fn tell(&self, told: FillTold) {
+        self.notes.tell(told);
     }
 
     /// Fills whole variables, frame by frame verified; their roots are still to be checked.
@@ -445,7 +482,7 @@ impl Checkpoint {
         &self,
         rank: Rank,
         targets: &mut [&mut VariableMut],
-    ) -> Result<Vec<Option<&VariableEntry>>> {
+    ) -> Result<Vec<Option<FilledVariable<'_>>>> {
         let mut names = HashSet::new();
         let mut entries = Vec::new();
         for target in targets.iter_mut() {
@@ -466,12 +503,18 @@ impl Checkpoint {
         let wanted: Vec<&VariableEntry> = entries.iter().flatten().copied().collect();
         let there = targets.iter_mut().zip(&entries).filter(|(_, entry)| entry.is_some());
         let mut places: Vec<&mut [u8]> = there.map(|(target, _)| target.bytes()).collect();
-        self.fill_places(&wanted, &mut places)?;
-        Ok(entries)
+        let mut prints = self.fill_places(&wanted, &mut places)?.into_iter();
+        let mut filled = |entry| (entry, prints.next().flatten());
+        Ok(entries.into_iter().map(|entry| entry.map(&mut filled)).collect())
     }
 
-    /// Fills places with whole variables; each frame is decoded once.
-    fn fill_places(&self, entries: &[&VariableEntry], places: &mut [&mut [u8]]) -> Result<()> {
+    /// Fills places with whole variables; each frame is decoded once. The prints of those for which they came about.
+    fn fill_places(
+        &self,
+        entries: &[&VariableEntry],
+        places: &mut [&mut [u8]],
+    ) -> Result<Vec<Option<Vec<Print>>>> {
+        let mut prints = vec![None; entries.len()];
         for group in (0..self.packs.len() as u32).map(GroupId) {
             let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
             let wanted: Vec<Wanted> = members
@@ -479,21 +522,26 @@ impl Checkpoint {
                     self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0))
                 })
                 .collect();
-            self.carry_out(group, &wanted, places)?;
+            let made = self.carry_out(group, &wanted, places)?;
+            for (want, made) in wanted.iter().zip(made) {
+                prints[want.target as usize] = made;
+            }
         }
-        Ok(())
+        Ok(prints)
     }
 
     /// The bytes of whole variables, of any ranks, one behind another and checked.
     pub fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
-        self.with_all(entries, |entry, bytes| self.check_root(entry, bytes)).map(|(all, _)| all)
+        let check =
+            |entry: &VariableEntry, bytes: &[u8], prints| self.check_root(entry, bytes, prints);
+        self.with_all(entries, check).map(|(all, _)| all)
     }
 
     /// Whole variables one behind another, and what `look` finds in each.
     fn with_all<T: Send>(
         &self,
         entries: &[&VariableEntry],
-        look: impl Fn(&VariableEntry, &[u8]) -> Result<T> + Sync,
+        look: impl Fn(&VariableEntry, &[u8], Option<Vec<Print>>) -> Result<T> + Sync,
     ) -> Result<(Vec<u8>, Vec<T>)> {
         let len = |entry: &VariableEntry| entry.description.bytes().unwrap_or(0);
         let mut bytes: Vec<u8> = zeroed(entries.iter().map(|entry| len(entry)).sum())?;
@@ -503,9 +551,10 @@ impl Checkpoint {
             places.push(place);
             rest = behind;
         }
-        self.fill_places(entries, &mut places)?;
-        let filled = entries.par_iter().zip(&places);
-        let found = filled.map(|(entry, place)| look(entry, place)).collect::<Result<_>>()?;
+        let prints = self.fill_places(entries, &mut places)?;
+        let filled = entries.par_iter().zip(&places).zip(prints);
+        let found = filled.map(|((entry, place), prints)| look(entry, place, prints));
+        let found = found.collect::<Result<_>>()?;
         Ok((bytes, found))
     }
 
@@ -517,7 +566,7 @@ impl Checkpoint {
         for batch in batches(&entries, TOGETHER, size) {
             match batch {
                 [large] if size(large) > TOGETHER => all.push(self.retrace_stored(large)?),
-                _ => all.extend(self.with_all(batch, |e, bytes| self.retrace(e, bytes))?.1),
+                _ => all.extend(self.with_all(batch, |e, b, p| self.retrace(e, b, p))?.1),
             }
         }
         Ok(all)
@@ -551,7 +600,7 @@ impl Checkpoint {
         layers
     }
 
-    /// How many bytes of packs a restore of all variables reads.
+    /// Bytes of packs that a restore of all variables reads.
     pub fn read_bytes_needed(&self) -> Result<u64> {
         let mut bytes = 0;
         for (number, packs) in self.packs.iter().enumerate() {
@@ -622,12 +671,13 @@ impl Checkpoint {
         }
     }
 
+    /// Fills targets; the prints of each that is wanted as a whole, if they came about on the way.
     fn carry_out(
         &self,
         group: GroupId,
         wanted: &[Wanted],
         targets: &mut [&mut [u8]],
-    ) -> Result<()> {
+    ) -> Result<Vec<Option<Vec<Print>>>> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
         let packs = &self.packs[group.index()];
         if !self.kept.by_pieces && self.is_repetitive(packs, wanted) {
@@ -638,7 +688,8 @@ impl Checkpoint {
         let targets: Vec<SharedTarget> = targets.iter_mut().map(|t| SharedTarget::new(t)).collect();
         let packs = (group, &packs[..]);
         fetch(&self.handles, packs, &plan, &targets, &self.notes, &self.kept)
-            .map_err(|e| e.at(here()))
+            .map_err(|e| e.at(here()))?;
+        Ok(vec![None; wanted.len()])
     }
 
     /// Whether the packs hold far fewer bytes than are wanted of them, because content repeats.
@@ -653,24 +704,42 @@ impl Checkpoint {
         packs: &[Pack],
         wanted: &[Wanted],
         targets: &mut [&mut [u8]],
-    ) -> Result<()> {
+    ) -> Result<Vec<Option<Vec<Print>>>> {
+        let hasher = Hasher::new(self.manifest.seed);
         let images: Vec<Vec<u8>> = (0..packs.len())
             .into_par_iter()
             .map(|number| image(&self.handles, packs, number, &self.notes))
             .collect::<Result<_>>()?;
-        wanted.iter().try_for_each(|want| fill(&images, want, targets[want.target as usize]))
+        let filled =
+            wanted.iter().map(|want| fill(&images, want, &hasher, targets[want.target as usize]));
+        filled.collect()
     }
 
-    /// Holds a variable's bytes to the root that the manifest names.
-    pub(crate) fn check_root(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<()> {
+    /// Compares a variable's bytes with the root that the manifest names, by their prints if these are known.
+    pub(crate) fn check_root(
+        &self,
+        entry: &VariableEntry,
+        bytes: &[u8],
+        prints: Option<Vec<Print>>,
+    ) -> Result<()> {
         let hasher = Hasher::new(self.manifest.seed);
-        let tree = Tree::build(boughs_of(bytes, entry.chunk.bytes(), &hasher));
+        let tree = Tree::build(match prints {
+            Some(prints) => boughs(&prints),
+            None => boughs_of(bytes, entry.chunk.bytes(), &hasher),
+        });
         self.compare_root(entry, &tree, bytes.len() as u64)
     }
 
-    /// The same, for who goes on with the variable's lineage.
-    fn retrace(&self, entry: &VariableEntry, bytes: &[u8]) -> Result<RestoredVariable> {
-        let prints = prints(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed));
+    /// The same, with what the next checkpoint of the lineage needs.
+    fn retrace(
+        &self,
+        entry: &VariableEntry,
+        bytes: &[u8],
+        prints: Option<Vec<Print>>,
+    ) -> Result<RestoredVariable> {
+        let hasher = Hasher::new(self.manifest.seed);
+        let prints =
+            prints.unwrap_or_else(|| crate::merkle::prints(bytes, entry.chunk.bytes(), &hasher));
         let tree = Tree::build(boughs(&prints));
         self.compare_root(entry, &tree, bytes.len() as u64)?;
         let name = entry.description.name.clone();
@@ -758,7 +827,7 @@ impl Blob for VariableBlob {
         }
         let mut targets: Vec<&mut [u8]> =
             ranges.iter_mut().map(|(_, buffer)| &mut **buffer).collect();
-        self.checkpoint.carry_out(entry.group, &wanted, &mut targets)
+        self.checkpoint.carry_out(entry.group, &wanted, &mut targets).map(drop)
     }
 
     fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {

@@ -470,6 +470,7 @@ mod tests {
             shape: Shape(vec![2 * WINDOW + 5]),
             order: Order::C,
             part: Some(Part::Same),
+            attributes: Default::default(),
         };
         let need = Need { name: "x".into(), wanted: None };
         let all = pieces(&stored, (&Share::Whole, &need), (Rank(3), 1));

@@ -14,7 +14,8 @@ use crate::store::Blob;
 use rayon::prelude::*;
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// How many frames of one pack one task reads; the file is opened once for them.
 const FRAMES: usize = 16;
@@ -33,10 +34,38 @@ pub(crate) struct Pack {
 }
 
 /// What went wrong on the way without stopping it: bad copies that another tier made good.
-pub(crate) type Notes = Mutex<Vec<String>>;
+#[derive(Default)]
+pub(crate) struct Notes {
+    texts: Mutex<Vec<String>>,
+    /// The bytes that were filled, and who hears of them.
+    filled: AtomicU64,
+    told: OnceLock<FillTold>,
+}
+
+/// Hears of the bytes that were filled so far.
+pub(crate) type FillTold = Box<dyn Fn(u64) + Send + Sync>;
+
+impl Notes {
+    pub(super) fn get(&self) -> Vec<String> {
+        self.texts.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+    }
+
+    pub(super) fn tell(&self, told: FillTold) {
+        // The first one hears of it.
+        let _ = self.told.set(told);
+    }
+
+    fn filled(&self, pieces: &[&[FramePiece]]) {
+        if let Some(told) = self.told.get() {
+            let bytes: u64 =
+                pieces.iter().copied().flatten().map(|piece| u64::from(piece.len)).sum();
+            told(self.filled.fetch_add(bytes, Ordering::Relaxed) + bytes);
+        }
+    }
+}
 
 pub(crate) fn note(notes: &Notes, text: String) {
-    let mut notes = notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let mut notes = notes.texts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if notes.len() < 100 {
         notes.push(text);
     }
@@ -153,10 +182,15 @@ pub(crate) fn fetch(
                 }
             };
             copy_pieces(&bytes, pieces, targets);
+            notes.filled(std::slice::from_ref(pieces));
         }
         let encoded = |pieces: &&[FramePiece]| pack.footer.frames[pieces[0].frame as usize].encoded;
         let mut together = batches(&direct, TOGETHER, encoded).into_iter();
-        together.try_for_each(|frames| fill_together(pack, &copies, frames, targets, notes))
+        together.try_for_each(|frames| {
+            fill_together(pack, &copies, frames, targets, notes)?;
+            notes.filled(frames);
+            Ok(())
+        })
     })
 }
 

@@ -2,7 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::format::Footer;
-use crate::lineage::{Layer, resolve, runs, subtract};
+use crate::lineage::{Layer, resolve, runs, runs_and_repeats, subtract};
+use crate::memory::zeroed;
+use crate::merkle::{Hasher, Print};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -81,46 +83,109 @@ fn by_frame(footers: &[&Footer], parts: &[Vec<FramePiece>]) -> Vec<FramePiece> {
     sorted
 }
 
-/// Fills a target in its own order from the bytes of all packs, which are at hand.
+/// Fills a target in its own order from the bytes of all packs, which are at hand; the prints of its chunks if it is a
+/// whole variable.
 ///
 /// Where content repeats, a state is made of many small pieces of few bytes; sorting them by where
-/// they lie would take longer than copying them.
-pub(crate) fn fill(images: &[Vec<u8>], want: &Wanted, target: &mut [u8]) -> Result<()> {
-    let chunk = want.chunk;
-    let first = want.range.start / chunk;
-    // Windows start at chunks; only the first and the last may be cut by the range.
-    let head = ((first + WINDOW) * chunk).min(want.range.end) - want.range.start;
-    let (head, rest) = target.split_at_mut(head as usize);
-    fill_window(images, want, first, want.range.start, head, &mut Vec::new())?;
-    let windows = rest.par_chunks_mut((WINDOW * chunk) as usize).enumerate();
-    windows.try_for_each_init(Vec::new, |places, (at, part)| {
-        let start = first + (at as u64 + 1) * WINDOW;
-        fill_window(images, want, start, start * chunk, part, places)
-    })
-}
-
-/// Fills the bytes from `from` on, which lie in the window of chunks that begins with `start`.
-fn fill_window(
+/// they lie would take longer than copying them. Windows are small, so that a chunk is still in the cache when it is
+/// hashed, and a chunk that repeats the one before it is not hashed again.
+pub(crate) fn fill(
     images: &[Vec<u8>],
     want: &Wanted,
-    start: u64,
-    from: u64,
-    part: &mut [u8],
-    places: &mut Vec<u64>,
-) -> Result<()> {
+    hasher: &Hasher,
+    target: &mut [u8],
+) -> Result<Option<Vec<Print>>> {
     let chunk = want.chunk;
-    let to = from + part.len() as u64;
-    let missing = || Error::damaged("a reference leads past the end of its pack");
-    resolve(&want.layers, chunk, start..to.div_ceil(chunk), places)?;
-    for (first, count, place) in runs(places, chunk) {
-        let run = (start + first) * chunk;
-        let (a, b) = (run.max(from), (run + count * chunk).min(to));
-        let image = images.get(place.pack as usize).ok_or_else(missing)?;
-        let source = (place.offset + a - run) as usize;
-        let source = image.get(source..source + (b - a) as usize).ok_or_else(missing)?;
-        part[(a - from) as usize..(b - from) as usize].copy_from_slice(source);
+    let (first, last) = (want.range.start / chunk, want.range.end.div_ceil(chunk));
+    let whole = want.range == (0..want.bytes);
+    let mut prints: Vec<Print> = zeroed(if whole { last } else { 0 })?;
+    let count = (CACHED / chunk).max(1);
+    let (mut windows, mut rest, mut prints_rest) = (Vec::new(), target, &mut prints[..]);
+    for start in (first..last).step_by(count as usize) {
+        let end = last.min(start + count);
+        // Windows start at chunks; only the first and the last may be cut by the range.
+        let bytes = want.range.start.max(start * chunk)..want.range.end.min(end * chunk);
+        let (part, behind) = rest.split_at_mut((bytes.end - bytes.start) as usize);
+        let (own, others) = prints_rest.split_at_mut(if whole { end - start } else { 0 } as usize);
+        windows.push(FillWindow { chunks: start..end, bytes, part, prints: own });
+        (rest, prints_rest) = (behind, others);
     }
-    Ok(())
+    let windows = windows.into_par_iter();
+    windows
+        .try_for_each_init(Vec::new, |places, window| window.fill(images, want, hasher, places))?;
+    Ok(whole.then_some(prints))
+}
+
+/// How many bytes are filled and hashed at a time.
+const CACHED: u64 = 256 << 10;
+
+/// Some chunks of a target.
+struct FillWindow<'a> {
+    chunks: Range<u64>,
+    /// Their bytes that are wanted.
+    bytes: Range<u64>,
+    part: &'a mut [u8],
+    /// Empty if nobody needs the prints.
+    prints: &'a mut [Print],
+}
+
+impl FillWindow<'_> {
+    fn fill(
+        self,
+        images: &[Vec<u8>],
+        want: &Wanted,
+        hasher: &Hasher,
+        places: &mut Vec<u64>,
+    ) -> Result<()> {
+        let (chunk, FillWindow { chunks, bytes, part, prints }) = (want.chunk, self);
+        let missing = || Error::damaged("a reference leads past the end of its pack");
+        resolve(&want.layers, chunk, chunks.clone(), places)?;
+        for run in runs_and_repeats(places, chunk) {
+            let start = (chunks.start + run.first) * chunk;
+            let (from, to) = (start.max(bytes.start), (start + run.count * chunk).min(bytes.end));
+            let target = &mut part[(from - bytes.start) as usize..(to - bytes.start) as usize];
+            let image = images.get(run.place.pack as usize).ok_or_else(missing)?;
+            // A repeat is cut by the range at its first chunk only, where it begins a window.
+            let skipped = from - start;
+            let distinct = if run.repeats { chunk.min(to - start) } else { to - start };
+            let source = run.place.offset as usize..(run.place.offset + distinct) as usize;
+            let source = image.get(source).ok_or_else(missing)?;
+            match run.repeats {
+                true => repeat(source, skipped as usize, target),
+                false => target.copy_from_slice(&source[skipped as usize..]),
+            }
+            if !prints.is_empty() {
+                let first = run.first as usize;
+                let prints = &mut prints[first..first + run.count as usize];
+                print_run(run.repeats, target, chunk as usize, hasher, prints);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Writes a chunk again and again, at first from `skipped` on.
+fn repeat(chunk: &[u8], skipped: usize, target: &mut [u8]) {
+    if chunk.iter().all(|byte| *byte == 0) {
+        return target.fill(0);
+    }
+    let (head, rest) = target.split_at_mut((chunk.len() - skipped).min(target.len()));
+    head.copy_from_slice(&chunk[skipped..skipped + head.len()]);
+    for part in rest.chunks_mut(chunk.len()) {
+        part.copy_from_slice(&chunk[..part.len()]);
+    }
+}
+
+/// The prints of a run of chunks, of which only the last of a variable may be short.
+fn print_run(repeats: bool, bytes: &[u8], chunk: usize, hasher: &Hasher, prints: &mut [Print]) {
+    let mut before = None;
+    for (print, piece) in prints.iter_mut().zip(bytes.chunks(chunk)) {
+        *print = match before {
+            Some(before) if repeats && piece.len() == chunk => before,
+            _ => hasher.print(piece),
+        };
+        before = Some(*print);
+    }
 }
 
 /// The pieces of one window of chunks.
@@ -187,4 +252,83 @@ fn cut(
         (offset, to, len, frame) = (offset + take, to + take, len - take, frame + 1);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lineage::{Location, Region};
+    use proptest::prelude::*;
+
+    const CHUNK: u64 = 32;
+    /// More chunks than a window of `fill` has.
+    const CHUNKS: u64 = CACHED / CHUNK + 500;
+
+    /// Regions one behind another, with gaps in layers above the first: length, gap, place and period of each.
+    type Shapes = Vec<(u64, u64, u64, u64)>;
+
+    fn layer(pack: u32, shapes: &Shapes, gaps: bool) -> Vec<Region> {
+        let (mut regions, mut start) = (Vec::new(), 0);
+        for (count, gap, place, period) in shapes.iter().cycle() {
+            start += if gaps { gap } else { &0 };
+            if start >= CHUNKS {
+                return regions;
+            }
+            let count = *(count.min(&(CHUNKS - start)));
+            let place = Location { pack, offset: place * CHUNK };
+            let period = if *period < count { *period } else { 0 };
+            regions.push(Region { start, count, place, period, fresh: false });
+            start += count;
+        }
+        regions
+    }
+
+    fn shapes() -> impl Strategy<Value = Shapes> {
+        proptest::collection::vec((1u64..900, 0u64..900, 0u64..50, 0u64..4), 1..12)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(32))]
+
+        /// A target is filled as its chunks' places say, and the prints are those of its bytes.
+        #[test]
+        fn a_target_is_filled_and_its_prints_are_made(
+            (base, newer) in (shapes(), shapes()),
+            short in 0..CHUNK,
+            cut in proptest::option::of((0.0..1.0f64, 0.0..1.0f64)),
+        ) {
+            // One image repeats a chunk of zeros, the other repeats nothing.
+            let image = |pack: u64| {
+                let byte = move |at: u64| ((at / 7 * (at / CHUNK % 3) + pack) * (at / CHUNK % 5)) as u8;
+                (0..1000 * CHUNK).map(byte).collect::<Vec<u8>>()
+            };
+            let images = [image(0), image(3)];
+            let (base, newer) = (layer(0, &base, false), layer(1, &newer, true));
+            let bytes = CHUNKS * CHUNK - short;
+            let range = match cut {
+                None => 0..bytes,
+                Some((a, b)) => {
+                    let (a, b) = ((a * bytes as f64) as u64, (b * bytes as f64) as u64);
+                    a.min(b)..a.max(b)
+                }
+            };
+            let layers: Vec<Layer> = vec![&base, &newer];
+            let mut places = Vec::new();
+            resolve(&layers, CHUNK, 0..CHUNKS, &mut places).unwrap();
+            let mut expected: Vec<u8> = Vec::new();
+            for place in places {
+                let Location { pack, offset } = Location::from_packed(place);
+                let chunk = offset as usize..(offset + CHUNK) as usize;
+                expected.extend_from_slice(&images[pack as usize][chunk]);
+            }
+            expected.truncate(bytes as usize);
+            let want = Wanted { target: 0, chunk: CHUNK, bytes, range: range.clone(), layers, at_hand: None };
+            let mut target = vec![0xaa; (range.end - range.start) as usize];
+            let hasher = Hasher::new(5);
+            let prints = fill(&images, &want, &hasher, &mut target).unwrap();
+            prop_assert!(target == expected[range.start as usize..range.end as usize]);
+            let whole = crate::merkle::prints(&expected, CHUNK as usize, &hasher);
+            prop_assert_eq!(prints, (range == (0..bytes)).then_some(whole));
+        }
+    }
 }

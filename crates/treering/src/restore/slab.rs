@@ -18,6 +18,13 @@ use std::collections::BTreeSet;
 const RUNS: usize = 1 << 18;
 
 /// Elements of an array: along each axis, `extent` of them from `offset` on, each `stride` behind the one before.
+/// [`Checkpoint::read_slab`] reads them.
+///
+/// ```
+/// use treering::Slab;
+/// let column = Slab::new(&[0, 7], &[100, 1]); // column 7 of 100 rows
+/// let every_tenth = Slab::new(&[0, 0], &[10, 30]).stride(&[10, 1]); // rows 0, 10, …, 90
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Slab {
     offset: Vec<u64>,

@@ -7,6 +7,7 @@
 use super::grid::Component;
 use super::keys::{Keys, add_wide};
 use super::lanes::{self, Cell, ChunkPlanes};
+use super::wide::{self, WideCell};
 use super::{Grid, Leaf};
 use crate::merkle::prefetch;
 
@@ -60,12 +61,11 @@ impl Loops {
         match (self.grid, self.component.mantissa) {
             (Grid::Uniform { e, m: 63 }, 52) => {
                 let scale = 2f64.powi(-(e as i32));
-                match vectors {
-                    true => self.wide(data, planes, |b| pure_wide(b, scale, floor_in_vectors)),
-                    false => self.wide(data, planes, |b| pure_wide(b, scale, floor)),
-                }
+                self.wide(data, planes, vectors, WideCell::uniform(e, 63), |b| pure_wide(b, scale))
             }
-            (Grid::Uniform { e, m }, 52) => self.wide(data, planes, |b| uniform_wide(b, e, m)),
+            (Grid::Uniform { e, m }, 52) => {
+                self.wide(data, planes, vectors, WideCell::uniform(e, m), |b| uniform_wide(b, e, m))
+            }
             (Grid::Uniform { e, m: 31 }, 23) => {
                 let scale = 2f32.powi(-(e as i32));
                 let cell = Cell::Uniform(scale);
@@ -84,7 +84,8 @@ impl Loops {
                 self.narrow::<2>(data, planes, f16_bits, |b| zones.cell(b << 16))
             }
             (Grid::Ordinal { s, denormals }, 52) => {
-                self.wide(data, planes, |b| ordinal_wide(b, s, denormals))
+                let cell = WideCell::Ordinal(s, denormals);
+                self.wide(data, planes, vectors, cell, |b| ordinal_wide(b, s, denormals))
             }
             (Grid::Ordinal { s, denormals }, 23) => {
                 let cell = Cell::Ordinal(s, denormals);
@@ -176,30 +177,62 @@ impl Loops {
         }
     }
 
+    /// f64 values, in registers where everything has a cell.
     #[inline(always)]
-    fn wide(&self, data: &[u8], mut planes: ChunkPlanes, cell: impl Fn(u64) -> u64) -> Done {
+    fn wide(
+        &self,
+        data: &[u8],
+        mut planes: ChunkPlanes,
+        vectors: bool,
+        in_vectors: WideCell,
+        cell: impl Fn(u64) -> u64,
+    ) -> Done {
         let mut done = Done::default();
-        let (mut cells, mut low) = ([0u64; SEGMENT], [0u32; SEGMENT]);
-        for (number, values) in data.as_chunks::<8>().0.chunks(SEGMENT).enumerate() {
+        for (number, part) in data.as_chunks::<8>().0.chunks(SEGMENT).enumerate() {
             let first = number * SEGMENT;
-            let (cells, low) = (&mut cells[..values.len()], &mut low[..values.len()]);
-            let mut none = 0u64;
-            ask_for(values.as_flattened());
-            for ((cell_out, low), raw) in cells.iter_mut().zip(low.iter_mut()).zip(values) {
-                let t = cell(u64::from_le_bytes(*raw));
-                none |= u64::from(t == 0);
-                *cell_out = t;
-                *low = t as u32;
-            }
-            let keys = &self.keys.wide[first..first + values.len()];
-            add_wide(&mut done.leaf, lanes::sum_wide(cells, keys));
-            planes.put(first, low);
-            if none != 0 {
-                let bits = |at: usize| u64::from_le_bytes(values[at]);
-                self.none(first, cells.iter().map(|t| *t == 0), bits, &mut done);
+            let keys = &self.keys.wide[first..first + part.len()];
+            let fused = wide::fused(part, keys, in_vectors, first, &mut planes, vectors);
+            let rest = match fused.none {
+                true => 0,
+                false => {
+                    add_wide(&mut done.leaf, fused.sum);
+                    fused.done
+                }
+            };
+            if rest < part.len() {
+                self.wide_segment(&part[rest..], first + rest, &mut planes, &mut done, &cell);
             }
         }
         done
+    }
+
+    /// The same as [`Loops::segment`] for f64 values.
+    #[inline(always)]
+    fn wide_segment(
+        &self,
+        values: &[[u8; 8]],
+        first: usize,
+        planes: &mut ChunkPlanes,
+        done: &mut Done,
+        cell: impl Fn(u64) -> u64,
+    ) {
+        let (mut cells, mut low) = ([0u64; SEGMENT], [0u32; SEGMENT]);
+        let (cells, low) = (&mut cells[..values.len()], &mut low[..values.len()]);
+        let mut none = 0u64;
+        ask_for(values.as_flattened());
+        for ((cell_out, low), raw) in cells.iter_mut().zip(low.iter_mut()).zip(values) {
+            let t = cell(u64::from_le_bytes(*raw));
+            none |= u64::from(t == 0);
+            *cell_out = t;
+            *low = t as u32;
+        }
+        let keys = &self.keys.wide[first..first + values.len()];
+        add_wide(&mut done.leaf, lanes::sum_wide(cells, keys));
+        planes.put(first, low);
+        if none != 0 {
+            let bits = |at: usize| u64::from_le_bytes(values[at]);
+            self.none(first, cells.iter().map(|t| *t == 0), bits, done);
+        }
     }
 
     /// Adds what has no cell.
@@ -329,30 +362,14 @@ fn negative_wide(bits: u64) -> u64 {
 
 /// The same as [`uniform`].
 #[inline(always)]
-fn pure_wide(bits: u64, scale: f64, floor: impl Fn(f64) -> u64) -> u64 {
+fn pure_wide(bits: u64, scale: f64) -> u64 {
     let scaled = f64::from_bits(bits & (u64::MAX >> 1)) * scale;
     let inside = scaled < 2f64.powi(63);
-    let t = floor(if inside { scaled } else { 0.0 });
+    let scaled = if inside { scaled } else { 0.0 };
+    // SAFETY: the number is from 0 to below 2^63.
+    let t = unsafe { scaled.to_int_unchecked::<i64>() } as u64;
     let t = (t ^ negative_wide(bits)) ^ MIDDLE_WIDE;
     if inside { t } else { 0 }
-}
-
-/// The whole part of a number from 0 to below 2^63.
-#[inline(always)]
-fn floor(x: f64) -> u64 {
-    // SAFETY: the number is in the range of the type.
-    (unsafe { x.to_int_unchecked::<i64>() }) as u64
-}
-
-/// The same where vectors have no such instruction: below 2^52, the whole part is the fraction of its
-/// sum with 2^52; from there on numbers are whole, and the fraction is shifted up.
-#[inline(always)]
-fn floor_in_vectors(x: f64) -> u64 {
-    const FRACTION: u64 = (1 << 52) - 1;
-    let small = (x.floor() + 2f64.powi(52)).to_bits() & FRACTION;
-    let bits = x.to_bits();
-    let large = (bits & FRACTION | 1 << 52) << ((bits >> 52).wrapping_sub(1075) & 15);
-    if x < 2f64.powi(52) { small } else { large }
 }
 
 /// The same as [`Zones::cell`], in integers: the fraction is shifted into place.

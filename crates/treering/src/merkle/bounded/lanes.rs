@@ -101,7 +101,8 @@ pub(super) fn fused(
 /// Cells, and all bits where there is none; what the cell is there does not matter.
 ///
 /// The product is rounded towards zero with its sign; one less below zero, and not for −0, makes −t−1
-/// of −t. What is too large, or NaN, becomes the one number that is no cell.
+/// of −t. What is too large, or NaN, becomes the one number that is no cell. What is below zero is asked of the bits:
+/// the program may have told the processor to take denormals for zero.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 #[inline]
@@ -110,7 +111,7 @@ unsafe fn uniform_avx2(bits: __m256i, scale: f32) -> (__m256i, __m256i) {
     let values = _mm256_castsi256_ps(bits);
     let t = _mm256_cvttps_epi32(_mm256_mul_ps(values, _mm256_set1_ps(scale)));
     let none = _mm256_cmpeq_epi32(t, middle);
-    let below = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_LT_OQ>(values, _mm256_setzero_ps()));
+    let below = _mm256_cmpgt_epi32(_mm256_xor_si256(bits, middle), _mm256_setzero_si256());
     (_mm256_xor_si256(_mm256_add_epi32(t, below), middle), none)
 }
 
@@ -187,7 +188,7 @@ unsafe fn uniform_sse2(bits: __m128i, scale: f32) -> (__m128i, __m128i) {
         let values = _mm_castsi128_ps(bits);
         let t = _mm_cvttps_epi32(_mm_mul_ps(values, _mm_set1_ps(scale)));
         let none = _mm_cmpeq_epi32(t, middle);
-        let below = _mm_castps_si128(_mm_cmplt_ps(values, _mm_setzero_ps()));
+        let below = _mm_cmpgt_epi32(_mm_xor_si128(bits, middle), _mm_setzero_si128());
         (_mm_xor_si128(_mm_add_epi32(t, below), middle), none)
     }
 }
@@ -320,7 +321,7 @@ pub(super) fn has_vectors() -> bool {
 impl ChunkPlanes<'_> {
     /// Holds that there is room for the planes of so many components from `first` on.
     #[inline(always)]
-    fn check_room(&self, first: usize, count: usize) {
+    pub(super) fn check_room(&self, first: usize, count: usize) {
         if self.count > 0 {
             let top = (self.count as usize - 1) * self.pitch + first / 8;
             assert!(top + count.div_ceil(8) <= self.out.len());
@@ -357,7 +358,7 @@ impl ChunkPlanes<'_> {
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn cut_avx2(&mut self, first: usize, cells: *const __m256i, len: usize) {
-        // SAFETY: as the caller says. The loop for as many as trees have unless told is unrolled.
+        // SAFETY: as the caller says. The loop for the default number of planes is unrolled.
         unsafe {
             match self.count {
                 0 => {}
@@ -367,15 +368,13 @@ impl ChunkPlanes<'_> {
         }
     }
 
-    /// Brings 32 cells together as bytes; the highest bit of each is the highest plane, and adding a
-    /// number to itself brings the next bit up.
+    /// Brings 32 cells at a time together as bytes.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
     #[inline]
     unsafe fn cut_some_avx2(&mut self, first: usize, cells: *const __m256i, len: usize, count: u8) {
         let byte = _mm256_set1_epi32(0xff);
         let order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
-        let up = _mm_cvtsi32_si128(8 - count as i32);
         for at in (0..len).step_by(32) {
             // SAFETY: the caller has made sure that there are cells and room.
             unsafe {
@@ -385,15 +384,44 @@ impl ChunkPlanes<'_> {
                     _mm256_packs_epi32(low(2), low(3)),
                 );
                 let bytes = _mm256_permutevar8x32_epi32(bytes, order);
-                let mut bytes = _mm256_sll_epi16(bytes, up);
-                for plane in (0..count as usize).rev() {
-                    let bits = _mm256_movemask_epi8(bytes) as u32;
-                    let place = plane * self.pitch + (first + at) / 8;
-                    let to = self.out.as_mut_ptr().add(place).cast::<[u8; 4]>();
-                    to.write(bits.to_le_bytes());
-                    bytes = _mm256_add_epi8(bytes, bytes);
-                }
+                self.put_some_avx2(first + at, bytes, count);
             }
+        }
+    }
+
+    /// Takes the lowest bits of the bytes of 32 cells from component `first` on, which begins a byte.
+    ///
+    /// # Safety
+    /// The processor has AVX2, and there is room for the planes of these cells.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    pub(super) unsafe fn put_bytes_avx2(&mut self, first: usize, bytes: __m256i) {
+        // SAFETY: as the caller says. The loop for the default number of planes is unrolled.
+        unsafe {
+            match self.count {
+                4 => self.put_some_avx2(first, bytes, 4),
+                count => self.put_some_avx2(first, bytes, count),
+            }
+        }
+    }
+
+    /// The highest bit of each byte is shifted to be that of the highest plane, and adding a number to itself brings the
+    /// next bit up.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    #[inline]
+    unsafe fn put_some_avx2(&mut self, first: usize, bytes: __m256i, count: u8) {
+        let mut bytes = _mm256_sll_epi16(bytes, _mm_cvtsi32_si128(8 - count as i32));
+        for plane in (0..count as usize).rev() {
+            let bits = _mm256_movemask_epi8(bytes) as u32;
+            // SAFETY: the caller has made sure that there is room.
+            unsafe {
+                let place = plane * self.pitch + first / 8;
+                let to = self.out.as_mut_ptr().add(place).cast::<[u8; 4]>();
+                to.write(bits.to_le_bytes());
+            }
+            bytes = _mm256_add_epi8(bytes, bytes);
         }
     }
 

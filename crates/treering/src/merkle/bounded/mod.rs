@@ -1,4 +1,4 @@
-//! Bounded hashing: trees by which two arrays are held against each other within a bound.
+//! Bounded hashing: trees by which two arrays are compared within a bound.
 //!
 //! **Cells.** Each value gets a whole number, its *cell*, by a monotone map ([`Grid`]), so that values
 //! of one cell lie close together. All of it is integer arithmetic or multiplication by a power of
@@ -72,6 +72,7 @@ mod image;
 mod keys;
 mod lanes;
 mod sketch;
+mod wide;
 
 pub use crate::array::Bound;
 pub(crate) use build::root as tree_root;
