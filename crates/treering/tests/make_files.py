@@ -95,6 +95,13 @@ def filters(file):
     file.create_dataset("wide", data=wave((3, 100000), "f8"), chunks=(1, 3000), compression="gzip")
 
 
+def reaching_far(file):
+    """A row of chunks is larger than the cache of decoded chunks."""
+    data = np.zeros((36, 499, 501), "f4")
+    data[::5, ::3] = wave((501,), "f4")
+    file.create_dataset("far", data=data, chunks=(36, 60, 70), compression="gzip", shuffle=True)
+
+
 def odd_filters(file):
     for code in ("<i4", ">i2", "<u1", "<i8", "<f4", "<f8", ">f8"):
         digits = 3 if "f" in code else 0
@@ -236,6 +243,7 @@ for low in ("earliest", "v108", "v110", "latest"):
     h5(f"indices-{tag}.h5", indices, libver=libver)
     h5(f"holes-{tag}.h5", holes, libver=libver)
     h5(f"others-{tag}.h5", others, libver=libver, check=False)
+h5("reaching_far.h5", reaching_far)
 h5("foreign.h5", foreign)
 h5("user_block.h5", types, userblock_size=2048)
 h5("ordered.h5", others, track_order=True, check=False)

@@ -2,7 +2,12 @@
 
 The answer is that of a comparison within 1e-3: `equal`, `different`, or `unknown` (never equal). The pairs
 are those in which what was not taken apart, or is no array, decides.
+
+FOLDER/reported/NAME has a third file, with the differences as they must be reported. FOLDER/outside/ANSWER/NAME has
+arrays whose values lie in other files of the same folder.
 """
+import ctypes
+import json
 import os
 import sys
 import zipfile
@@ -69,6 +74,20 @@ def large_foreign(path, data):
 
 pair("equal", "large-foreign-gzip-within", large_foreign, 0.0, 1e-4)
 pair("different", "large-foreign-gzip", large_foreign, 0.0, 1.0)
+
+
+def reaching_far(path, options):
+    """Rows of chunks that do not fit into the cache of decoded chunks: they are compared tile by tile."""
+    far, chunks = options
+    x = np.zeros((40, 500, 500), "f4")
+    x[::7] = np.linspace(0, 1, 500, dtype="f4")
+    x[20, 499, 3] += far
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=x, chunks=chunks, compression="gzip")
+
+
+pair("equal", "chunks-that-reach-far-within", reaching_far, (0, (40, 50, 60)), (1e-5, (40, 50, 60)))
+pair("different", "chunks-that-reach-far", reaching_far, (0, (40, 50, 60)), (1, (1, 500, 500)))
 
 
 def dataset(path, arguments):
@@ -263,3 +282,327 @@ def array_and_more(path, more):
 
 
 pair("different", "npy-with-more-behind", array_and_more, b"tail", b"TAIL", "npy")
+
+
+# Records and other elements that are more than one number.
+def member_type(order="<", real="f8", packed=True):
+    point = np.dtype([("y", order + real), ("mask", "u1", (3,))], align=not packed)
+    return np.dtype([("id", order + "i4"), ("x", order + real), ("in", point), ("corners", point, (2,)),
+                     ("name", "S6"), ("move", order + "f4", (2, 3))], align=not packed)
+
+
+def particles(kind, change=None, jitter=0.0, count=40):
+    made = np.zeros(count, dtype=kind)
+    at = np.arange(count)
+    made["id"] = at
+    made["x"] = at / 7 + jitter * np.sin(at)
+    made["in"]["y"] = np.sqrt(at) - jitter
+    made["in"]["mask"] = at[:, None] % 5
+    made["corners"]["y"] = at[:, None] + np.array([0.25, 0.5])
+    made["name"] = [b"p%d" % n for n in at]
+    made["move"] = at[:, None, None] + np.arange(6).reshape(2, 3) + jitter
+    changes = {"x": lambda: made["x"].__setitem__(17, 99.5), "id": lambda: made["id"].__setitem__(3, -1),
+               "y": lambda: made["in"]["y"].__setitem__(5, -4.0),
+               "corner": lambda: made["corners"]["y"].__setitem__((8, 1), -4.0),
+               "mask": lambda: made["in"]["mask"].__setitem__((9, 2), 77),
+               "name": lambda: made["name"].__setitem__(11, b"other"),
+               "move": lambda: made["move"].__setitem__((12, 1, 0), 0.125)}
+    if change:
+        changes[change]()
+    return made
+
+
+def grouped(path, arguments):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("g/p", **arguments)
+        file["z"] = values
+
+
+plain = dict(data=particles(member_type()))
+for change in ["x", "id", "y", "corner", "mask", "name", "move"]:
+    pair("different", f"members-{change}", grouped, plain, dict(data=particles(member_type(), change)))
+packed = dict(chunks=(7,), compression="gzip", shuffle=True)
+pair("equal", "members-within", grouped, plain, dict(data=particles(member_type(), jitter=1e-5)))
+pair("equal", "members-packed", grouped, plain, dict(**plain, **packed))
+pair("equal", "members-of-another-layout", grouped, plain, dict(data=particles(member_type(">", packed=False)), **packed))
+pair("equal", "members-of-another-width", grouped, plain, dict(data=particles(member_type(real="f4"))))
+pair("different", "members-renamed", grouped, plain,
+     dict(data=particles(member_type()).astype([(n.replace("move", "moved"), d[0]) for n, d in member_type().fields.items()])))
+sorted_texts = [b"alpha", b"beta", b"gamma"]
+pair("equal", "texts-of-another-length", grouped, dict(data=np.array(sorted_texts, "S5")), dict(data=np.array(sorted_texts, "S9")))
+pair("different", "texts-fixed", grouped, dict(data=np.array(sorted_texts, "S5")), dict(data=np.array([b"alpha", b"beta", b"delta"])))
+pair("different", "texts-and-numbers", grouped, dict(data=np.array(sorted_texts, "S5")), dict(data=np.arange(3, dtype="u8")))
+pair("different", "opaque", grouped, dict(data=np.array([b"\x01\x02\x03"] * 4, "V3")), dict(data=np.array([b"\x01\x02\x03"] * 3 + [b"\x01\x02\x04"], "V3")))
+long = np.arange(30, dtype="g") / 7
+nearly = long.copy()
+nearly[4] = np.nextafter(nearly[4], np.longdouble(9))
+assert float(nearly[4]) == float(long[4]) and nearly[4] != long[4]
+pair("different", "long-double", grouped, dict(data=long), dict(data=nearly))
+
+
+def long_doubles(path, junk):
+    """Bytes behind a long double belong to no value."""
+    raw = long.copy().view("u1").reshape(30, 16)
+    raw[:, 10:] = junk
+    with h5py.File(path, "w") as file:
+        made = file.create_dataset("x", shape=(30,), dtype="g", chunks=(30,))
+        made.id.write_direct_chunk((0,), raw.tobytes())
+
+
+pair("equal", "long-double-with-junk", long_doubles, 0, 99)
+
+
+def of_type(path, options):
+    """A dataset of a type that h5py has no name for."""
+    kind, raw = options
+    with h5py.File(path, "w") as file:
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk((len(raw) // kind.get_size(),))
+        space = h5py.h5s.create_simple((len(raw) // kind.get_size(),))
+        h5py.h5d.create(file.id, b"x", kind, space, properties)
+        file["x"].id.write_direct_chunk((0,), raw)
+
+
+bits = h5py.h5t.STD_B16LE
+pair("different", "bits", of_type, (bits, b"\x01\x02\x03\x04"), (bits, b"\x01\x02\x03\x05"))
+pair("equal", "bits-of-another-order", of_type, (bits, b"\x01\x02\x03\x04"), (h5py.h5t.STD_B16BE, b"\x02\x01\x04\x03"))
+short = h5py.h5t.STD_I16LE.copy()
+short.set_precision(12)
+pair("equal", "twelve-bits-with-junk", of_type, (short, b"\x01\x0f\x03\x04"), (short, b"\x01\xff\x03\x54"))
+pair("different", "twelve-bits", of_type, (short, b"\x01\x0f\x03\x04"), (short, b"\x01\x0e\x03\x04"))
+spaces = h5py.h5t.C_S1.copy()
+spaces.set_size(4)
+spaces.set_strpad(h5py.h5t.STR_SPACEPAD)
+zeros = h5py.h5t.C_S1.copy()
+zeros.set_size(5)
+zeros.set_strpad(h5py.h5t.STR_NULLPAD)
+ended = h5py.h5t.C_S1.copy()
+ended.set_size(5)
+pair("equal", "texts-padded-in-another-way", of_type, (spaces, b"ab  cdef"), (zeros, b"ab\0\0\0cdef\0"))
+pair("equal", "texts-with-junk-behind", of_type, (ended, b"ab\0xycdef\0"), (ended, b"ab\0zzcdef\0"))
+
+
+def pointing(path, options):
+    """References to objects that lie at other addresses in each file, in records, too."""
+    first, target, words, version = options
+    with h5py.File(path, "w", libver=version) as file:
+        if first:
+            file.create_group("many")
+            for n in range(50):
+                file["many"].create_group(f"{n}")
+            del file["many"]
+        file["x"], file["y"] = values, np.arange(10.0)
+        file.create_group("g")
+        both = np.dtype([("ref", h5py.ref_dtype), ("text", text), ("n", "f8"), ("many", h5py.vlen_dtype("i2"))])
+        made = file.create_dataset("links", (3,), dtype=both)
+        for n in range(3):
+            made[n] = (file[target].ref if n == 1 else file["x"].ref, words if n == 2 else "same", n + 1e-5 * first,
+                       np.arange(n, dtype="i2"))
+        refs = file.create_dataset("refs", (3,), dtype=h5py.ref_dtype)
+        refs[1] = file[target].ref
+
+
+for version in ["earliest", "latest"]:
+    pair("equal", f"pointing-{version}", pointing, (False, "g", "words", version), (True, "g", "words", version))
+    pair("different", f"pointing-elsewhere-{version}", pointing, (False, "g", "words", version), (True, "y", "words", version))
+    pair("different", f"pointing-words-{version}", pointing, (False, "g", "words", version), (True, "g", "other", version))
+
+
+def numbered(path, options):
+    kind, number = options
+    with h5py.File(path, "w") as file:
+        file["x"] = values
+        file["x"].attrs["count"] = np.array([1, number], kind)
+
+
+pair("equal", "attribute-of-another-width", numbered, ("<u2", 7), (">u8", 7))
+pair("equal", "attribute-f4-and-f8", numbered, ("f4", 0.5), ("f8", 0.5))
+pair("different", "attribute-of-another-width-and-value", numbered, ("i2", 7), ("i8", 8))
+pair("different", "attribute-of-another-kind", numbered, ("i4", 7), ("f4", 7))
+
+
+def committed(path, kind):
+    with h5py.File(path, "w") as file:
+        file["kind"] = np.dtype(kind)
+        file.create_dataset("x", data=np.arange(9), dtype="f8")
+
+
+pair("different", "committed-type", committed, "f4", "f8")
+
+
+def sharing(path, options):
+    """Equal messages are kept once for all objects, or not."""
+    shared, units, array = options
+    settings = h5py.h5p.create(h5py.h5p.FILE_CREATE)
+    if shared:
+        # h5py has no names for these calls of its library.
+        library = ctypes.CDLL(next(line.split()[-1] for line in open("/proc/self/maps") if "h5py" in line and "libhdf5-" in line))
+        number = ctypes.c_int64(settings.id)
+        assert library.H5Pset_shared_mesg_nindexes(number, 2) >= 0
+        assert library.H5Pset_shared_mesg_index(number, 0, 0x0F, 10) >= 0
+        assert library.H5Pset_shared_mesg_index(number, 1, 0x10, 10) >= 0
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_libver_bounds(h5py.h5f.LIBVER_LATEST, h5py.h5f.LIBVER_LATEST)
+    with h5py.File(h5py.h5f.create(path.encode(), h5py.h5f.ACC_TRUNC, settings, access)) as file:
+        for n in range(4):
+            made = file.create_dataset(f"x{n}", data=array[n], dtype="f8", chunks=(50,), compression="gzip", fillvalue=3.5)
+            made.attrs["units"] = np.bytes_(units)
+            made.attrs["many"] = np.arange(20)
+        for n in range(20):
+            made.attrs[f"more {n}"] = np.bytes_("the same text")
+
+
+pair("equal", "shared-messages", sharing, (True, "kilometres", values), (False, "kilometres", near))
+pair("different", "shared-messages-units", sharing, (True, "kilometres", values), (True, "nanometres", near))
+pair("different", "shared-messages-value", sharing, (True, "kilometres", values[47:]), (True, "kilometres", far[47:]))
+
+
+def reported(name, write, a, b, expected):
+    """A pair with the differences that must be reported: variable, index, both values as text."""
+    pair("reported", name, write, a, b)
+    with open(os.path.join(folder, "reported", name, "expected.json"), "w") as out:
+        json.dump(expected, out)
+
+
+reported("member-x", grouped, plain, dict(data=particles(member_type(), "x")), [["g/p.x", [17], repr(17 / 7), "99.5"]])
+reported("member-id", grouped, plain, dict(data=particles(member_type(), "id")), [["g/p.id", [3], "3", "-1"]])
+reported("member-in-y", grouped, plain, dict(data=particles(member_type(), "y")), [["g/p.in.y", [5], repr(5 ** 0.5), "-4.0"]])
+reported("member-corner", grouped, plain, dict(data=particles(member_type(), "corner")), [["g/p.corners.y", [8, 1], "8.5", "-4.0"]])
+reported("member-mask", grouped, plain, dict(data=particles(member_type(), "mask"), **packed), [["g/p.in.mask", [9, 2], "4", "77"]])
+reported("member-name", grouped, plain, dict(data=particles(member_type(), "name")), [["g/p.name", [11], '"p11"', '"other"']])
+reported("member-move", grouped, plain, dict(data=particles(member_type(">"), "move")), [["g/p.move", [12, 1, 0], "15.0", "0.125"]])
+reported("texts", dataset, dict(data=lines, dtype=text), dict(data=lines[:7] + ["another"] + lines[8:], dtype=text),
+         [["x", [7], '"line 7"', '"another"']])
+reported("ragged", dataset, dict(data=rows, dtype=ragged), dict(data=np.array(list(rows[:3]) + [np.array([0.5, 1, 2], "f4")] + list(rows[4:]), dtype=object), dtype=ragged),
+         [["x", [3], "[0, 1, 2]", "[0.5, 1, 2]"]])
+reported("long", grouped, dict(data=long), dict(data=long + (np.arange(30) == 2)), [["g/p", [2], "2.857142857142857142", "1.285714285714285714"]])
+colours = h5py.enum_dtype({"red": 0, "green": 1, "blue": 42}, basetype=">i2")
+reported("enumeration", dataset, dict(data=np.array([0, 1, 42]), dtype=colours), dict(data=np.array([0, 42, 42]), dtype=colours),
+         [["x", [1], "green (1)", "blue (42)"]])
+reported("bits", of_type, (bits, b"\x01\x02\x03\x04"), (bits, b"\x01\x02\x03\x05"), [["x", [1], "0x0403", "0x0503"]])
+reported("pointing", pointing, (False, "g", "words", "latest"), (True, "y", "other", "latest"),
+         [["links.ref", [1], "→ /g", "→ /y"], ["links.text", [2], '"words"', '"other"'], ["refs", [1], "→ /g", "→ /y"]])
+
+
+# Values in other files of the same folder.
+def outside(answer, name, write, a, b):
+    where = os.path.join(folder, "outside", answer, name)
+    os.makedirs(where, exist_ok=True)
+    for side, data in (("a", a), ("b", b)):
+        write(where, side, data)
+
+
+cube = np.arange(4 * 6 * 5, dtype="f4").reshape(4, 6, 5)
+
+
+def joined(where, side, options):
+    """Each step of an array in a file of its own, and some of it in the file itself."""
+    array, kind = options
+    with h5py.File(os.path.join(where, side + ".h5"), "w", libver="latest") as file:
+        if kind == "plain":
+            file["x"] = array
+            return
+        layout = h5py.VirtualLayout(shape=array.shape, dtype=array.dtype)
+        for n in range(len(array)):
+            source = f"{side}-{n}.h5" if kind != "named" else f"{side} a long name that several mappings share.h5"
+            if kind == "strided":
+                # Rows and columns take turns in two datasets, the other way round.
+                for half in range(2):
+                    layout[n, half::2, 1:4] = h5py.VirtualSource(source, f"half{half}", shape=(5, 3))[1:4, :]
+                    layout[n, half::2, 0::4] = h5py.VirtualSource(source, f"rim{half}", shape=(6,)).__getitem__(slice(None))
+            elif kind == "named":
+                # The last part lies in the file itself.
+                inside = n == len(array) - 1
+                layout[n] = h5py.VirtualSource("." if inside else source, "a long name of a dataset", shape=array.shape)[n]
+                if inside:
+                    file["a long name of a dataset"] = array
+            else:
+                layout[n] = h5py.VirtualSource(source, "part/x", shape=array.shape[1:])
+            with h5py.File(os.path.join(where, source), "w") as other:
+                if kind == "named":
+                    other["a long name of a dataset"] = array
+                    continue
+                if kind == "strided":
+                    for half in range(2):
+                        padded = np.zeros((5, 3), array.dtype)
+                        padded[1:4] = array[n, half::2, 1:4]
+                        other[f"half{half}"] = padded
+                        other[f"rim{half}"] = np.ascontiguousarray(array[n, half::2, 0::4]).ravel()
+                elif kind != "missing" or n != 2:
+                    other.create_dataset("part/x", data=array[n], dtype=">f4", chunks=(4, 2), compression="gzip")
+        file.create_virtual_dataset("x", layout, fillvalue=-1)
+    if kind == "gone":
+        os.remove(os.path.join(where, f"{side}-2.h5"))
+
+
+moved = cube.copy()
+moved[3, 2, 2] = -7
+outside("equal", "joined", joined, (cube, "plain"), (cube, "joined"))
+outside("equal", "strided", joined, (cube, "plain"), (cube, "strided"))
+outside("equal", "joined-both", joined, (cube, "joined"), (cube + np.float32(1e-5), "joined"))
+outside("different", "joined", joined, (cube, "plain"), (moved, "joined"))
+outside("equal", "named", joined, (cube, "named"), (cube, "named"))
+outside("different", "named", joined, (cube, "named"), (moved, "named"))
+outside("different", "strided", joined, (cube, "plain"), (moved, "strided"))
+filled = cube.copy()
+filled[2] = -1
+for kind in ["missing", "gone"]:
+    outside("unknown", kind, joined, (filled, "plain"), (cube, kind))
+    outside("different", kind, joined, (cube, "plain"), (cube, kind))
+
+
+def circle(where, side, value):
+    with h5py.File(os.path.join(where, side + ".h5"), "w", libver="latest") as file:
+        layout = h5py.VirtualLayout(shape=(9,), dtype="f8")
+        layout[:] = h5py.VirtualSource(".", "round", shape=(9,))
+        file.create_virtual_dataset("round", layout)
+        file["x"] = np.arange(9.0) + value
+
+
+outside("unknown", "circle", circle, 0.0, 1e-5)
+outside("different", "circle", circle, 0.0, 1.0)
+
+
+def linked(where, side, moved):
+    """Links to other names, under which the same values lie."""
+    with h5py.File(os.path.join(where, side + ".h5"), "w") as file:
+        file["x"], file["y"] = np.arange(9.0), np.arange(9.0) + moved
+        file["records"] = particles(member_type())
+        file["soft"] = h5py.SoftLink("/x" if side == "a" else "/y")
+        file["soft records"] = h5py.SoftLink("/records" if side == "a" else "records")
+        file["away"] = h5py.ExternalLink(side + "-target.h5", "/g")
+        file["nowhere"] = h5py.SoftLink("/none")
+        file.create_group("g")["up"] = h5py.SoftLink("/")
+    with h5py.File(os.path.join(where, side + "-target.h5"), "w") as file:
+        file["g/z"] = np.arange(5.0) + moved
+
+
+outside("different", "linked", linked, 0.0, 1e-5)
+
+
+def raw_beside(where, side, options):
+    array, kind = options
+    with h5py.File(os.path.join(where, side + ".h5"), "w") as file:
+        if kind == "plain":
+            file["x"] = array
+            return
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        big = array.astype(array.dtype.newbyteorder(">")).tobytes()
+        names = []
+        for n, (start, end) in enumerate([(0, 100), (100, 104), (104, len(big))]):
+            properties.set_external(f"{side}-{n}.raw".encode(), 8, end - start)
+            names.append((f"{side}-{n}.raw", big[start:end]))
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32BE, h5py.h5s.create_simple(array.shape), properties)
+    for name, part in names:
+        if kind == "gone" and name == f"{side}-1.raw":
+            continue
+        with open(os.path.join(where, name), "wb") as out:
+            out.write(b"12345678" + (part[:-8] if kind == "cut" and name == f"{side}-2.raw" else part))
+
+
+outside("equal", "external", raw_beside, (cube, "plain"), (cube, "external"))
+outside("different", "external", raw_beside, (cube, "plain"), (moved, "external"))
+outside("unknown", "external-gone", raw_beside, (cube, "plain"), (cube, "gone"))
+ended_early = cube.copy()
+ended_early[3, 5, 3:] = 0
+outside("unknown", "external-cut", raw_beside, (ended_early, "plain"), (cube, "cut"))

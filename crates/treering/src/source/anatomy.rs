@@ -1,14 +1,15 @@
 //! A file taken apart: its typed arrays, and the skeleton of everything else.
 //!
 //! What a format finds is laid over the file as pieces that do not overlap; what lies between them is
-//! literal. The pieces are then rendered as they will be when the file is given back, and held
-//! against the file: a chunk or stream that does not come out equal stays as it is stored, and an
+//! literal. The pieces are then rendered as they will be when the file is exported, and compared
+//! with the file: a chunk or stream that does not come out equal stays as it is stored, and an
 //! array most of whose bytes would have to be stored so is no field. Whatever is not understood
 //! becomes one field of bytes. Literals beyond a few MiB become a field of their own, so that a
 //! skeleton stays small.
 
 use super::found::{Contents, FoundArray, Placement};
 use super::plan::FilePlan;
+use super::proof::Built;
 use super::{Extent, Field, OpenFile, RawLayout, Rounded};
 use crate::array::{Bound, DType, Rounding};
 use crate::error::{Error, ErrorKind, Result};
@@ -42,7 +43,7 @@ impl Anatomy {
         self.stamp.check(&self.path)
     }
 
-    /// Rounds the values of fields that have a bound: the file that is given back holds the rounded
+    /// Rounds the values of fields that have a bound: the file that is exported holds the rounded
     /// ones, and everything else of it is the same. Fields are called by these names.
     pub(crate) fn round(&mut self, names: &[String], bounds: &[Option<Bound>]) -> Result<()> {
         let mut refused: Vec<(&String, String)> = Vec::new();
@@ -77,13 +78,10 @@ impl Anatomy {
         Ok(())
     }
 
-    /// The digest of the file as it is given back.
+    /// The digest of the file as it is exported.
     fn digest_rendered(&self) -> Result<Digest> {
         let mut digester = Digester::new();
-        let read = |field: usize, offset: u64, buffer: &mut [u8]| {
-            self.fields[field].bytes.read_at(offset, buffer)
-        };
-        self.skeleton.render(&read, &|_| true, &mut |_, bytes| {
+        self.skeleton.render(&self.fields, &|_| true, &mut |_, bytes| {
             digester.update(bytes?);
             Ok(())
         })?;
@@ -126,21 +124,26 @@ fn built_of(
     stamp: Stamp,
     found: Option<(&'static str, Contents)>,
 ) -> Result<Anatomy> {
-    let digest = digest_of(&file.whole)?;
     let (format, found) = match found {
         Some(found) => found,
         None => ("bytes", vec![all_bytes(file)?].into()),
     };
-    let mut plan = FilePlan::new(&file.whole, found)?;
-    let mut built = plan.build(digest)?;
-    let proof = built.prove(&file.whole)?;
-    if plan.keep_stored(&proof) {
-        built = plan.build(digest)?;
-    }
+    let (plan, Built { fields, skeleton }) = proved(&file.whole, found)?;
     stamp.check(path)?;
     let in_skeleton = plan.in_skeleton();
-    let (fields, skeleton) = (built.fields, built.skeleton);
     Ok(Anatomy { format, fields, skeleton, in_skeleton, path: path.into(), stamp })
+}
+
+/// Fields and skeleton of what is found in a file, proved.
+pub(super) fn proved(whole: &Extent, found: Contents) -> Result<(FilePlan<'_>, Built)> {
+    let mut plan = FilePlan::new(whole, found)?;
+    let mut built = plan.build()?;
+    let proof = built.prove(whole)?;
+    if plan.keep_stored(&proof) {
+        built = plan.build()?;
+    }
+    built.skeleton.digest = proof.digest;
+    Ok((plan, built))
 }
 
 fn all_bytes(file: &OpenFile) -> Result<FoundArray> {

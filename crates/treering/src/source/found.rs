@@ -5,10 +5,12 @@
 use super::chunks::{self, Chunks};
 use super::filter;
 use super::npz::ZipMember;
+use super::outside::Outside;
+use super::parts::{ElementType, Interpretation};
 use super::spread::{Runs, Spread};
 use super::undecoded::{StoredBytes, UndecodedArray};
 use super::{Extent, Field};
-use crate::array::{DType, Description, MAX_NAME, Marks, Order, Shape};
+use crate::array::{DType, Description, Labels, MAX_NAME, Marks, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Blob, read_each};
 use flate2::Crc;
@@ -18,16 +20,55 @@ use std::sync::{Arc, OnceLock};
 /// What an array may take that its file hardly has bytes of.
 pub(super) const MOST_UNPAID: u64 = 1 << 24;
 
-/// The attributes by which netCDF and others tell which values stand for something else.
-pub(super) const MARKS: [&str; 2] = ["_FillValue", "missing_value"];
-/// The attributes by which they give limits of valid values.
-pub(super) const LIMITS: [&str; 3] = ["valid_min", "valid_max", "valid_range"];
-/// More such values than any variable has.
+/// More values that stand for something else than any variable has.
 pub(super) const MOST_MARKS: usize = 8;
+
+/// What an attribute of netCDF and others says about the values of an array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ValueAttribute {
+    /// A value that stands for something else.
+    Mark,
+    /// A limit of valid values.
+    Limit,
+    /// The factor of packed numbers.
+    Scale,
+    /// A number that is added to packed ones.
+    Offset,
+    /// Packed numbers of a signed type may be unsigned.
+    Unsigned,
+}
+
+impl ValueAttribute {
+    /// The meaning of a name, if it has one.
+    pub(super) fn of(name: &str) -> Option<Self> {
+        Some(match name {
+            "_FillValue" | "missing_value" => ValueAttribute::Mark,
+            "valid_min" | "valid_max" | "valid_range" => ValueAttribute::Limit,
+            "scale_factor" => ValueAttribute::Scale,
+            "add_offset" => ValueAttribute::Offset,
+            "_Unsigned" => ValueAttribute::Unsigned,
+            _ => return None,
+        })
+    }
+}
+
+/// Numbers that stand for values: number × scale + offset.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PackedNumbers {
+    pub(crate) dtype: DType,
+    pub(crate) scale: f64,
+    pub(crate) offset: f64,
+    /// Whether numbers of a signed type may be unsigned.
+    pub(crate) unsigned: bool,
+    /// Numbers that stand for no value, little-endian.
+    pub(crate) marks: Vec<Vec<u8>>,
+}
 
 /// What a file holds.
 pub(super) struct Contents {
     pub(super) found: Vec<FoundArray>,
+    /// Arrays whose values are addresses of others in the file: they can be compared and are never taken apart.
+    pub(super) referring: Vec<FoundArray>,
     /// Where what was read to find it lies, if arrays might be claimed to lie there, too.
     pub(super) heads: Vec<(u64, u64)>,
     /// Datasets that are no arrays, and why.
@@ -43,31 +84,16 @@ impl Contents {
         self.undecoded.iter().map(|one| &one.why).find(damaged)
     }
 
-    /// Everything that is not decoded.
-    pub(super) fn all_undecoded(&self, whole: &Extent) -> Vec<UndecodedArray> {
-        let unreadable = self.found.iter().filter_map(|found| match &found.place {
-            Placement::Unreadable(why, stored) => Some(UndecodedArray {
-                name: found.description.name.clone(),
-                description: Some(found.description.clone()),
-                why: why.clone().at(format!("{} in {}", found.description.name, whole.store())),
-                stored: stored.clone(),
-                is_group: false,
-            }),
-            _ => None,
-        });
-        unreadable.chain(self.undecoded.iter().cloned()).collect()
-    }
-
-    /// Arrays whose values can be read.
-    pub(super) fn fields(&self, whole: &Extent) -> Result<Vec<Field>> {
-        let readable = |found: &&FoundArray| !matches!(found.place, Placement::Unreadable(..));
-        self.found.iter().filter(readable).map(|found| found.field(whole)).collect()
+    /// All arrays, also those that are not taken apart.
+    pub(super) fn arrays(&self) -> impl Iterator<Item = &FoundArray> {
+        self.found.iter().chain(&self.referring)
     }
 }
 
 impl From<Vec<FoundArray>> for Contents {
     fn from(found: Vec<FoundArray>) -> Self {
-        Contents { found, heads: Vec::new(), others: Vec::new(), undecoded: Vec::new() }
+        let (heads, others, undecoded) = Default::default();
+        Contents { found, referring: Vec::new(), heads, others, undecoded }
     }
 }
 
@@ -87,6 +113,16 @@ pub(super) struct FoundArray {
     pub(super) marks: Marks,
     /// Whether it cannot be told which values do.
     pub(super) unmarked: bool,
+    /// The parts of its elements, if these are more than one number.
+    pub(super) element: Option<Arc<ElementType>>,
+    /// Whether values are addresses of others.
+    pub(super) refers: bool,
+    /// Where to look for values that lie in other files.
+    pub(super) outside: Option<Arc<dyn Outside>>,
+    /// Factor and offset of packed numbers, and whether they may be unsigned.
+    pub(super) scale: Option<f64>,
+    pub(super) offset: Option<f64>,
+    pub(super) unsigned: bool,
 }
 
 /// Where the values of an array lie.
@@ -125,8 +161,8 @@ impl FoundArray {
         if name.is_empty() {
             name = "array".into();
         }
-        let (shape, order) = (Shape(shape), Order::C);
-        let description = Description { name, dtype, shape, order, part: None };
+        let (shape, order, attributes) = (Shape(shape), Order::C, Labels::default());
+        let description = Description { name, dtype, shape, order, part: None, attributes };
         description.check()?;
         let component = match dtype {
             DType::C64 | DType::C128 => dtype.size() / 2,
@@ -142,6 +178,12 @@ impl FoundArray {
             shared: false,
             marks: Marks::default(),
             unmarked: false,
+            element: None,
+            refers: false,
+            outside: None,
+            scale: None,
+            offset: None,
+            unsigned: false,
         })
     }
 
@@ -177,6 +219,28 @@ impl FoundArray {
         self.marks.limits.truncate(2 * MOST_MARKS);
     }
 
+    /// Notes how numbers are packed: a number of any type, its bytes little-endian.
+    pub(super) fn packing(&mut self, attribute: ValueAttribute, dtype: DType, value: &[u8]) {
+        match attribute {
+            ValueAttribute::Scale => self.scale = real(dtype, value),
+            ValueAttribute::Offset => self.offset = real(dtype, value),
+            ValueAttribute::Unsigned => self.unsigned = true,
+            ValueAttribute::Mark | ValueAttribute::Limit => {}
+        }
+    }
+
+    /// The way its numbers are packed, if they are.
+    pub(super) fn packed(&self) -> Option<PackedNumbers> {
+        self.scale.or(self.offset)?;
+        Some(PackedNumbers {
+            dtype: self.description.dtype,
+            scale: self.scale.unwrap_or(1.0),
+            offset: self.offset.unwrap_or(0.0),
+            unsigned: self.unsigned,
+            marks: self.marks.values.clone(),
+        })
+    }
+
     /// Where its values lie in the file, as far as that is known.
     pub(super) fn spans(&self) -> Vec<(u64, u64)> {
         match &self.place {
@@ -197,13 +261,21 @@ impl FoundArray {
         self.description.bytes().unwrap_or(0)
     }
 
+    /// The array as one that is not decoded.
+    pub(super) fn undecoded(&self, why: Error, stored: Option<Arc<StoredBytes>>) -> UndecodedArray {
+        UndecodedArray {
+            name: self.description.name.clone(),
+            description: Some(self.description.clone()),
+            why,
+            stored,
+            is_group: false,
+        }
+    }
+
     /// The array as a field.
     pub(super) fn field(&self, whole: &Extent) -> Result<Field> {
         let size = self.bytes();
-        let swapped = |inner: Arc<dyn Blob>| match self.swap {
-            0 => inner,
-            component => Arc::new(Swapped { inner, component }),
-        };
+        let swapped = |inner: Arc<dyn Blob>| self.swapped(inner);
         let bytes: Arc<dyn Blob> = match &self.place {
             Placement::Plain { at } => {
                 let plain = whole.part(*at, size)?;
@@ -228,15 +300,39 @@ impl FoundArray {
                 )));
             }
         };
-        let description = self.description.clone();
         let marks = match &self.place {
             // What was never written has no bits to save.
-            Placement::Filled(value) if value.len() as u64 == description.dtype.size() => {
+            Placement::Filled(value) if value.len() as u64 == self.description.dtype.size() => {
                 Marks { values: vec![value.clone()], limits: Vec::new() }
             }
             _ => self.marks.clone(),
         };
-        Ok(Field { description, bytes, fixed: self.fixed(), marks, rounded: None })
+        Ok(Field { marks, ..self.field_of(bytes) })
+    }
+
+    /// The array as a field with these bytes, little-endian.
+    pub(super) fn field_of(&self, bytes: Arc<dyn Blob>) -> Field {
+        let chunk = match &self.place {
+            Placement::Chunks(chunks) if chunks.in_order() => Some(chunks.recipe.chunk.clone()),
+            _ => None,
+        };
+        Field {
+            description: self.description.clone(),
+            bytes,
+            fixed: self.fixed(),
+            marks: self.marks.clone(),
+            rounded: None,
+            chunk,
+            meaning: Interpretation::default(),
+        }
+    }
+
+    /// Bytes in the order of the file, made little-endian.
+    pub(super) fn swapped(&self, inner: Arc<dyn Blob>) -> Arc<dyn Blob> {
+        match self.swap {
+            0 => inner,
+            component => Arc::new(Swapped { inner, component }),
+        }
     }
 
     /// Why its values cannot take other bits in the file: something else in it depends on them.
@@ -276,7 +372,7 @@ fn real(dtype: DType, value: &[u8]) -> Option<f64> {
     })
 }
 
-/// Values in a part of a file with a checksum, which is held against it before the first is given out.
+/// Values in a part of a file with a checksum, which is checked before the first is returned.
 struct Checked {
     plain: Extent,
     part: Extent,
@@ -334,7 +430,8 @@ impl Blob for Checked {
 pub(super) fn name_apart(all: &mut Contents) {
     let mut seen = HashSet::new();
     let mut marks: HashMap<String, u64> = HashMap::new();
-    let found = all.found.iter_mut().map(|found| &mut found.description.name);
+    let found = all.found.iter_mut().chain(&mut all.referring);
+    let found = found.map(|found| &mut found.description.name);
     for name in found.chain(all.undecoded.iter_mut().map(|one| &mut one.name)) {
         if seen.insert(name.clone()) {
             continue;

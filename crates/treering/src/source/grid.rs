@@ -5,6 +5,7 @@
 //! so that a row, the longest run of bytes that lie together in both, is as long as it can be.
 
 use crate::error::Result;
+use std::ops::Range;
 
 /// The geometry of a chunked array, in bytes.
 #[derive(Clone, Debug)]
@@ -51,12 +52,25 @@ impl ChunkGrid {
         self.chunk.iter().product()
     }
 
-    /// Where the chunks that begin at the same index of the first axis lie, and how many these are.
-    pub(super) fn band(&self, index: u64) -> (u64, u64, u64) {
-        let beside = self.counts[1..].iter().product::<u64>().max(1);
-        let start = index / beside * self.chunk[0];
+    /// The band of a byte of the array: the bytes of all chunks that begin at the same index of the first axis.
+    pub(super) fn band_at(&self, byte: u64) -> Range<u64> {
+        self.band_of(byte / self.strides[0] / self.chunk[0])
+    }
+
+    /// The band of a chunk.
+    pub(super) fn band(&self, index: u64) -> Range<u64> {
+        self.band_of(index / self.chunks_of_band())
+    }
+
+    fn band_of(&self, number: u64) -> Range<u64> {
+        let start = number.saturating_mul(self.chunk[0]).min(self.shape[0]);
         let end = start.saturating_add(self.chunk[0]).min(self.shape[0]);
-        (start * self.strides[0], (end - start) * self.strides[0], beside)
+        start * self.strides[0]..end * self.strides[0]
+    }
+
+    /// How many chunks a band has.
+    pub(super) fn chunks_of_band(&self) -> u64 {
+        self.counts[1..].iter().fold(1u64, |n, c| n.saturating_mul(*c)).max(1)
     }
 
     /// Whether a chunk reaches beyond the array.

@@ -14,7 +14,7 @@ use crate::array::DType;
 use crate::error::Result;
 use crate::merkle::{Digest, Digester, digest};
 use crate::store::Blob;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How many characters of a value a message shows.
 const SHOWN: usize = 60;
@@ -28,6 +28,26 @@ pub struct Inventory {
     items: BTreeMap<String, InventoryItem>,
     /// Names of content that is not understood, each with the reason.
     unknown: Vec<(String, String)>,
+    /// Places that links lead to, by the paths of the links.
+    links: BTreeMap<String, LinkedPlace>,
+}
+
+/// The place that a link leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LinkedPlace {
+    /// A path of the same file.
+    Here(String),
+    /// A file, and a path in it.
+    Elsewhere(String, String),
+}
+
+impl std::fmt::Display for LinkedPlace {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LinkedPlace::Here(path) => f.write_str(path),
+            LinkedPlace::Elsewhere(file, path) => write!(f, "{file}:{path}"),
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +73,77 @@ impl Inventory {
         self.unknown.push((name, why.to_string()));
     }
 
+    /// Notes where a link leads to.
+    pub(super) fn add_link(&mut self, path: &str, to: LinkedPlace) {
+        self.links.insert(path.into(), to);
+    }
+
+    /// The place that a path leads to when all links on its way are followed; none if they lead in circles.
+    pub(crate) fn resolve(&self, path: &str) -> Option<LinkedPlace> {
+        let parts = |path: &str| -> Vec<String> {
+            let parts = path.split('/').filter(|part| !part.is_empty() && *part != ".");
+            parts.map(str::to_string).collect()
+        };
+        let mut left = parts(path);
+        left.reverse();
+        let mut here: Vec<String> = Vec::new();
+        let mut links = 0;
+        while let Some(part) = left.pop() {
+            here.push(part);
+            let Some(to) = self.links.get(&here.join("/")) else { continue };
+            links += 1;
+            if links > MOST_LINKS {
+                return None;
+            }
+            match to {
+                LinkedPlace::Here(to) => {
+                    here.pop();
+                    if to.starts_with('/') {
+                        here.clear();
+                    }
+                    left.extend(parts(to).into_iter().rev());
+                }
+                LinkedPlace::Elsewhere(file, to) => {
+                    let rest: Vec<String> =
+                        parts(to).into_iter().chain(left.into_iter().rev()).collect();
+                    return Some(LinkedPlace::Elsewhere(file.clone(), rest.join("/")));
+                }
+            }
+        }
+        Some(LinkedPlace::Here(here.join("/")))
+    }
+
+    /// The paths of all links.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &String> {
+        self.links.keys()
+    }
+
+    /// The same without links of these paths, because what they lead to is compared.
+    #[must_use]
+    pub(crate) fn without_links(mut self, followed: &BTreeSet<String>) -> Inventory {
+        let is_followed =
+            |item: &str| item.strip_prefix(LINK).is_some_and(|path| followed.contains(path));
+        self.items.retain(|item, _| !is_followed(item));
+        self
+    }
+
+    /// Whether there is an object or a link of this path.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        path.is_empty()
+            || [OBJECT, LINK].iter().any(|kind| self.items.contains_key(&format!("{kind}{path}")))
+    }
+
+    /// The content of one object, and of all below it if it is a group, by names in it.
+    #[must_use]
+    pub(crate) fn only(mut self, object: &str) -> Inventory {
+        let rename = |name: &String| inside(name, object);
+        let items = std::mem::take(&mut self.items).into_iter();
+        self.items = items.filter_map(|(name, item)| Some((rename(&name)?, item))).collect();
+        let unknown = std::mem::take(&mut self.unknown).into_iter();
+        self.unknown = unknown.filter_map(|(name, why)| Some((rename(&name)?, why))).collect();
+        self
+    }
+
     /// An inventory of bytes that belong to no array.
     pub(crate) fn of_bytes(format: &str, beside: &[u8]) -> Self {
         let mut all = Inventory { format: format.into(), ..Inventory::default() };
@@ -60,6 +151,11 @@ impl Inventory {
             all.add(BESIDE.into(), beside, String::new());
         }
         all
+    }
+
+    /// Names and values of all items, as far as values are short.
+    pub(crate) fn items(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.items.iter().map(|(name, item)| (&name[..], &item.shown[..]))
     }
 
     /// Whether there is nothing but arrays, and groups that hold them.
@@ -146,6 +242,35 @@ pub(crate) fn inventory(whole: &Extent, raw: Option<&RawLayout>) -> Result<Inven
 
 /// The names of the items of objects begin with this.
 pub(super) const OBJECT: &str = "object ";
+/// Those of links begin with this.
+pub(super) const LINK: &str = "link ";
+/// The words before the name of an item that stands for itself, and those before the object of another item.
+pub(crate) const KINDS: [&str; 4] = [OBJECT, LINK, "tensor ", "member "];
+pub(crate) const OF: &str = " of ";
+/// How many links are followed on the way to an object.
+const MOST_LINKS: u32 = 64;
+
+/// The name of an item within an object; none if it does not belong to it. Names of attributes may look like paths:
+/// then an item may belong to several objects.
+fn inside(name: &str, object: &str) -> Option<String> {
+    if object.is_empty() {
+        return Some(name.to_string());
+    }
+    let below = |path: &str| {
+        let rest = path.strip_prefix(object)?;
+        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/').to_string())
+    };
+    let itself = KINDS.iter().find_map(|kind| {
+        let rest = below(name.strip_prefix(kind)?)?;
+        // That the object itself is there says nothing.
+        (!rest.is_empty() || *kind != OBJECT).then(|| format!("{kind}{rest}"))
+    });
+    let mut of = name.match_indices(OF).filter_map(|(at, _)| {
+        let rest = below(name[at + OF.len()..].trim_start_matches('/'))?;
+        Some(format!("{}{OF}/{rest}", &name[..at]))
+    });
+    itself.or_else(|| of.next())
+}
 /// The name of the item of bytes that belong to no array.
 const BESIDE: &str = "bytes outside of the arrays";
 
@@ -203,4 +328,50 @@ pub(super) fn shown(dtype: DType, bytes: &[u8]) -> String {
     };
     let values: Vec<String> = bytes.chunks_exact(size).map(one).collect();
     values.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_are_followed() {
+        let mut all = Inventory::default();
+        let here = |path: &str| LinkedPlace::Here(path.into());
+        all.add_link("soft", here("/g/x"));
+        all.add_link("g/near", here("x"));
+        all.add_link("g/up", here("/soft"));
+        all.add_link("round", here("/trip"));
+        all.add_link("trip", here("round"));
+        all.add_link("dir", here("./g"));
+        all.add_link("away", LinkedPlace::Elsewhere("b.h5".into(), "/there".into()));
+        for (path, to) in [
+            ("/g/x", here("g/x")),
+            ("soft", here("g/x")),
+            ("/g/near", here("g/x")),
+            ("g/up", here("g/x")),
+            ("dir/near", here("g/x")),
+            ("away/x", LinkedPlace::Elsewhere("b.h5".into(), "there/x".into())),
+            ("/", here("")),
+        ] {
+            assert_eq!(all.resolve(path), Some(to), "{path}");
+        }
+        assert_eq!(all.resolve("round/x"), None);
+    }
+
+    #[test]
+    fn items_have_names_within_objects() {
+        for (name, object, inside_of_it) in [
+            ("attribute units of /g/x", "g", Some("attribute units of /x")),
+            ("attribute units of /g/x", "g/x", Some("attribute units of /")),
+            ("attribute units of /gg/x", "g", None),
+            ("object g/x", "g", Some("object x")),
+            ("object g", "g", None),
+            ("tensor g/x", "g/x", Some("tensor ")),
+            ("axis 0 of temp", "temp", Some("axis 0 of /")),
+            ("user block", "g", None),
+        ] {
+            assert_eq!(inside(name, object).as_deref(), inside_of_it, "{name} {object}");
+        }
+    }
 }

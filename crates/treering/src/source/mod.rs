@@ -20,6 +20,8 @@ mod inventory;
 mod netcdf;
 mod npy;
 mod npz;
+mod outside;
+mod parts;
 mod plan;
 mod proof;
 mod raw;
@@ -27,7 +29,6 @@ mod rebuild;
 mod rendered;
 mod rounded;
 mod safetensors;
-mod scaled;
 mod spread;
 mod undecoded;
 mod unfinished;
@@ -35,17 +36,21 @@ mod unfinished;
 pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
 pub use extent::Extent;
+pub(crate) use found::PackedNumbers;
 pub(crate) use hdf5::checksum as hdf5_checksum;
 pub use inventory::Inventory;
-pub(crate) use inventory::inventory;
+pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory};
+pub(crate) use parts::{ElementType, Interpretation};
 pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
+pub use rebuild::FieldValues;
 pub(crate) use rendered::Rendered;
 pub(crate) use rounded::Rounded;
 pub(crate) use undecoded::{StoredBytes, UndecodedArray};
 pub(crate) use unfinished::unfinished;
 
-use self::found::Contents;
+use self::found::{Contents, FoundArray, Placement};
+use self::outside::Viewpoint;
 use crate::array::{Description, Marks, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TreeFile;
@@ -70,16 +75,39 @@ pub struct Field {
     pub(crate) marks: Marks,
     /// How they are rounded, if they are.
     pub(crate) rounded: Option<Rounding>,
+    /// How the values are to be understood, beside their type.
+    pub(crate) meaning: Interpretation,
+    /// The extent of its chunks, if walking along the array would decode each many times.
+    pub(crate) chunk: Option<Vec<u64>>,
 }
 
 /// The arrays of a file, and everything of it that is not decoded.
 pub(crate) struct OpenedArrays {
+    /// Arrays of numbers and bytes.
     pub(crate) fields: Vec<Field>,
+    /// Arrays whose elements are more than one number.
+    pub(crate) structured: Vec<StructuredArray>,
     pub(crate) undecoded: Vec<UndecodedArray>,
 }
 
+/// An array whose elements are more than one number.
+pub(crate) struct StructuredArray {
+    /// The array as bytes, or as numbers without names.
+    pub(crate) whole: Description,
+    /// The parts of its elements, with their names in the file.
+    pub(crate) fields: Vec<Field>,
+    element: Arc<ElementType>,
+}
+
+impl StructuredArray {
+    /// The parts of the same elements, read from somewhere else.
+    pub(crate) fn read_from(&self, bytes: &Arc<dyn Blob>) -> Option<Vec<Field>> {
+        self.element.fields(&self.whole, bytes)
+    }
+}
+
 /// Opens a file whose arrays can all be trusted; `raw` says what it is if it does not say so itself. Arrays that are
-/// not understood are left out.
+/// not understood are left out; of records, each member is a field.
 ///
 /// The only variable of a file is named after it, without the extension.
 pub fn open(path: &Path, raw: Option<&RawLayout>) -> Result<Vec<Field>> {
@@ -87,8 +115,28 @@ pub fn open(path: &Path, raw: Option<&RawLayout>) -> Result<Vec<Field>> {
     let damaged = |one: &&UndecodedArray| one.why.kind() == ErrorKind::Damaged;
     match opened.undecoded.iter().find(damaged) {
         Some(one) => Err(one.why.clone().at(path.display())),
-        None => Ok(opened.fields),
+        None => {
+            let parts = opened.structured.into_iter().flat_map(|array| array.fields);
+            Ok(opened.fields.into_iter().chain(parts).collect())
+        }
     }
+}
+
+/// The bytes of a chunk of HDF5, `len` of them, before its filters, each of which has a number and parameters. The bits
+/// of `left_out` are filters that the chunk did not go through.
+#[cfg(any(test, feature = "testing"))]
+pub fn decode_chunk(
+    filters: &[(u16, Vec<u32>)],
+    numbers: (crate::array::DType, bool),
+    left_out: u32,
+    stored: &[u8],
+    len: usize,
+) -> Result<Vec<u8>> {
+    let (dtype, swapped) = numbers;
+    let coding =
+        |(number, values): &(u16, Vec<u32>)| filter::Coding::new(*number, values, dtype, swapped);
+    let codings = filters.iter().map(coding).collect::<Result<Vec<_>>>()?;
+    filter::decode(&codings, left_out, stored.to_vec(), len)
 }
 
 /// Opens a file as far as it is understood.
@@ -98,8 +146,8 @@ pub(crate) fn open_all(path: &Path, raw: Option<&RawLayout>) -> Result<OpenedArr
         Ok(Some((_, contents))) => Ok(contents),
         Ok(None) => match raw {
             Some(raw) => raw.find(&file.whole, &file.stem).map(Contents::from),
-            None => Err(Error::usage("this is no HDF5, netCDF, .npy, .npz or safetensors file")
-                .hint("say with --type what its values are, as in --type f32")),
+            None => Err(Error::usage("the file is not HDF5, netCDF, .npy, .npz or safetensors")
+                .hint("give the type of its values with --type, as in --type f32; --type bytes takes it as bytes")),
         },
         Err(error) => Err(error),
     };
@@ -108,8 +156,70 @@ pub(crate) fn open_all(path: &Path, raw: Option<&RawLayout>) -> Result<OpenedArr
 }
 
 impl OpenedArrays {
+    /// The names of all arrays that can be read.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        let fields = self.fields.iter().map(|field| &field.description.name[..]);
+        fields.chain(self.structured.iter().map(|array| &array.whole.name[..]))
+    }
+
     fn of(all: &Contents, whole: &Extent) -> Result<Self> {
-        Ok(OpenedArrays { fields: all.fields(whole)?, undecoded: all.all_undecoded(whole) })
+        let (fields, structured) = Default::default();
+        let mut opened = OpenedArrays { fields, structured, undecoded: all.undecoded.clone() };
+        let names = all.arrays().map(|found| found.description.name.clone());
+        let mut names: HashSet<String> = names.collect();
+        for found in all.arrays() {
+            if let Some(field) = opened.read(found, whole)? {
+                opened.add(found, field, &mut names);
+            }
+        }
+        Ok(opened)
+    }
+
+    /// The values of an array, wherever they lie; none if they cannot be read.
+    fn read(&mut self, found: &FoundArray, whole: &Extent) -> Result<Option<Field>> {
+        let Placement::Unreadable(why, stored) = &found.place else {
+            return found.field(whole).map(Some);
+        };
+        let place = format!("{} in {}", found.description.name, whole.store());
+        let viewpoint = Viewpoint::of(whole);
+        let outside = found.outside.as_ref().zip(viewpoint);
+        let why = match outside.map(|(outside, from)| outside.open(found, &from)) {
+            Some(Ok(values)) => {
+                // What is there is compared; nobody knows what is missing.
+                self.undecoded.extend(values.missing.map(|why| UndecodedArray {
+                    name: format!("{} (missing values)", found.description.name),
+                    description: None,
+                    is_group: true,
+                    ..found.undecoded(why.at(&place), stored.clone())
+                }));
+                return Ok(Some(found.field_of(values.bytes)));
+            }
+            Some(Err(error)) => error,
+            None => why.clone(),
+        };
+        self.undecoded.push(found.undecoded(why.at(place), stored.clone()));
+        Ok(None)
+    }
+
+    /// Adds an array, or the parts of its elements. A part may have the name of another array: then nobody could tell
+    /// which is which.
+    fn add(&mut self, found: &FoundArray, field: Field, names: &mut HashSet<String>) {
+        let Some(element) = found.element.clone() else {
+            self.fields.push(field);
+            return;
+        };
+        let whole = field.description;
+        let mut apart = |parts: &Vec<Field>| {
+            let own = parts.iter().map(|part| &part.description.name);
+            own.filter(|name| **name != whole.name).all(|name| names.insert(name.clone()))
+        };
+        match element.fields(&whole, &field.bytes).filter(|parts| apart(parts)) {
+            Some(fields) => self.structured.push(StructuredArray { whole, fields, element }),
+            None => {
+                let why = Error::usage("the members of its elements cannot be named");
+                self.undecoded.push(found.undecoded(why, None));
+            }
+        }
     }
 }
 
@@ -118,6 +228,13 @@ pub(crate) fn arrays_of(whole: &Extent) -> Result<OpenedArrays> {
     let file = OpenFile { whole: whole.clone(), stem: String::new() };
     let found = file.find()?.map_or_else(|| Vec::new().into(), |(_, contents)| contents);
     OpenedArrays::of(&found, whole)
+}
+
+/// The arrays of a file by their names in it, and how their numbers are packed.
+pub(crate) fn packed_arrays(whole: &Extent) -> Result<Vec<(String, Option<PackedNumbers>)>> {
+    let file = OpenFile { whole: whole.clone(), stem: String::new() };
+    let found = file.find()?.map_or_else(Vec::new, |(_, contents)| contents.found);
+    Ok(found.iter().map(|found| (found.description.name.clone(), found.packed())).collect())
 }
 
 /// A file that is about to be looked into.

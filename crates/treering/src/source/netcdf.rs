@@ -5,8 +5,8 @@
 
 use super::Extent;
 use super::filter;
+use super::found::ValueAttribute;
 use super::found::{Contents, FoundArray, Placement};
-use super::found::{LIMITS, MARKS};
 use super::inventory::{Inventory, shown};
 use super::spread::Runs;
 use crate::array::{DType, MAX_AXES};
@@ -86,25 +86,25 @@ struct NetcdfVariable {
     attributes: Vec<Attribute>,
 }
 
-/// An attribute that tells which values stand for something else, or gives limits of valid ones.
+/// An attribute that says what the values of an array mean.
 struct Attribute {
-    is_limit: bool,
+    kind: ValueAttribute,
     dtype: DType,
     bytes: Vec<u8>,
 }
 
-/// Notes values that stand for something else, as attributes tell and the library fills with, and limits.
+/// Notes values that stand for something else, as attributes tell and the library fills with, limits and packing.
 fn mark(found: &mut FoundArray, attributes: &[Attribute]) {
     const FILL: f64 = 9.969_209_968_386_869e36;
     let dtype = found.description.dtype;
-    for Attribute { is_limit, dtype: own, bytes } in attributes {
+    for Attribute { kind, dtype: own, bytes } in attributes {
         for value in bytes.chunks_exact(own.size() as usize) {
-            if *is_limit {
-                let mut value = value.to_vec();
-                value.reverse();
-                found.limit(*own, &value);
-            } else if *own == dtype {
-                found.mark(value);
+            let mut little = value.to_vec();
+            little.reverse();
+            match kind {
+                ValueAttribute::Limit => found.limit(*own, &little),
+                ValueAttribute::Mark if *own == dtype => found.mark(value),
+                kind => found.packing(*kind, *own, &little),
             }
         }
     }
@@ -237,9 +237,8 @@ impl NetcdfHead<'_> {
             let mut values = bytes.to_vec();
             filter::swap(&mut values, dtype.size() as u8);
             all.add(format!("attribute {name} of {of}"), &content, shown(dtype, &values));
-            let is_limit = LIMITS.contains(&name.as_str());
-            if is_limit || MARKS.contains(&name.as_str()) {
-                told.push(Attribute { is_limit, dtype, bytes: bytes.to_vec() });
+            if let Some(kind) = ValueAttribute::of(&name) {
+                told.push(Attribute { kind, dtype, bytes: bytes.to_vec() });
             }
         }
         Ok(told)

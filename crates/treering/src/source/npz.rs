@@ -2,7 +2,7 @@
 //!
 //! A stored member is a part of the file like any other, but for its checksum. A deflated one can only be read from its
 //! beginning: it keeps its place, so that reading on costs nothing, and starts again when somebody
-//! goes back. When it has been read to its end in one go, its checksum is held against the archive's.
+//! goes back. When it has been read to its end in one go, its checksum is compared with that of the archive.
 
 use super::filter::MOST_INFLATED;
 use super::found::{Contents, FoundArray, Placement};

@@ -4,11 +4,12 @@
 //! overlaps another, or whose values are not in the file, is no field.
 
 use super::found::{Contents, FoundArray, Placement};
+use super::parts::Interpretation;
 use super::proof::{Built, Proof};
 use super::rebuild::DeflateStream;
 use super::spread::{Runs, Spread};
 use super::{Extent, Field};
-use crate::array::{DType, Description, Marks, Order, Shape};
+use crate::array::{DType, Description, Labels, Marks, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Chunk, ChunkRecipe, Piece, Skeleton, Values};
 use crate::merkle::Digest;
@@ -64,7 +65,7 @@ pub(super) struct FilePlan<'a> {
 
 impl<'a> FilePlan<'a> {
     pub(super) fn new(whole: &'a Extent, contents: Contents) -> Result<Self> {
-        let Contents { found, mut heads, others, undecoded } = contents;
+        let Contents { found, mut heads, others, undecoded, .. } = contents;
         let others = others.into_iter().map(|(name, why)| (name, why.to_string()));
         let undecoded = undecoded.into_iter().map(|one| (one.name, one.why.to_string()));
         let others = others.chain(undecoded).collect();
@@ -243,8 +244,8 @@ impl<'a> FilePlan<'a> {
         left.chain(self.others.iter().cloned()).collect()
     }
 
-    /// Fields and skeleton of what is laid.
-    pub(super) fn build(&self, digest: Digest) -> Result<Built> {
+    /// Fields and skeleton of what is laid; the digest is not known yet.
+    pub(super) fn build(&self) -> Result<Built> {
         let mut fields: Vec<Field> =
             self.fields.iter().map(|&n| self.found[n].field(self.whole)).collect::<Result<_>>()?;
         let mut numbers = vec![0u64; self.found.len()];
@@ -277,7 +278,8 @@ impl<'a> FilePlan<'a> {
                 name.push('\'');
             }
             let (dtype, shape, order) = (DType::Bytes, Shape(vec![len]), Order::C);
-            let description = Description { name, dtype, shape, order, part: None };
+            let attributes = Labels::default();
+            let description = Description { name, dtype, shape, order, part: None, attributes };
             let bytes = Arc::new(Spread::new(self.whole, runs));
             fields.push(Field {
                 description,
@@ -285,11 +287,13 @@ impl<'a> FilePlan<'a> {
                 fixed: None,
                 marks: Marks::default(),
                 rounded: None,
+                meaning: Interpretation::default(),
+                chunk: None,
             });
         }
         let skeleton = Skeleton {
             size: self.whole.size(),
-            digest,
+            digest: Digest::default(),
             recipes: self.recipes.clone(),
             pieces,
             literals: out.bytes,

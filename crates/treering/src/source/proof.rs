@@ -1,10 +1,15 @@
-//! The proof that a file comes back: it is rendered from its fields and held against the original.
+//! The proof that a file comes back: it is rendered from its fields and compared with the original, which is read once, from
+//! front to back, and whose digest is taken on the way.
 
 use super::{Extent, Field};
 use crate::error::{ErrorKind, Result};
 use crate::format::{Piece, Skeleton};
+use crate::merkle::{Digest, Digester};
 use crate::store::Blob;
 use std::collections::HashSet;
+
+/// Number of bytes of the original that are read at a time where nothing is held against them.
+const BLOCK: u64 = 1 << 20;
 
 /// Fields, and the skeleton that goes with them.
 pub(super) struct Built {
@@ -12,8 +17,9 @@ pub(super) struct Built {
     pub(super) skeleton: Skeleton,
 }
 
-/// What did not come out.
+/// What did not come out, and the digest of the original.
 pub(super) struct Proof {
+    pub(super) digest: Digest,
     /// Where pieces begin that came out different.
     pub(super) unequal: HashSet<u64>,
     /// Fields that cannot be read.
@@ -23,17 +29,14 @@ pub(super) struct Proof {
 impl Built {
     /// Renders the file and holds it against the original.
     pub(super) fn prove(&self, whole: &Extent) -> Result<Proof> {
-        let mut proof = Proof { unequal: HashSet::new(), unreadable: HashSet::new() };
+        let (mut unequal, mut unreadable) = (HashSet::new(), HashSet::new());
         let pieces = &self.skeleton.pieces;
         let mut starts = vec![0u64; pieces.len() + 1];
         for (at, piece) in pieces.iter().enumerate() {
             starts[at + 1] = starts[at] + piece.bytes().unwrap_or(0);
         }
         let mut came = vec![0u64; pieces.len()];
-        let mut original = Vec::new();
-        let read = |field: usize, offset: u64, buffer: &mut [u8]| {
-            self.fields[field].bytes.read_at(offset, buffer)
-        };
+        let mut original = Original::new(whole);
         // Values that are these very bytes of the file need no proof.
         let same: Vec<bool> = (0..pieces.len())
             .map(|number| {
@@ -48,36 +51,73 @@ impl Built {
                     })
             })
             .collect();
-        self.skeleton.render(&read, &|number| !same[number], &mut |number, bytes| {
+        self.skeleton.render(&self.fields, &|number| !same[number], &mut |number, bytes| {
             let (start, end) = (starts[number], starts[number + 1]);
             let bytes = match bytes {
                 Ok(bytes) => bytes,
                 Err(error) if error.kind() == ErrorKind::Io => return Err(error),
                 Err(_) => {
-                    proof.unequal.insert(start);
-                    proof.unreadable.extend(fields_of(&pieces[number]));
+                    unequal.insert(start);
+                    unreadable.extend(fields_of(&pieces[number]));
                     return Ok(());
                 }
             };
             let at = start + came[number];
             came[number] += bytes.len() as u64;
-            if start + came[number] > end {
-                proof.unequal.insert(start);
-                return Ok(());
-            }
-            original.resize(bytes.len(), 0);
-            whole.read_at(at, &mut original)?;
-            if original != bytes {
-                proof.unequal.insert(start);
+            if start + came[number] > end || !original.goes_on_with(at, bytes)? {
+                unequal.insert(start);
             }
             Ok(())
         })?;
         for (number, came) in came.iter().enumerate() {
             if !same[number] && starts[number] + came != starts[number + 1] {
-                proof.unequal.insert(starts[number]);
+                unequal.insert(starts[number]);
             }
         }
-        Ok(proof)
+        Ok(Proof { digest: original.digest()?, unequal, unreadable })
+    }
+}
+
+/// The original, as far as it was read.
+struct Original<'a> {
+    whole: &'a Extent,
+    at: u64,
+    digester: Digester,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Original<'a> {
+    fn new(whole: &'a Extent) -> Self {
+        Original { whole, at: 0, digester: Digester::new(), buffer: Vec::new() }
+    }
+
+    /// Reads up to `end`.
+    fn read_to(&mut self, end: u64) -> Result<()> {
+        while self.at < end {
+            self.next((end - self.at).min(BLOCK) as usize)?;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, len: usize) -> Result<&[u8]> {
+        self.buffer.resize(len, 0);
+        self.whole.read_at(self.at, &mut self.buffer)?;
+        self.digester.update(&self.buffer);
+        self.at += len as u64;
+        Ok(&self.buffer)
+    }
+
+    /// Whether it has these bytes at a place behind everything that was asked for before.
+    fn goes_on_with(&mut self, at: u64, bytes: &[u8]) -> Result<bool> {
+        self.read_to(at)?;
+        let inside = self.at == at && bytes.len() as u64 <= self.whole.size() - at;
+        Ok(inside && self.next(bytes.len())? == bytes)
+    }
+
+    /// The digest of all of it.
+    fn digest(mut self) -> Result<Digest> {
+        self.read_to(self.whole.size())?;
+        Ok(self.digester.finish())
     }
 }
 

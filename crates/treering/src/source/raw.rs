@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::store::Blob;
 use serde::Deserialize;
 
-/// What raw files hold.
+/// Layout of raw files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawLayout {
     fields: Vec<RawField>,
@@ -19,12 +19,12 @@ pub struct RawLayout {
 /// An array of a raw file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RawField {
-    /// The name of the file unless told.
+    /// Name of the field. Default: the name of the file.
     name: Option<String>,
     dtype: DType,
-    /// One axis of all there are up to the next field unless told.
+    /// Shape. Default: one axis, up to the next field.
     shape: Option<Shape>,
-    /// Behind the field before unless told.
+    /// Offset in bytes. Default: the end of the field before.
     offset: Option<u64>,
     big_endian: bool,
     fortran: bool,
@@ -74,7 +74,7 @@ impl RawLayout {
             let dtype = DType::ALL.iter().find(|dtype| dtype.name() == field.r#type);
             let dtype = dtype.copied().ok_or_else(|| {
                 let names: Vec<&str> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
-                bad(format!("there is no type {:?}; there are {}", field.r#type, names.join(", ")))
+                bad(format!("unknown type {:?}; the types are {}", field.r#type, names.join(", ")))
             })?;
             let (name, shape) = (Some(field.name), field.shape.map(Shape));
             let (big_endian, fortran) = (field.big_endian, field.fortran);

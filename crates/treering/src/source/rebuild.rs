@@ -1,35 +1,87 @@
 //! A file made again from its skeleton and the values of its fields.
 //!
-//! The pieces are rendered in the order of the file, in bounded memory; chunks are gathered from
-//! their fields in batches and filtered side by side. The same rendering proves a skeleton when a
-//! file is taken apart and writes the file when it is given back, where the digest has the last word.
+//! The pieces are rendered in the order of the file, in bounded memory. Chunks are gathered from their fields in
+//! batches and filtered side by side: all rows of a batch are asked for together, in the order of the field, so that a
+//! field whose values lie one after another is read from front to back, whatever the shape of its chunks. The same
+//! rendering proves a skeleton when a file is taken apart and writes the file when it is exported, where the digest has
+//! the last word.
 
+use super::Field;
 use super::filter;
 use super::grid::ChunkGrid;
 use crate::error::{Error, Result};
 use crate::format::{Chunk, ChunkRecipe, Piece, Skeleton, Values};
-use crate::memory::Scratch;
+use crate::memory::{Scratch, zeroed};
 use crate::merkle::Digester;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use std::io::Write;
+
+/// The number of a chunk, and room for its values.
+type ChunkValues<'a> = (u64, &'a mut [u8]);
 
 /// How many bytes are read at a time, so that they are still near when they are written, and how many
 /// are filtered side by side.
 const BLOCK: u64 = 256 << 10;
 const BATCH: u64 = 32 << 20;
+/// Number of bytes of a field of which all rows of chunks are asked for at once.
+const SLAB: u64 = 64 << 20;
 
-/// Gives the bytes of a field from an offset on.
-pub type ReadField<'a> = &'a dyn Fn(usize, u64, &mut [u8]) -> Result<()>;
+/// The fields that a file is made of. A function that reads bytes of a field from an offset on will do.
+pub trait FieldValues {
+    /// Fills `out` with the bytes of a field from an offset on.
+    fn read(&self, field: usize, offset: u64, out: &mut [u8]) -> Result<()>;
+
+    /// Fills rows of chunks, which ascend, with the bytes of a field.
+    fn read_rows(&self, field: usize, rows: &mut [(u64, &mut [u8])]) -> Result<()>;
+
+    /// Number of bytes of chunks that are gathered at a time: more where each time costs a walk along the field.
+    fn batch(&self) -> u64;
+}
+
+impl<F: Fn(usize, u64, &mut [u8]) -> Result<()>> FieldValues for F {
+    fn read(&self, field: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        self(field, offset, out)
+    }
+
+    fn read_rows(&self, field: usize, rows: &mut [(u64, &mut [u8])]) -> Result<()> {
+        rows.iter_mut().try_for_each(|(offset, row)| self(field, *offset, row))
+    }
+
+    fn batch(&self) -> u64 {
+        BATCH
+    }
+}
+
+/// The fields of a file as it was taken apart.
+impl FieldValues for Vec<Field> {
+    fn read(&self, field: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.get(field).ok_or_else(no_field)?.bytes.read_at(offset, out)
+    }
+
+    fn read_rows(&self, field: usize, rows: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.get(field).ok_or_else(no_field)?.bytes.read_many(rows)
+    }
+
+    fn batch(&self) -> u64 {
+        BATCH
+    }
+}
+
+fn no_field() -> Error {
+    Error::damaged("a skeleton names a field that is not there")
+}
+
 /// Takes the bytes of a piece, in parts, or the reason why it has none.
 pub(super) type Emit<'a> = &'a mut dyn FnMut(usize, Result<&[u8]>) -> Result<()>;
 
 impl Skeleton {
-    /// Writes the file; `read` gives the bytes of a field from an offset on, as the field has them.
-    pub fn rebuild(&self, read: ReadField, out: &mut dyn Write) -> Result<()> {
+    /// Writes the file, made of the bytes of fields as the fields have them.
+    pub fn rebuild(&self, fields: &dyn FieldValues, out: &mut dyn Write) -> Result<()> {
         let mut digester = Digester::new();
         let mut written = 0;
-        self.render(read, &|_| true, &mut |_, bytes| {
+        self.render(fields, &|_| true, &mut |_, bytes| {
             let bytes = bytes?;
             written += bytes.len() as u64;
             if written > self.size {
@@ -48,7 +100,7 @@ impl Skeleton {
     /// Hands over every piece, in parts; of values only those that are wanted.
     pub(super) fn render(
         &self,
-        read: ReadField,
+        fields: &dyn FieldValues,
         wanted: &dyn Fn(usize) -> bool,
         emit: Emit,
     ) -> Result<()> {
@@ -56,8 +108,7 @@ impl Skeleton {
             recipes: &self.recipes,
             grids: self.recipes.iter().map(grid).collect(),
             literals: &self.literals,
-            read,
-            window: None,
+            fields,
         };
         let mut at = 0;
         while at < self.pieces.len() {
@@ -79,9 +130,7 @@ struct Renderer<'a> {
     recipes: &'a [ChunkRecipe],
     grids: Vec<ChunkGrid>,
     literals: &'a [u8],
-    read: ReadField<'a>,
-    /// A band of a field, read at once: the field, where it begins, its bytes.
-    window: Option<(u64, u64, Vec<u8>)>,
+    fields: &'a dyn FieldValues,
 }
 
 impl<'a> Renderer<'a> {
@@ -137,7 +186,7 @@ impl<'a> Renderer<'a> {
         let mut done = 0;
         while done < values.len {
             let part = &mut buffer[..(values.len - done).min(block) as usize];
-            match (self.read)(values.field as usize, values.offset + done, part) {
+            match self.fields.read(values.field as usize, values.offset + done, part) {
                 Ok(()) => filter::swap(part, values.swap),
                 Err(error) => return emit(Err(error)),
             }
@@ -197,7 +246,7 @@ impl<'a> Renderer<'a> {
             };
             let (values, len) = (moved(values), values.len as usize);
             let mut bytes = Scratch::new(len * turns)?;
-            (self.read)(values.field as usize, values.offset, &mut bytes)?;
+            self.fields.read(values.field as usize, values.offset, &mut bytes)?;
             filter::swap(&mut bytes, values.swap);
             for (at, from) in bytes.chunks_exact(len.max(1)).enumerate() {
                 block[at * turn + column..][..len].copy_from_slice(from);
@@ -219,19 +268,18 @@ impl<'a> Renderer<'a> {
 
     fn chunks(&mut self, pieces: &[Piece], number: usize, emit: Emit) -> Result<usize> {
         let mut batch: Vec<Chunk> = Vec::new();
-        let mut bytes = 0;
+        let mut bytes = 0u64;
         for piece in pieces {
             let Piece::Chunk(chunk) = piece else { break };
-            bytes += self.recipe(chunk)?.0.chunk_bytes();
-            if !batch.is_empty() && bytes > BATCH {
+            bytes = bytes.saturating_add(self.recipe(chunk)?.0.chunk_bytes());
+            if !batch.is_empty() && bytes > self.fields.batch() {
                 break;
             }
             batch.push(*chunk);
         }
-        let gathered: Vec<Result<Vec<u8>>> =
-            batch.iter().enumerate().map(|(at, chunk)| self.gather(chunk, &batch[at..])).collect();
         let recipes = self.recipes;
-        let encoded: Vec<Result<Vec<u8>>> = gathered
+        let encoded: Vec<Result<Vec<u8>>> = self
+            .gathered(&batch)?
             .into_par_iter()
             .zip(&batch)
             .map(|(bytes, chunk)| {
@@ -245,51 +293,78 @@ impl<'a> Renderer<'a> {
         Ok(batch.len())
     }
 
+    /// Chunks before their filters. If some values cannot be read, each chunk is tried by itself.
+    fn gathered(&self, batch: &[Chunk]) -> Result<Vec<Result<Vec<u8>>>> {
+        let mut values = batch.iter().map(|chunk| self.blank(chunk)).collect::<Result<Vec<_>>>()?;
+        let mut of_fields: BTreeMap<(u64, u64), Vec<ChunkValues>> = BTreeMap::new();
+        for (chunk, values) in batch.iter().zip(&mut values) {
+            let of_field = of_fields.entry((chunk.field, chunk.recipe)).or_default();
+            of_field.push((chunk.index, values));
+        }
+        let gathered = of_fields.into_iter().try_for_each(|((field, recipe), mut chunks)| {
+            self.gather(field as usize, recipe as usize, &mut chunks)
+        });
+        let swapped = |chunk: &Chunk, mut bytes: Vec<u8>| {
+            filter::swap(&mut bytes, self.recipes[chunk.recipe as usize].swap);
+            bytes
+        };
+        let all = batch.iter().zip(values);
+        if gathered.is_ok() || batch.len() == 1 {
+            let of_chunk = |(chunk, bytes)| gathered.clone().map(|()| swapped(chunk, bytes));
+            return Ok(all.map(of_chunk).collect());
+        }
+        let of_chunk = |(chunk, mut bytes): (&Chunk, Vec<u8>)| {
+            let (field, recipe) = (chunk.field as usize, chunk.recipe as usize);
+            self.gather(field, recipe, &mut [(chunk.index, &mut bytes)])?;
+            Ok(swapped(chunk, bytes))
+        };
+        Ok(all.map(of_chunk).collect())
+    }
+
+    /// A chunk of zeros, or of padding if it reaches beyond the field.
+    fn blank(&self, chunk: &Chunk) -> Result<Vec<u8>> {
+        let (recipe, grid) = self.recipe(chunk)?;
+        let mut padding = recipe.padding.clone();
+        filter::swap(&mut padding, recipe.swap);
+        let mut blank = zeroed(grid.chunk_bytes())?;
+        if grid.padded(chunk.index) && padding.iter().any(|byte| *byte != 0) {
+            blank.chunks_exact_mut(padding.len()).for_each(|to| to.copy_from_slice(&padding));
+        }
+        Ok(blank)
+    }
+
+    /// Fills chunks of a field, slab by slab of the field.
+    fn gather(&self, field: usize, recipe: usize, chunks: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let grid = &self.grids[recipe];
+        let bands = || chunks.iter().map(|(index, _)| grid.band(*index));
+        let start = bands().map(|band| band.start).min().unwrap_or(0);
+        let end = bands().map(|band| band.end).max().unwrap_or(0);
+        for from in (start..end).step_by(SLAB as usize) {
+            let to = end.min(from + SLAB);
+            let mut rows: Vec<(u64, &mut [u8])> = Vec::new();
+            for (index, bytes) in chunks.iter_mut() {
+                let (mut rest, mut done) = (&mut bytes[..], 0);
+                grid.rows(*index, from, to, &mut |array, at, len| {
+                    let (row, later) = std::mem::take(&mut rest)[at - done..].split_at_mut(len);
+                    rows.push((array, row));
+                    (rest, done) = (later, at + len);
+                    Ok(())
+                })?;
+            }
+            rows.sort_unstable_by_key(|(array, _)| *array);
+            if !rows.is_empty() {
+                self.fields.read_rows(field, &mut rows)?;
+            }
+        }
+        Ok(())
+    }
+
     fn recipe(&self, chunk: &Chunk) -> Result<(&'a ChunkRecipe, &ChunkGrid)> {
         let at = chunk.recipe as usize;
         match (self.recipes.get(at), self.grids.get(at)) {
             (Some(recipe), Some(grid)) if chunk.index < grid.chunks() => Ok((recipe, grid)),
             _ => Err(Error::damaged("a skeleton names a chunk that its field does not have")),
         }
-    }
-
-    /// A chunk before its filters; `coming` are the chunks that will be asked for next.
-    fn gather(&mut self, chunk: &Chunk, coming: &[Chunk]) -> Result<Vec<u8>> {
-        let (recipe, _) = self.recipe(chunk)?;
-        let (start, len, beside) = self.grids[chunk.recipe as usize].band(chunk.index);
-        let there =
-            |w: &(u64, u64, Vec<u8>)| w.0 == chunk.field && w.1 == start && w.2.len() as u64 == len;
-        let near = || {
-            let same =
-                |c: &&Chunk| c.field == chunk.field && c.index / beside == chunk.index / beside;
-            coming.iter().take(beside as usize).filter(same).count() as u64 * 4 >= beside
-        };
-        if !self.window.as_ref().is_some_and(there) && len <= BATCH && near() {
-            let (_, _, mut bytes) = self.window.take().unwrap_or_default();
-            bytes.resize(len as usize, 0);
-            (self.read)(chunk.field as usize, start, &mut bytes)?;
-            self.window = Some((chunk.field, start, bytes));
-        }
-        let window = self.window.as_ref().filter(|w| there(w));
-        let grid = &self.grids[chunk.recipe as usize];
-        let mut padding = recipe.padding.clone();
-        filter::swap(&mut padding, recipe.swap);
-        let mut out = vec![0; grid.chunk_bytes() as usize];
-        if grid.padded(chunk.index) && padding.iter().any(|byte| *byte != 0) {
-            out.chunks_exact_mut(padding.len()).for_each(|to| to.copy_from_slice(&padding));
-        }
-        grid.rows(chunk.index, 0, u64::MAX, &mut |array, at, len| {
-            let to = &mut out[at..at + len];
-            match window {
-                Some((_, start, bytes)) => {
-                    to.copy_from_slice(&bytes[(array - start) as usize..][..len]);
-                    Ok(())
-                }
-                None => (self.read)(chunk.field as usize, array, to),
-            }
-        })?;
-        filter::swap(&mut out, recipe.swap);
-        Ok(out)
     }
 }
 

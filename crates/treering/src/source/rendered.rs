@@ -3,6 +3,7 @@
 //! Literals and values are read where they are; a chunk or a stream is made again when somebody asks for
 //! its bytes. Who looks for the structure of a file reads literals only.
 
+use super::FieldValues;
 use super::filter;
 use crate::error::{Error, Result};
 use crate::format::{Piece, Skeleton, Values};
@@ -33,15 +34,18 @@ impl Rendered {
         Rendered { skeleton, fields, starts, name: name.into() }
     }
 
-    fn field(&self, field: u64, offset: u64, out: &mut [u8]) -> Result<()> {
-        let blob = usize::try_from(field).ok().and_then(|field| self.fields.get(field));
+    /// A field that has all of these ranges.
+    fn field(&self, field: usize, ranges: &[(u64, &mut [u8])]) -> Result<&dyn Blob> {
+        let blob = self.fields.get(field);
         let blob =
             blob.ok_or_else(|| Error::damaged("a skeleton names a field that is not there"))?;
-        let end = offset.checked_add(out.len() as u64);
-        if end.is_none_or(|end| end > blob.size()) {
-            return Err(Error::damaged("a skeleton leads past the end of a field"));
+        let inside = |(offset, out): &(u64, &mut [u8])| {
+            offset.checked_add(out.len() as u64).is_some_and(|end| end <= blob.size())
+        };
+        match ranges.iter().all(inside) {
+            true => Ok(blob.as_ref()),
+            false => Err(Error::damaged("a skeleton leads past the end of a field")),
         }
-        blob.read_at(offset, out)
     }
 
     /// Bytes of a piece, from one of its bytes on.
@@ -70,7 +74,7 @@ impl Rendered {
         let end = from + out.len() as u64;
         let whole = from - from % size..end.next_multiple_of(size);
         let mut bytes = crate::memory::zeroed(whole.end - whole.start)?;
-        self.field(values.field, values.offset + whole.start, &mut bytes)?;
+        self.read(values.field as usize, values.offset + whole.start, &mut bytes)?;
         filter::swap(&mut bytes, values.swap);
         out.copy_from_slice(&bytes[(from - whole.start) as usize..][..out.len()]);
         Ok(())
@@ -87,9 +91,7 @@ impl Rendered {
         };
         let wanted = from..from + out.len() as u64;
         let mut came = 0u64;
-        let read =
-            |field: usize, offset: u64, out: &mut [u8]| self.field(field as u64, offset, out);
-        let rendered = alone.render(&read, &|_| true, &mut |_, bytes| {
+        let rendered = alone.render(self, &|_| true, &mut |_, bytes| {
             let bytes = bytes?;
             copy_common(came, bytes, &wanted, out);
             came += bytes.len() as u64;
@@ -100,6 +102,20 @@ impl Rendered {
             Err(error) => Err(error),
             Ok(()) => Err(short()),
         }
+    }
+}
+
+impl FieldValues for Rendered {
+    fn read(&self, field: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.read_rows(field, &mut [(offset, out)])
+    }
+
+    fn read_rows(&self, field: usize, rows: &mut [(u64, &mut [u8])]) -> Result<()> {
+        self.field(field, rows)?.read_many(rows)
+    }
+
+    fn batch(&self) -> u64 {
+        0
     }
 }
 

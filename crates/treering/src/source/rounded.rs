@@ -2,7 +2,7 @@
 
 use crate::array::{Marks, Rounding};
 use crate::error::Result;
-use crate::store::{Blob, read_each};
+use crate::store::Blob;
 use std::sync::Arc;
 
 /// The values of a blob, rounded.
@@ -30,7 +30,9 @@ impl Blob for Rounded<'_> {
     }
 
     fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        read_each(self, ranges)
+        self.inner.read_many(ranges)?;
+        ranges.iter_mut().for_each(|(_, buffer)| self.rounding.round_but(buffer, &self.marks));
+        Ok(())
     }
 
     fn in_order(&self) -> bool {

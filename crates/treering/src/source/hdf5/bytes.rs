@@ -20,6 +20,8 @@ pub(super) struct Meta<'a> {
     fuel: Cell<u64>,
     /// Where all that was read lies in the file.
     heads: RefCell<Vec<(u64, u64)>>,
+    /// Where messages of the file itself are, if there are any.
+    pub(super) extension: Option<u64>,
 }
 
 impl<'a> Meta<'a> {
@@ -36,6 +38,7 @@ impl<'a> Meta<'a> {
             lengths: lengths.into(),
             fuel,
             heads: RefCell::default(),
+            extension: None,
         })
     }
 
@@ -58,7 +61,7 @@ impl<'a> Meta<'a> {
         self.heads.take()
     }
 
-    /// Bytes at an address with the checksum behind them, which is held against them.
+    /// Bytes at an address with the checksum behind them, which is checked.
     pub(super) fn checked(&self, at: u64, len: u64) -> Result<Vec<u8>> {
         let mut bytes = self.read(at, len.saturating_add(4))?;
         check(&bytes)?;
@@ -143,6 +146,11 @@ pub(super) struct MetaCursor<'b> {
 }
 
 impl<'b> MetaCursor<'b> {
+    /// Bytes without addresses.
+    pub(super) fn of(bytes: &'b [u8]) -> Self {
+        MetaCursor { rest: bytes, offsets: 8, lengths: 8 }
+    }
+
     pub(super) fn take(&mut self, len: usize) -> Result<&'b [u8]> {
         let cut = || Error::damaged("metadata of this HDF5 file is cut short");
         let (now, later) = self.rest.split_at_checked(len).ok_or_else(cut)?;

@@ -2,17 +2,21 @@
 
 use super::bytes::Meta;
 use super::datatype::{self, Type, TypeKind};
-use super::header::{self, HeaderMessage};
+use super::external::ExternalPieces;
+use super::header::HeaderMessage;
 use super::heap::Heap;
 use super::index::{self, Array, Index};
+use super::mapped::VirtualLayout;
+use super::shared;
 use super::tree;
+use super::values::ValueFile;
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{ChunkRecipe, Filter, MAX_CHUNK};
+use crate::format::{ChunkRecipe, MAX_CHUNK};
 use crate::source::chunks::{Cache, Chunks, Stored};
-use crate::source::filter::{Coding, MOST_INFLATED, swap};
-use crate::source::found::{FoundArray, LIMITS, MARKS, MOST_MARKS, MOST_UNPAID, Placement};
-use crate::source::scaled::Scaled;
+use crate::source::filter::{Coding, most_inflated, swap};
+use crate::source::found::{FoundArray, MOST_MARKS, MOST_UNPAID, Placement, ValueAttribute};
+use crate::source::outside::Outside;
 use crate::source::undecoded::StoredBytes;
 use std::sync::Arc;
 
@@ -22,14 +26,13 @@ struct Space {
     largest: Vec<u64>,
 }
 
-/// The array of an object; none if it is no dataset. A dataset of addresses is none either, unless
-/// `pointers` asks for its bytes.
+/// The array of an object; none if it is no dataset.
 pub(super) fn find(
     meta: &Meta,
     name: &str,
     messages: &[HeaderMessage],
     cache: &Arc<Cache>,
-    pointers: bool,
+    values: &Arc<ValueFile>,
 ) -> Result<Option<FoundArray>> {
     let message = |kind: u16| messages.iter().find(|message| message.kind == kind);
     let (Some(space), Some(element), Some(layout)) = (message(1), message(3), message(8)) else {
@@ -37,8 +40,7 @@ pub(super) fn find(
     };
     for kind in [1, 4, 5, 8, 0xb] {
         if message(kind).is_some_and(|message| message.flags & 2 != 0) {
-            return Err(Error::usage("this HDF5 file shares messages of objects")
-                .hint("repack it with h5repack"));
+            return Err(Error::damaged("this HDF5 file lacks a message that objects share"));
         }
     }
     let of_type = type_bytes(meta, &element.bytes, element.flags & 2 != 0)?;
@@ -47,12 +49,12 @@ pub(super) fn find(
     let (dtype, swapped, inner) = match &element.kind {
         TypeKind::Numbers(dtype, swapped, axes) => (*dtype, *swapped, axes.clone()),
         TypeKind::Bytes if element.size == 1 => (DType::Bytes, false, Vec::new()),
-        TypeKind::Bytes => (DType::Bytes, false, vec![element.size]),
-        TypeKind::Pointers if pointers => (DType::Bytes, false, vec![element.size]),
-        TypeKind::Pointers => return Ok(None),
+        TypeKind::Bytes | TypeKind::Pointers => (DType::Bytes, false, vec![element.size]),
     };
     let shape = space.shape.iter().copied().chain(inner).collect();
     let mut found = FoundArray::new(name, dtype, shape, swapped, Placement::Filled(Vec::new()))?;
+    found.refers = element.kind == TypeKind::Pointers;
+    found.element = values.element_type(meta, &of_type, &element.kind).map(Arc::new);
     let old = message(4).map(|m| (&m.bytes, true));
     let mut fill = match message(5).map(|m| (&m.bytes, false)).or(old) {
         Some((bytes, old)) => fill_value(meta, bytes, old)?,
@@ -72,13 +74,13 @@ pub(super) fn find(
     if fill.len() as u64 != element.size {
         fill = vec![0; usize::try_from(element.size.min(1 << 20)).unwrap_or(0)];
     }
-    let outside = message(7).is_some();
+    let outside = message(7).map(|message| ExternalPieces::parse(meta, &message.bytes));
     let pipeline = message(0xb).map(|m| filters(meta, &m.bytes)).transpose()?.unwrap_or_default();
     let mut dataset =
         Dataset { meta, element, of_type, space, fill, pipeline, cache, found: &mut found };
     let place = match outside {
-        true => dataset.elsewhere("its values lie in other files"),
-        false => dataset.place(layout)?,
+        Some(outside) => dataset.outside(outside, "its values lie in other files"),
+        None => dataset.place(layout)?,
     };
     found.place = place;
     Ok(Some(found))
@@ -94,20 +96,7 @@ pub(super) fn lies_elsewhere(messages: &[HeaderMessage]) -> bool {
 
 /// The bytes of a type, which may be a named one elsewhere in the file.
 pub(super) fn type_bytes(meta: &Meta, bytes: &[u8], elsewhere: bool) -> Result<Vec<u8>> {
-    if !elsewhere {
-        return Ok(bytes.to_vec());
-    }
-    let mut rest = meta.cursor(bytes);
-    let (version, kind) = (rest.u8()?, rest.u8()?);
-    rest.skip(if version == 1 { 6 } else { 0 })?;
-    if version == 3 && kind == 1 {
-        return Err(Error::usage("this HDF5 file shares messages of objects")
-            .hint("repack it with h5repack"));
-    }
-    let messages = header::messages(meta, rest.defined()?)?;
-    let own = messages.iter().find(|message| message.kind == 3 && message.flags & 2 == 0);
-    let own = own.ok_or_else(|| Error::damaged("a named type of this HDF5 file is none"))?;
-    Ok(own.bytes.clone())
+    if elsewhere { shared::message(meta, 3, bytes) } else { Ok(bytes.to_vec()) }
 }
 
 /// The extents of a dataspace.
@@ -159,7 +148,7 @@ fn fill_value(meta: &Meta, bytes: &[u8], old: bool) -> Result<Vec<u8>> {
     if len == u32::MAX { Ok(Vec::new()) } else { Ok(rest.take(len as usize)?.to_vec()) }
 }
 
-/// The attributes of an object whose types do not stand elsewhere. Many of them are kept in a heap.
+/// The attributes of an object. Many of them are kept in a heap.
 fn attributes(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<Vec<u8>>> {
     let mut all = Vec::new();
     for message in messages.iter().filter(|message| message.flags & 2 == 0) {
@@ -176,9 +165,10 @@ fn attributes(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<Vec<u8>>> {
                 tree::second(meta, index, &mut |_, record| {
                     let mut rest = meta.cursor(record);
                     let (id, flags) = (rest.take(8)?, rest.u8()?);
-                    if flags & 2 == 0 {
-                        all.push(heap.object(id)?);
-                    }
+                    all.push(match flags & 2 {
+                        0 => heap.object(id)?,
+                        _ => shared::in_heap(meta, 0xc, id)?,
+                    });
                     Ok(())
                 })?;
             }
@@ -188,9 +178,9 @@ fn attributes(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// An attribute that tells which values stand for something else, or gives limits of valid ones.
+/// An attribute that says what the values of an array mean.
 struct MarkAttribute<'a> {
-    is_limit: bool,
+    kind: ValueAttribute,
     dtype: DType,
     swapped: bool,
     values: &'a [u8],
@@ -208,10 +198,18 @@ impl<'a> MarkAttribute<'a> {
         };
         let [name, element, space] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
         let name = name.strip_suffix(b"\0").unwrap_or(name);
-        let among = |names: &[&str]| names.iter().any(|own| own.as_bytes() == name);
-        let is_limit = among(&LIMITS);
-        let shared = version > 1 && flags & 3 != 0;
-        if shared || !is_limit && !among(&MARKS) {
+        let kind = std::str::from_utf8(name).ok().and_then(ValueAttribute::of);
+        let Some(kind) = kind else { return Ok(None) };
+        if kind == ValueAttribute::Unsigned {
+            // A word, whose type does not matter.
+            return Ok(Some(MarkAttribute {
+                kind,
+                dtype: DType::U8,
+                swapped: false,
+                values: &[0],
+            }));
+        }
+        if version > 1 && flags & 3 != 0 {
             return Ok(None);
         }
         let element = datatype::parse(&mut meta.cursor(element), 0)?;
@@ -221,23 +219,24 @@ impl<'a> MarkAttribute<'a> {
             return Ok(None);
         }
         let values = rest.take((count * dtype.size()) as usize)?;
-        Ok(Some(MarkAttribute { is_limit, dtype, swapped, values }))
+        Ok(Some(MarkAttribute { kind, dtype, swapped, values }))
     }
 
-    /// Notes marks that are of the type of the array, and limits of any type.
+    /// Notes marks that are of the type of the array, limits and packing of any type.
     fn apply(&self, found: &mut FoundArray, array: (DType, bool)) {
         let size = self.dtype.size() as usize;
         let complex = matches!(self.dtype, DType::C64 | DType::C128);
         let number = (if complex { size / 2 } else { size }) as u8;
         for value in self.values.chunks_exact(size) {
             let mut value = value.to_vec();
-            // Marks have the order of the array's bytes, limits are little-endian.
-            let turned = if self.is_limit { self.swapped } else { self.swapped != array.1 };
+            // Marks have the order of the array's bytes, others are little-endian.
+            let is_mark = self.kind == ValueAttribute::Mark;
+            let turned = if is_mark { self.swapped != array.1 } else { self.swapped };
             swap(&mut value, if turned { number } else { 0 });
-            if self.is_limit {
-                found.limit(self.dtype, &value);
-            } else if self.dtype == array.0 {
-                found.mark(&value);
+            match self.kind {
+                ValueAttribute::Limit => found.limit(self.dtype, &value),
+                ValueAttribute::Mark if self.dtype == array.0 => found.mark(&value),
+                kind => found.packing(kind, self.dtype, &value),
             }
         }
     }
@@ -264,30 +263,10 @@ fn filters(meta: &Meta, bytes: &[u8]) -> Result<Vec<FilterStep>> {
     Ok(all)
 }
 
-/// The filters that are understood, or why they are not.
+/// The filters, or why one of them is not understood.
 fn codings(pipeline: &[FilterStep], found: &FoundArray) -> Result<Vec<Coding>> {
-    let scaled = |values: &[u32]| {
-        Scaled::new(values, found.description.dtype, found.swap > 0).map(Coding::Scaled)
-    };
-    let coding = |(number, values): &FilterStep| match number {
-        1 => Ok(Coding::Known(Filter::Deflate(values.first().map_or(6, |v| *v.min(&9)) as u8))),
-        2 => Ok(Coding::Known(Filter::Shuffle(values.first().copied().unwrap_or(1)))),
-        3 => Ok(Coding::Known(Filter::Fletcher32)),
-        32000 => Ok(Coding::Lzf),
-        _ => {
-            if let Some(scaled) = scaled(values).filter(|_| *number == 6) {
-                return Ok(scaled);
-            }
-            let name = match number {
-                4 => "szip".to_string(),
-                5 => "nbit".to_string(),
-                6 => "scale-offset".to_string(),
-                _ => format!("filter {number} of HDF5"),
-            };
-            Err(Error::usage(format!("its chunks are packed by {name}"))
-                .hint("repack them with h5repack, or leave the variable out with --exclude"))
-        }
-    };
+    let (dtype, swapped) = (found.description.dtype, found.swap > 0);
+    let coding = |(number, values): &FilterStep| Coding::new(*number, values, dtype, swapped);
     pipeline.iter().map(coding).collect()
 }
 
@@ -376,7 +355,12 @@ impl Dataset<'_> {
                 let at = rest.address()?;
                 self.chunked(&dims, at, index, flags & 1 != 0)
             }
-            (3, _) => Ok(self.elsewhere("its values lie in other datasets")),
+            (3, _) => {
+                let mut fill = self.fill.clone();
+                swap(&mut fill, self.found.swap);
+                let mapped = VirtualLayout::parse(self.meta, &mut rest, fill);
+                Ok(self.outside(mapped, "its values lie in other datasets"))
+            }
             _ => Ok(self.opaque(odd())),
         }
     }
@@ -386,8 +370,16 @@ impl Dataset<'_> {
         Placement::Unreadable(why, Some(StoredBytes::all(self.meta.whole)))
     }
 
-    fn elsewhere(&self, why: &str) -> Placement {
-        Placement::Unreadable(Error::usage(why), Some(StoredBytes::elsewhere(self.meta.whole)))
+    /// Values that lie elsewhere, where comparison looks for them.
+    fn outside(&mut self, outside: Result<impl Outside + 'static>, why: &str) -> Placement {
+        let why = match outside {
+            Ok(outside) => {
+                self.found.outside = Some(Arc::new(outside));
+                Error::usage(why)
+            }
+            Err(error) => error,
+        };
+        Placement::Unreadable(why, Some(StoredBytes::elsewhere(self.meta.whole)))
     }
 
     /// Stored chunks, with everything that their values depend on.
@@ -479,7 +471,7 @@ impl Dataset<'_> {
             }
         }
         let written = stored.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.len));
-        let most = written.saturating_mul(MOST_INFLATED).saturating_add(MOST_UNPAID);
+        let most = written.saturating_mul(most_inflated(&codings)).saturating_add(MOST_UNPAID);
         if self.found.bytes() > most || overlap(&stored) {
             return Ok(Placement::Unreadable(
                 hardly_written(),

@@ -70,7 +70,7 @@ fn opaque(input: &mut MetaCursor, properties: usize) -> Result<TypeKind> {
     Ok(TypeKind::Bytes)
 }
 
-fn integer(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
+pub(super) fn integer(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
     let (offset, precision) = (input.u16()?, u64::from(input.u16()?));
     let signed = bits[0] & 8 != 0;
     let dtype = match (size, signed) {
@@ -90,7 +90,7 @@ fn integer(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
     })
 }
 
-fn float(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
+pub(super) fn float(input: &mut MetaCursor, bits: &[u8], size: u64) -> Result<TypeKind> {
     let (offset, precision) = (input.u16()?, u64::from(input.u16()?));
     let layout = [input.u8()?, input.u8()?, input.u8()?, input.u8()?];
     let bias = input.u32()?;

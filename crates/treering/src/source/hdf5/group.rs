@@ -6,8 +6,9 @@ use super::heap::Heap;
 use super::tree;
 use crate::error::{Error, Result};
 
-/// The kind of a link to a path of the same file.
-const SOFT: u8 = 1;
+/// The kind of a link to a path of the same file, and to one of another file.
+pub(super) const SOFT: u8 = 1;
+pub(super) const EXTERNAL: u8 = 64;
 
 /// Destination of a link.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,7 +54,10 @@ fn link(meta: &Meta, bytes: &[u8]) -> Result<(String, LinkTarget)> {
     let name = String::from_utf8_lossy(rest.take(len)?).into_owned();
     Ok(match kind {
         0 => (name, LinkTarget::Object(rest.defined()?)),
-        _ => (name, LinkTarget::Elsewhere(kind, rest.rest.to_vec())),
+        _ => {
+            let len = usize::from(rest.u16()?);
+            (name, LinkTarget::Elsewhere(kind, rest.take(len)?.to_vec()))
+        }
     })
 }
 
@@ -71,11 +75,16 @@ fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, LinkTarget
     })
 }
 
-fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, LinkTarget)>) -> Result<()> {
+/// The bytes of a local heap, which keeps names.
+pub(super) fn local_heap(meta: &Meta, heap: u64) -> Result<Vec<u8>> {
     let head = meta.signed(heap, (8 + 2 * meta.lengths + meta.offsets) as u64, b"HEAP")?;
     let mut rest = meta.cursor(&head[8..]);
     let (len, _, at) = (rest.length()?, rest.length()?, rest.defined()?);
-    let names = meta.read(at, len)?;
+    meta.read(at, len)
+}
+
+fn symbols(meta: &Meta, tree: u64, heap: u64, links: &mut Vec<(String, LinkTarget)>) -> Result<()> {
+    let names = local_heap(meta, heap)?;
     let entry = 2 * meta.offsets + 24;
     tree::first(meta, tree, 0, meta.lengths, &mut |_, child| {
         let head = meta.signed(child, 8, b"SNOD")?;

@@ -1,6 +1,7 @@
 //! Object headers, versions 1 and 2, as lists of messages.
 
 use super::bytes::{self, Meta};
+use super::shared;
 use crate::error::{Error, Result};
 use std::collections::HashSet;
 
@@ -13,11 +14,26 @@ pub(super) struct HeaderMessage {
     pub(super) place: u64,
 }
 
+/// The flag of a message that is kept elsewhere and shared by objects.
+pub(super) const SHARED: u8 = 2;
 /// More messages than any object has.
 const MOST: usize = 1 << 20;
 
-/// The messages of the object at an address, continuations followed.
+/// The messages of the object at an address, continuations followed. Those that are shared by objects are looked up; one
+/// that cannot be found keeps its flag.
 pub(super) fn messages(meta: &Meta, at: u64) -> Result<Vec<HeaderMessage>> {
+    let mut all = own_messages(meta, at)?;
+    for message in all.iter_mut().filter(|message| message.flags & SHARED != 0) {
+        if let Ok(bytes) = shared::message(meta, message.kind, &message.bytes) {
+            message.bytes = bytes;
+            message.flags &= !SHARED;
+        }
+    }
+    Ok(all)
+}
+
+/// The same as they are in the header.
+pub(super) fn own_messages(meta: &Meta, at: u64) -> Result<Vec<HeaderMessage>> {
     let start = meta.read(at, 16)?;
     match start.starts_with(b"OHDR") {
         true => second(meta, at),

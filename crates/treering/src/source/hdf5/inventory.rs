@@ -6,15 +6,17 @@ use super::datatype::{self, TypeKind};
 use super::group::{self, LinkTarget};
 use super::header::{self, HeaderMessage};
 use super::heap::Heap;
-use super::values::{self, Resolver, TypeNode};
-use super::{DEEPEST, LONGEST, dataset, superblock, tree};
+use super::node::{self, TypeNode};
+use super::values::{ObjectPaths, Resolver, ValueFile};
+use super::{DEEPEST, LAYOUT, LONGEST, dataset, shared, superblock, tree};
+use crate::array::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::Digester;
 use crate::source::Extent;
 use crate::source::chunks::Cache;
 use crate::source::filter::swap;
 use crate::source::found::Placement;
-use crate::source::inventory::{Inventory, OBJECT, shown};
+use crate::source::inventory::{Inventory, LINK, LinkedPlace, OBJECT, shown};
 use crate::store::Blob;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -27,7 +29,7 @@ const STRUCTURE: [u16; 19] = [
 ];
 
 /// An object, with its path.
-struct Object {
+pub(super) struct Object {
     path: String,
     messages: Vec<HeaderMessage>,
 }
@@ -41,10 +43,10 @@ pub(in crate::source) fn inventory(whole: &Extent, base: u64, all: &mut Inventor
         all.add("user block".into(), &block, String::new());
     }
     let (objects, paths) = objects(&meta, root, all)?;
-    let resolver = Resolver::new(&meta, &paths, whole.size());
+    let (resolver, values) = (Resolver::new(&meta, &paths), ValueFile::new(whole, base));
     for object in &objects {
         for message in &object.messages {
-            let list = Lister { meta: &meta, resolver: &resolver, object };
+            let list = Lister { meta: &meta, resolver: &resolver, values: &values, object };
             list.message(message, all)?;
         }
     }
@@ -52,11 +54,11 @@ pub(in crate::source) fn inventory(whole: &Extent, base: u64, all: &mut Inventor
 }
 
 /// All objects by their paths, and their addresses; links that are more than a path are listed.
-fn objects(
+pub(super) fn objects(
     meta: &Meta,
     root: u64,
     all: &mut Inventory,
-) -> Result<(Vec<Object>, HashMap<u64, String>)> {
+) -> Result<(Vec<Object>, ObjectPaths)> {
     let mut objects = Vec::new();
     let mut paths = HashMap::from([(root, String::new())]);
     let mut left = vec![(String::new(), root, 0)];
@@ -85,11 +87,16 @@ fn objects(
             let name = format!("{prefix}{name}");
             match target {
                 LinkTarget::Elsewhere(kind, bytes) => {
-                    let to = String::from_utf8_lossy(&bytes).into_owned();
-                    all.add(format!("link {name}"), &[&[kind], &bytes[..]].concat(), to);
+                    let to = linked(kind, &bytes);
+                    let shown = to.as_ref().map_or(String::new(), LinkedPlace::to_string);
+                    all.add(format!("{LINK}{name}"), &[&[kind], &bytes[..]].concat(), shown);
+                    to.into_iter().for_each(|to| all.add_link(&name, to));
                 }
                 LinkTarget::Object(at) => match paths.get(&at) {
-                    Some(other) => all.add(format!("link {name}"), other.as_bytes(), other.clone()),
+                    Some(other) => {
+                        all.add(format!("{LINK}{name}"), other.as_bytes(), other.clone());
+                        all.add_link(&name, LinkedPlace::Here(format!("/{other}")));
+                    }
                     None => {
                         // Its place among objects, so that an empty group is content, too.
                         all.add(format!("{OBJECT}{name}"), &[], String::new());
@@ -105,9 +112,24 @@ fn objects(
     Ok((objects, paths))
 }
 
+/// The place that a link leads to; none if its kind is not known.
+fn linked(kind: u8, bytes: &[u8]) -> Option<LinkedPlace> {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match kind {
+        group::SOFT => Some(LinkedPlace::Here(text(bytes))),
+        // Flags, then a file and a path, each with a zero behind.
+        group::EXTERNAL => {
+            let mut parts = bytes.get(1..)?.split(|byte| *byte == 0);
+            Some(LinkedPlace::Elsewhere(text(parts.next()?), text(parts.next()?)))
+        }
+        _ => None,
+    }
+}
+
 struct Lister<'a> {
     meta: &'a Meta<'a>,
     resolver: &'a Resolver<'a>,
+    values: &'a Arc<ValueFile>,
     object: &'a Object,
 }
 
@@ -144,15 +166,20 @@ impl Lister<'_> {
             let bytes = dataset::type_bytes(self.meta, &message.bytes, message.flags & 2 != 0)?;
             let kind = datatype::parse(&mut self.meta.cursor(&bytes), 0)?.kind;
             let mut told = Vec::new();
-            let (size, node) = values::parse(&mut self.meta.cursor(&bytes), 0, &mut told)?;
-            // An enumeration has names for its numbers.
-            let plain = matches!(kind, TypeKind::Numbers(..)) && bytes[0] & 15 != 8;
-            if !plain {
-                all.add(name.clone(), &told, String::new());
+            let (size, node) = node::parse(&mut self.meta.cursor(&bytes), 0, &mut told)?;
+            let is_dataset = self.object.messages.iter().any(|message| message.kind == LAYOUT);
+            let parts = self.values.element_type(self.meta, &bytes, &kind).filter(|_| is_dataset);
+            match (&parts, &kind) {
+                // Of arrays whose parts are compared, only names and tags are left.
+                (Some(_), _) => {
+                    told.clear();
+                    node.beside(false, &mut told);
+                }
+                (None, TypeKind::Numbers(..)) if is_dataset => return Ok(()),
+                (None, TypeKind::Pointers) => self.values(size, &node, all),
+                (None, _) => {}
             }
-            if kind == TypeKind::Pointers {
-                self.values(size, &node, all);
-            }
+            all.add(name.clone(), &told, String::new());
             Ok(())
         };
         let mut read = read;
@@ -166,7 +193,7 @@ impl Lister<'_> {
         let Object { path, messages } = self.object;
         let digest = || -> Result<_> {
             let cache = Arc::<Cache>::default();
-            let found = dataset::find(self.meta, path, messages, &cache, true)?;
+            let found = dataset::find(self.meta, path, messages, &cache, self.values)?;
             let Some(found) = found else { return Ok(None) };
             if let Placement::Unreadable(why, _) = &found.place {
                 return Err(why.clone());
@@ -179,10 +206,12 @@ impl Lister<'_> {
                 return Ok(Some(digester.finish()));
             }
             let mut element = crate::memory::zeroed(size)?;
-            let mut at = 0;
+            let (mut at, mut meaning) = (0, Vec::new());
             while at + size <= bytes.size() {
                 bytes.read_at(at, &mut element)?;
-                self.resolver.element(node, &element, &mut digester)?;
+                meaning.clear();
+                self.resolver.element(node, &element, &mut meaning)?;
+                digester.update(&meaning);
                 at += size;
             }
             Ok(Some(digester.finish()))
@@ -204,13 +233,11 @@ impl Lister<'_> {
         tree::second(self.meta, index, &mut |_, record| {
             let mut rest = self.meta.cursor(record);
             let (id, flags) = (rest.take(8)?, rest.u8()?);
-            match flags & 2 {
-                0 => self.attribute(&heap.object(id)?, all),
-                _ => all.add_unknown(
-                    format!("an attribute of /{}", self.object.path),
-                    "it is shared by objects",
-                ),
-            }
+            let attribute = match flags & 2 {
+                0 => heap.object(id)?,
+                _ => shared::in_heap(self.meta, 0xc, id)?,
+            };
+            self.attribute(&attribute, all);
             Ok(())
         })
     }
@@ -245,11 +272,12 @@ impl Lister<'_> {
         let name = name.strip_suffix(b"\0").unwrap_or(name);
         let name = String::from_utf8_lossy(name).into_owned();
         let named = |error| (name.clone(), error);
-        if flags & 2 != 0 {
-            return Err(named(Error::usage("its extent is shared by objects")));
-        }
         let element = dataset::type_bytes(self.meta, element, flags & 1 != 0).map_err(named)?;
-        let (digest, text) = self.values_of(&element, space, rest.rest).map_err(named)?;
+        let space = match flags & 2 {
+            0 => space.to_vec(),
+            _ => shared::message(self.meta, 1, space).map_err(named)?,
+        };
+        let (digest, text) = self.values_of(&element, &space, rest.rest).map_err(named)?;
         all.add_digest(format!("attribute {name} of {of}"), digest, text);
         Ok(())
     }
@@ -264,7 +292,7 @@ impl Lister<'_> {
         let short = || Error::damaged("an attribute of this HDF5 file is cut short");
         let kind = datatype::parse(&mut self.meta.cursor(element), 0)?.kind;
         let mut told = Vec::new();
-        let (size, node) = values::parse(&mut self.meta.cursor(element), 0, &mut told)?;
+        let (size, node) = node::parse(&mut self.meta.cursor(element), 0, &mut told)?;
         let shape = dataset::shape(self.meta, space)?;
         let count = shape.iter().copied().fold(1, u64::saturating_mul);
         let all = count.checked_mul(size).and_then(|all| usize::try_from(all).ok());
@@ -276,18 +304,58 @@ impl Lister<'_> {
             let complex = dtype.name().starts_with('c');
             let number = if complex { dtype.size() / 2 } else { dtype.size() };
             swap(&mut bytes, if swapped { number as u8 } else { 0 });
-            digester.update(dtype.name().as_bytes());
-            digester.update(&bytes);
+            digester.update(&by_value(dtype, &bytes));
             return Ok((digester.finish(), shown(dtype, &bytes)));
         }
         digester.update(&told);
-        for part in data.chunks_exact(size.max(1) as usize) {
-            self.resolver.element(&node, part, &mut digester)?;
+        let (mut meaning, mut text) = (Vec::new(), String::new());
+        for (at, part) in data.chunks_exact(size.max(1) as usize).enumerate() {
+            meaning.clear();
+            self.resolver.element(&node, part, &mut meaning)?;
+            digester.update(&meaning);
+            text.push_str(if at > 0 { ", " } else { "" });
+            self.resolver.text(&node, part, &mut text)?;
         }
-        let text = match element[0] & 15 {
-            3 => shown(crate::array::DType::Bytes, data),
-            _ => String::new(),
-        };
         Ok((digester.finish(), text))
     }
+}
+
+/// Numbers as those of the widest type of their kind, and the kind: an attribute of another width can have the same
+/// values.
+fn by_value(dtype: DType, bytes: &[u8]) -> Vec<u8> {
+    let word = |raw: &[u8]| {
+        let mut word = [0; 8];
+        word[..raw.len()].copy_from_slice(raw);
+        u64::from_le_bytes(word)
+    };
+    let signed = matches!(dtype, DType::I8 | DType::I16 | DType::I32 | DType::I64);
+    let unsigned = matches!(dtype, DType::U8 | DType::U16 | DType::U32 | DType::U64);
+    let size = dtype.size() as usize;
+    let mut out = Vec::new();
+    match dtype {
+        DType::F32 => {
+            out.push(b'f');
+            let wide = |raw: &[u8]| f64::from(f32::from_bits(word(raw) as u32)).to_le_bytes();
+            out.extend(bytes.chunks_exact(size).flat_map(wide));
+        }
+        DType::F64 => {
+            out.push(b'f');
+            out.extend(bytes);
+        }
+        _ if signed => {
+            out.push(b'i');
+            let unused = 64 - 8 * size;
+            let wide = |raw: &[u8]| ((word(raw) << unused) as i64 >> unused).to_le_bytes();
+            out.extend(bytes.chunks_exact(size).flat_map(wide));
+        }
+        _ if unsigned => {
+            out.push(b'u');
+            out.extend(bytes.chunks_exact(size).flat_map(|raw| word(raw).to_le_bytes()));
+        }
+        _ => {
+            out.extend(dtype.name().as_bytes());
+            out.extend(bytes);
+        }
+    }
+    out
 }

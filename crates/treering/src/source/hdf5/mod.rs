@@ -3,18 +3,24 @@
 //! Only what leads to the datasets is read: superblock, groups, object headers, chunk indices, in all
 //! the versions that libraries have written, with their checksums; of attributes, those that tell which
 //! values stand for something else. References, variable-length values and links to other files are
-//! left where they are; `inventory` resolves them for comparison. Nothing outside of the file is looked at. What is read
+//! left where they are; `values` resolves them for comparison. Nothing outside of the file is looked at. What is read
 //! is bounded by the size of the file, however its structures point to each other.
 
 mod bytes;
 mod dataset;
 mod datatype;
+mod external;
 mod group;
 mod header;
 mod heap;
 mod index;
 mod inventory;
+mod mapped;
+mod node;
+mod selection;
+mod shared;
 mod tree;
+mod unusual;
 mod values;
 
 pub(crate) use self::bytes::lookup3 as checksum;
@@ -22,6 +28,7 @@ pub(crate) use self::bytes::lookup3 as checksum;
 use self::bytes::Meta;
 use self::group::LinkTarget;
 pub(super) use self::inventory::inventory;
+use self::values::ValueFile;
 use super::Extent;
 use super::chunks::Cache;
 use super::found::Contents;
@@ -32,7 +39,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 const SIGNATURE: &[u8; 8] = b"\x89HDF\r\n\x1a\n";
-/// The message that every dataset has.
+/// The message that every dataset has, and no other object.
 const LAYOUT: u16 = 8;
 /// The message that tells how a file is spread over others.
 const DRIVER: u16 = 0x14;
@@ -63,7 +70,9 @@ pub(super) fn base(whole: &Extent) -> Result<Option<u64>> {
 pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
     let (meta, root) = superblock(whole, base)?;
     let cache = Arc::<Cache>::default();
+    let values = ValueFile::new(whole, base);
     let (mut all, mut others, mut undecoded) = (Vec::new(), Vec::new(), Vec::new());
+    let mut referring = Vec::new();
     let mut seen = HashSet::from([root]);
     let mut objects = vec![(String::new(), root, 0)];
     while let Some((path, at, depth)) = objects.pop() {
@@ -89,11 +98,12 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
                 continue;
             }
         };
-        match dataset::find(&meta, &path, &messages, &cache, false) {
-            Ok(Some(found)) => all.push(found),
-            Ok(None) if messages.iter().any(|message| message.kind == LAYOUT) => {
+        match dataset::find(&meta, &path, &messages, &cache, &values) {
+            Ok(Some(found)) if found.refers => {
                 others.push((path.clone(), "its values have variable lengths, or are references"));
+                referring.extend(found.element.is_some().then_some(found));
             }
+            Ok(Some(found)) => all.push(found),
             Ok(None) => {}
             Err(error) => {
                 leave_out(error, dataset::lies_elsewhere(&messages))?;
@@ -121,7 +131,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
         }
         objects.extend(below.into_iter().rev());
     }
-    Ok(Contents { found: all, heads: meta.heads(), others, undecoded })
+    Ok(Contents { found: all, referring, heads: meta.heads(), others, undecoded })
 }
 
 fn superblock(whole: &Extent, base: u64) -> Result<(Meta<'_>, u64)> {
@@ -137,8 +147,6 @@ struct Superblock<'a> {
     flags: u8,
     /// Where the driver's block is, up to version 1.
     driver: Option<u64>,
-    /// Where more messages are, from version 2 on.
-    extension: Option<u64>,
     /// Where the file ends, counted from its first byte.
     end: Option<u64>,
     root: u64,
@@ -155,7 +163,7 @@ impl<'a> Superblock<'a> {
             2 | 3 => (start[9], start[10], 12),
             _ => return Err(Error::damaged(format!("version {version} of HDF5 is not known"))),
         };
-        let meta = Meta::new(whole, base, offsets, lengths)?;
+        let mut meta = Meta::new(whole, base, offsets, lengths)?;
         let addresses = match version {
             0 | 1 => meta.read(before, 6 * meta.offsets as u64)?,
             _ => meta.checked(0, before + 4 * meta.offsets as u64)?.split_off(before as usize),
@@ -173,13 +181,14 @@ impl<'a> Superblock<'a> {
             rest.skip(meta.offsets)?;
         }
         let root = rest.defined()?;
-        Ok(Superblock { meta, version, flags, driver, extension, end, root })
+        meta.extension = extension;
+        Ok(Superblock { meta, version, flags, driver, end, root })
     }
 
     /// Whether the file may be spread over several (drivers "family" and "multi"): its end is then no
     /// place in this one.
     fn is_spread(&self) -> bool {
-        let messages = self.extension.map(|at| header::messages(&self.meta, at));
+        let messages = self.meta.extension.map(|at| header::messages(&self.meta, at));
         let driver = |message: &header::HeaderMessage| message.kind == DRIVER;
         self.driver.is_some()
             || messages.is_some_and(|found| found.is_ok_and(|all| all.iter().any(driver)))

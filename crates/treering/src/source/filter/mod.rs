@@ -1,25 +1,137 @@
-//! What HDF5 does to the bytes of a chunk, undone and done again.
+//! The filters that HDF5 applies to the bytes of a chunk, undone and done again.
 //!
-//! Doing it again gives the bytes of the file only with the zlib that wrote it; whoever calls holds
-//! the result against the file.
+//! Deflate, shuffle and the checksum can be done again. This gives the bytes of the file only with the zlib that wrote
+//! it, so the caller compares the result with the file. All other filters are only undone: what they packed is kept as
+//! the bytes of the file. Decoders are bounded by the length of the chunk, whatever the stored bytes claim.
 
-use super::scaled::Scaled;
+mod bits;
+mod bitshuffle;
+mod blosc;
+mod frame;
+mod lz;
+mod nbit;
+mod scaled;
+mod szip;
+mod zfp;
+
+use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::format::{ChunkRecipe, Filter};
+use bitshuffle::Bitshuffle;
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
+use nbit::Nbit;
+use scaled::Scaled;
+use szip::Szip;
+use zfp::Zfp;
 
 /// A filter as a file names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coding {
     /// One that can be done again.
     Known(Filter),
-    /// The LZF of h5py, which is only undone.
+    /// The LZF of h5py.
     Lzf,
-    /// Scale and offset, which are only undone.
+    Lz4,
+    Zstd,
+    Bzip2,
+    Blosc,
+    Blosc2,
+    Bitshuffle(Bitshuffle),
     Scaled(Scaled),
+    Nbit(Nbit),
+    Szip(Szip),
+    Zfp(Zfp),
+    /// One that rounds values when they are written, and does nothing when they are read.
+    Rounded,
 }
 
 pub(super) use crate::format::MOST_INFLATED;
+
+/// The largest ratio at which filters other than deflate pack values that are all the same.
+const MOST_UNPACKED: u64 = 1 << 20;
+
+/// How many times as large as its stored bytes an array of these filters may be.
+pub(super) fn most_inflated(codings: &[Coding]) -> u64 {
+    let all_known = codings.iter().all(|coding| matches!(coding, Coding::Known(_)));
+    if all_known { MOST_INFLATED } else { MOST_UNPACKED }
+}
+
+/// A chunk that cannot be decoded.
+fn broken(filter: &str) -> Error {
+    Error::damaged(format!("a chunk packed by {filter} could not be decoded"))
+}
+
+impl Coding {
+    /// The filter of a number with its parameters, for numbers of a type whose bytes may be swapped. An error says why it
+    /// is not understood.
+    pub(super) fn new(number: u16, values: &[u32], dtype: DType, swapped: bool) -> Result<Self> {
+        let first = values.first();
+        let coding = match number {
+            1 => {
+                let level = first.map_or(6, |level| *level.min(&9)) as u8;
+                Some(Coding::Known(Filter::Deflate(level)))
+            }
+            2 => Some(Coding::Known(Filter::Shuffle(first.copied().unwrap_or(1)))),
+            3 => Some(Coding::Known(Filter::Fletcher32)),
+            4 => Szip::new(values).map(Coding::Szip),
+            5 => Nbit::new(values).map(Coding::Nbit),
+            6 => Scaled::new(values, dtype, swapped).map(Coding::Scaled),
+            307 => Some(Coding::Bzip2),
+            32000 => Some(Coding::Lzf),
+            32001 => Some(Coding::Blosc),
+            32004 => Some(Coding::Lz4),
+            32008 => Bitshuffle::new(values).map(Coding::Bitshuffle),
+            32013 => Zfp::new(values).map(Coding::Zfp),
+            32015 => Some(Coding::Zstd),
+            32022 | 32023 => Some(Coding::Rounded),
+            32026 => Some(Coding::Blosc2),
+            _ => None,
+        };
+        coding.ok_or_else(|| {
+            Error::usage(format!("its chunks are packed by {}", name(number)))
+                .hint("repack them with h5repack, or leave the variable out with --exclude")
+        })
+    }
+
+    /// The bytes before this filter, at most so many.
+    fn decode(&self, bytes: Vec<u8>, most: usize) -> Result<Vec<u8>> {
+        match self {
+            Coding::Known(Filter::Deflate(_)) => inflate(&bytes, most),
+            Coding::Known(Filter::Shuffle(element)) => Ok(unshuffle(&bytes, *element as usize)),
+            Coding::Known(Filter::Fletcher32) => checked(bytes),
+            Coding::Lzf => lz::lzf(&bytes, most),
+            Coding::Lz4 => lz::lz4(&bytes, most),
+            Coding::Zstd => lz::zstd(&bytes, most),
+            Coding::Bzip2 => lz::bzip2(&bytes, most),
+            Coding::Blosc => blosc::decode(&bytes, most),
+            Coding::Blosc2 => frame::decode(&bytes, most),
+            Coding::Bitshuffle(bitshuffle) => bitshuffle.decode(&bytes, most),
+            Coding::Scaled(scaled) => scaled.decode(bytes, most),
+            Coding::Nbit(nbit) => nbit.decode(&bytes, most),
+            Coding::Szip(szip) => szip.decode(&bytes, most),
+            Coding::Zfp(zfp) => zfp.decode(&bytes, most),
+            Coding::Rounded => Ok(bytes),
+        }
+    }
+}
+
+/// The name of a filter, for people.
+fn name(number: u16) -> String {
+    let name = match number {
+        4 => "szip",
+        5 => "n-bit",
+        6 => "scale-offset",
+        305 => "LZO",
+        32008 => "bitshuffle",
+        32013 => "zfp",
+        32017 => "SZ",
+        32018 => "FCIDECOMP",
+        32024 => "SZ3",
+        32028 => "SPERR",
+        _ => return format!("filter {number} of HDF5"),
+    };
+    format!("{name} in a way that is not understood")
+}
 
 /// The bytes of a chunk, `len` of them, before its filters.
 pub(super) fn decode(
@@ -29,22 +141,16 @@ pub(super) fn decode(
     len: usize,
 ) -> Result<Vec<u8>> {
     let wrong = || Error::damaged("a chunk has another length than its array asks for");
-    if len as u64 > (stored.len() as u64 + 64).saturating_mul(MOST_INFLATED) {
+    if len as u64 > (stored.len() as u64 + 64).saturating_mul(most_inflated(codings)) {
         return Err(wrong());
     }
+    // Checksums, heads of filters, and what does not shrink.
+    let most = len + len / 16 + 4096;
     let mut bytes = stored;
     for (at, coding) in codings.iter().enumerate().rev() {
-        if at < 32 && left_out & 1 << at != 0 {
-            continue;
+        if at >= 32 || left_out & 1 << at == 0 {
+            bytes = coding.decode(bytes, most)?;
         }
-        let most = len + 4 * codings.len();
-        bytes = match *coding {
-            Coding::Known(Filter::Deflate(_)) => inflate(&bytes, most)?,
-            Coding::Known(Filter::Shuffle(element)) => unshuffle(&bytes, element as usize),
-            Coding::Known(Filter::Fletcher32) => checked(bytes)?,
-            Coding::Lzf => unlzf(&bytes, most)?,
-            Coding::Scaled(scaled) => scaled.decode(&bytes, len)?,
-        };
     }
     if bytes.len() == len { Ok(bytes) } else { Err(wrong()) }
 }
@@ -177,39 +283,6 @@ fn fletcher32(bytes: &[u8]) -> u32 {
     b << 16 | a
 }
 
-fn unlzf(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
-    let wrong = || Error::damaged("a chunk packed by LZF is damaged");
-    let mut out = Vec::with_capacity(most);
-    let mut rest = bytes;
-    let next = |rest: &mut &[u8]| {
-        let (first, tail) = rest.split_first().ok_or_else(wrong)?;
-        *rest = tail;
-        Ok(usize::from(*first))
-    };
-    while !rest.is_empty() {
-        let control = next(&mut rest)?;
-        if control < 32 {
-            let (run, tail) = rest.split_at_checked(control + 1).ok_or_else(wrong)?;
-            out.extend_from_slice(run);
-            rest = tail;
-        } else {
-            let mut len = control >> 5;
-            if len == 7 {
-                len += next(&mut rest)?;
-            }
-            let back = (control & 31) << 8 | next(&mut rest)?;
-            let start = out.len().checked_sub(back + 1).ok_or_else(wrong)?;
-            for at in start..start + len + 2 {
-                out.push(out[at]);
-            }
-        }
-        if out.len() > most {
-            return Err(wrong());
-        }
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -228,17 +301,27 @@ mod tests {
 
         #[test]
         fn junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..300), len in 0usize..5000) {
-            for coding in [Coding::Lzf, Coding::Known(Filter::Deflate(1)), Coding::Known(Filter::Fletcher32)] {
+            let parameters: [(u16, &[u32]); 15] = [
+                (1, &[]),
+                (3, &[]),
+                (4, &[32, 8, 64, 30]),
+                (4, &[0, 16, 12, 100]),
+                (5, &[8, 0, 100, 1, 4, 0, 17, 2]),
+                (6, &[2, 0, 100, 0, 4, 1, 0, 1, 7]),
+                (307, &[]),
+                (32000, &[]),
+                (32001, &[]),
+                (32004, &[]),
+                (32008, &[0, 3, 4, 0, 2]),
+                (32008, &[0, 3, 4, 0, 3]),
+                (32013, &[269504785, 91252346, 3489661238, 2281701377]),
+                (32015, &[]),
+                (32026, &[]),
+            ];
+            for (number, values) in parameters {
+                let coding = Coding::new(number, values, DType::I32, false).unwrap();
                 let _ = decode(&[coding], 0, junk.clone(), len);
             }
         }
-    }
-
-    #[test]
-    fn lzf_is_undone() {
-        let packed = [2, b'a', b'b', b'c', 0x20, 2, 0xe0, 1, 0];
-        assert_eq!(unlzf(&packed, 100).unwrap(), b"abcabccccccccccc");
-        assert!(unlzf(&packed, 10).is_err());
-        assert!(unlzf(&packed[..8], 100).is_err());
     }
 }

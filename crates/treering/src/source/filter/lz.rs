@@ -1,0 +1,275 @@
+//! Compressors that copy earlier output, as HDF5 filters frame them: LZF, LZ4, BloscLZ, Snappy; and zstd and bzip2.
+
+use super::{broken, inflate};
+use crate::error::Result;
+use bzip2::{Decompress, Status};
+
+/// Takes bytes from the front of a stream.
+struct LzInput<'a>(&'a [u8]);
+
+impl<'a> LzInput<'a> {
+    fn byte(&mut self) -> Option<usize> {
+        let (first, rest) = self.0.split_first()?;
+        self.0 = rest;
+        Some(usize::from(*first))
+    }
+
+    fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn big_endian(&mut self, width: usize) -> Option<u64> {
+        Some(self.bytes(width)?.iter().fold(0, |n, byte| n << 8 | u64::from(*byte)))
+    }
+}
+
+/// LzOutput of a limited length.
+struct LzOutput {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl LzOutput {
+    fn new(most: usize) -> Self {
+        LzOutput { bytes: Vec::new(), most }
+    }
+
+    fn add(&mut self, bytes: &[u8]) -> Option<()> {
+        (bytes.len() <= self.most - self.bytes.len()).then(|| self.bytes.extend_from_slice(bytes))
+    }
+
+    /// Repeats earlier output from so many bytes back on. The copy may overlap itself.
+    fn repeat(&mut self, back: usize, len: usize) -> Option<()> {
+        let start = self.bytes.len().checked_sub(back).filter(|_| back > 0)?;
+        if len > self.most - self.bytes.len() {
+            return None;
+        }
+        if back >= len {
+            self.bytes.extend_from_within(start..start + len);
+        } else {
+            for at in start..start + len {
+                self.bytes.push(self.bytes[at]);
+            }
+        }
+        Some(())
+    }
+}
+
+/// The LZF of h5py.
+pub(super) fn lzf(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut out = LzOutput::new(most);
+    let mut input = LzInput(bytes);
+    while !input.0.is_empty() {
+        lzf_step(&mut input, &mut out).ok_or_else(|| broken("LZF"))?;
+    }
+    Ok(out.bytes)
+}
+
+fn lzf_step(input: &mut LzInput, out: &mut LzOutput) -> Option<()> {
+    let control = input.byte()?;
+    if control < 32 {
+        return out.add(input.bytes(control + 1)?);
+    }
+    let mut len = control >> 5;
+    if len == 7 {
+        len += input.byte()?;
+    }
+    let back = (control & 31) << 8 | input.byte()?;
+    out.repeat(back + 1, len + 2)
+}
+
+/// One stream of BloscLZ.
+pub(super) fn blosclz(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut out = LzOutput::new(most);
+    let mut input = LzInput(bytes);
+    let mut first = true;
+    while !input.0.is_empty() {
+        blosclz_step(&mut input, &mut out, first).ok_or_else(|| broken("BloscLZ"))?;
+        first = false;
+    }
+    Ok(out.bytes)
+}
+
+/// The longest distance that fits 13 bits; longer ones have 16 more.
+const BLOSCLZ_FAR: usize = 8191;
+
+fn blosclz_step(input: &mut LzInput, out: &mut LzOutput, first: bool) -> Option<()> {
+    // A stream begins with bytes as they are; the high bits of its first control byte are a version.
+    let control = input.byte()? & if first { 31 } else { 255 };
+    if control < 32 {
+        return out.add(input.bytes(control + 1)?);
+    }
+    let mut len = (control >> 5) + 2;
+    if control >> 5 == 7 {
+        loop {
+            let more = input.byte()?;
+            len = len.checked_add(more)?;
+            if more < 255 {
+                break;
+            }
+        }
+    }
+    let mut back = (control & 31) << 8 | input.byte()?;
+    if back == BLOSCLZ_FAR {
+        back += input.big_endian(2)? as usize;
+    }
+    out.repeat(back + 1, len)
+}
+
+/// A stream of Snappy, which old versions of Blosc have.
+pub(super) fn snappy(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let wrong = || broken("Snappy");
+    let mut out = LzOutput::new(most);
+    let mut input = LzInput(bytes);
+    // The length, seven bits in a byte.
+    while input.byte().ok_or_else(wrong)? >= 128 {}
+    while !input.0.is_empty() {
+        snappy_step(&mut input, &mut out).ok_or_else(wrong)?;
+    }
+    Ok(out.bytes)
+}
+
+fn snappy_step(input: &mut LzInput, out: &mut LzOutput) -> Option<()> {
+    let tag = input.byte()?;
+    let mut little = |width: usize| {
+        let bytes = input.bytes(width)?;
+        Some(bytes.iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte)))
+    };
+    match tag & 3 {
+        0 => {
+            let len = match tag >> 2 {
+                len @ 0..60 => len,
+                wide => little(wide - 59)?,
+            };
+            out.add(input.bytes(len.checked_add(1)?)?)
+        }
+        1 => {
+            let back = tag >> 5 << 8 | little(1)?;
+            out.repeat(back, (tag >> 2 & 7) + 4)
+        }
+        kind => {
+            let back = little(if kind == 2 { 2 } else { 4 })?;
+            out.repeat(back, (tag >> 2) + 1)
+        }
+    }
+}
+
+/// A block of LZ4, which becomes so many bytes.
+pub(super) fn lz4_block(bytes: &[u8], len: usize) -> Result<Vec<u8>> {
+    let mut out = vec![0; len];
+    match lz4_flex::block::decompress_into(bytes, &mut out) {
+        Ok(made) if made == len => Ok(out),
+        _ => Err(broken("LZ4")),
+    }
+}
+
+/// The LZ4 filter: the length, the length of a block, and blocks with their lengths.
+pub(super) fn lz4(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let wrong = || broken("LZ4");
+    let mut input = LzInput(bytes);
+    let len = input.big_endian(8).filter(|len| *len <= most as u64).ok_or_else(wrong)? as usize;
+    let block = input.big_endian(4).ok_or_else(wrong)? as usize;
+    let mut out = Vec::new();
+    while out.len() < len {
+        let size = block.min(len - out.len());
+        let stored = input.big_endian(4).ok_or_else(wrong)? as usize;
+        let stored = input.bytes(stored).filter(|_| size > 0).ok_or_else(wrong)?;
+        match stored.len() == size {
+            true => out.extend_from_slice(stored),
+            false => out.extend(lz4_block(stored, size)?),
+        }
+    }
+    Ok(out)
+}
+
+/// Frames of zstd.
+pub(super) fn zstd(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    zstd::bulk::decompress(bytes, most).map_err(|_| broken("zstd"))
+}
+
+/// A stream of zlib.
+pub(super) fn zlib(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    inflate(bytes, most)
+}
+
+/// A stream of bzip2.
+pub(super) fn bzip2(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut stream = Decompress::new(false);
+    loop {
+        let room = most + 1 - out.len();
+        out.reserve_exact(room.min((1 << 16).max(out.len())));
+        let (read, made) = (stream.total_in(), out.len());
+        let rest = bytes.get(read as usize..).unwrap_or_default();
+        match stream.decompress_vec(rest, &mut out) {
+            Ok(Status::StreamEnd) if out.len() <= most => return Ok(out),
+            Ok(_) if out.len() > most => return Err(broken("bzip2")),
+            Ok(_) if stream.total_in() > read || out.len() > made => {}
+            _ => return Err(broken("bzip2")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lzf_is_undone() {
+        let packed = [2, b'a', b'b', b'c', 0x20, 2, 0xe0, 1, 0];
+        assert_eq!(lzf(&packed, 100).unwrap(), b"abcabccccccccccc");
+        assert!(lzf(&packed, 10).is_err());
+        assert!(lzf(&packed[..8], 100).is_err());
+    }
+
+    #[test]
+    fn blosclz_is_undone() {
+        // Three letters; six bytes from three back; a run whose length takes two bytes more.
+        let packed = [0x22, b'a', b'b', b'c', 0x80, 2, 0xe0, 255, 3, 0];
+        let mut expected = b"abcabcabc".to_vec();
+        expected.extend([b'c'; 9 + 255 + 3]);
+        assert_eq!(blosclz(&packed, 1000).unwrap(), expected);
+        assert!(blosclz(&packed, expected.len() - 1).is_err());
+        assert!(blosclz(&packed[..9], 1000).is_err());
+        assert!(blosclz(&[0, b'a', 0x80, 2], 1000).is_err());
+    }
+
+    #[test]
+    fn snappy_is_undone() {
+        // The length, two letters, copies with an offset of one and of two bytes.
+        let packed = [12, 1 << 2, b'a', b'b', 1 | 2 << 2, 2, 2 | 3 << 2, 1, 0];
+        assert_eq!(snappy(&packed, 12).unwrap(), b"ababababbbbb");
+        assert!(snappy(&packed, 11).is_err());
+        assert!(snappy(&packed[..8], 12).is_err());
+        assert!(snappy(&[3, 1, 9], 12).is_err());
+    }
+
+    #[test]
+    fn blocks_of_lz4_may_be_stored_as_they_are() {
+        let mut packed = 10u64.to_be_bytes().to_vec();
+        packed.extend(8u32.to_be_bytes());
+        let block = lz4_flex::block::compress(&[7; 8]);
+        packed.extend((block.len() as u32).to_be_bytes());
+        packed.extend(&block);
+        packed.extend(2u32.to_be_bytes());
+        packed.extend([1, 2]);
+        assert_eq!(lz4(&packed, 10).unwrap(), [7, 7, 7, 7, 7, 7, 7, 7, 1, 2]);
+        assert!(lz4(&packed, 9).is_err());
+        assert!(lz4(&packed[..packed.len() - 1], 10).is_err());
+    }
+
+    #[test]
+    fn bzip2_stops_at_its_limit() {
+        use std::io::Read;
+        let values: Vec<u8> = (0..200_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
+        let mut packed = Vec::new();
+        let mut packer = ::bzip2::read::BzEncoder::new(&values[..], ::bzip2::Compression::fast());
+        packer.read_to_end(&mut packed).unwrap();
+        assert_eq!(bzip2(&packed, values.len()).unwrap(), values);
+        assert!(bzip2(&packed, values.len() - 1).is_err());
+        assert!(bzip2(&packed[..packed.len() / 2], values.len()).is_err());
+        assert!(bzip2(&[], 10).is_err());
+    }
+}
