@@ -170,7 +170,8 @@ impl<'e> SideArray<'e> {
         let size = description.bytes().unwrap_or(0);
         let values: Arc<dyn Blob + 'e> = Arc::new(GatheredBlob::new(pieces, size));
         let values = unread.is_none().then_some(values);
-        SideEntry { rank: model.rank, description, values, trees: Vec::new(), unread }
+        let (trees, meaning) = Default::default();
+        SideEntry { rank: model.rank, description, values, trees, unread, chunk: None, meaning }
     }
 }
 

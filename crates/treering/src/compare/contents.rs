@@ -9,6 +9,8 @@ use super::settings::CompareSettings;
 use super::side::FileView;
 use crate::array::Step;
 use crate::error::Result;
+use crate::source::{KINDS, OF};
+use std::collections::BTreeSet;
 
 /// Differences, and what could not be compared.
 #[derive(Default)]
@@ -25,12 +27,13 @@ pub(super) struct ContentReport {
 /// How many names a message lists.
 const MOST_NAMES: usize = 5;
 
-/// Compares the files of a step.
+/// Compares the files of a step. Of variables that were unpacked, the way they are packed is left out.
 pub(super) fn compare(
     step: Option<Step>,
     a: &[FileView],
     b: &[FileView],
     settings: &CompareSettings,
+    unpacked: &BTreeSet<String>,
 ) -> ContentReport {
     let mut contents = ContentReport::default();
     if a.is_empty() || b.is_empty() {
@@ -51,6 +54,9 @@ pub(super) fn compare(
             continue;
         };
         let mut excludes = |item: &str| {
+            if is_packing(item) && owners(&x.name, item).any(|owner| unpacked.contains(&owner)) {
+                return true;
+            }
             let owner = owners(&x.name, item).find(|owner| settings.excludes(owner));
             contents.excluded += u64::from(owner.is_some());
             contents.owners.extend(owner.clone());
@@ -73,6 +79,13 @@ pub(super) fn compare(
         contents.not_compared.push(leave_out(y, why));
     }
     contents
+}
+
+/// Whether an item says how numbers are packed. It is part of unpacked values.
+fn is_packing(item: &str) -> bool {
+    const NAMES: [&str; 4] = ["scale_factor", "add_offset", "_FillValue", "missing_value"];
+    let name = item.strip_prefix("attribute ").and_then(|rest| rest.split_once(" of "));
+    name.is_some_and(|(name, _)| NAMES.contains(&name))
 }
 
 /// The items in which two files differ, and the reason why there may be more of them.
@@ -102,7 +115,10 @@ fn pair(x: &FileView, y: &FileView, excludes: &mut dyn FnMut(&str) -> bool) -> R
     let mut unknown: Vec<&(String, String)> = p.unknown().iter().chain(q.unknown()).collect();
     unknown.retain(|(item, _)| !excludes(item));
     // Files of the same bytes have no differences; of others, each digest is read only if it decides.
-    if unknown.is_empty() || differences.is_empty() && x.digest()? == y.digest()? {
+    let same = || -> Result<bool> {
+        Ok(matches!((x.digest()?, y.digest()?), (Some(p), Some(q)) if p == q))
+    };
+    if unknown.is_empty() || differences.is_empty() && same()? {
         return Ok((differences, None));
     }
     let mut names: Vec<String> =
@@ -116,8 +132,6 @@ fn pair(x: &FileView, y: &FileView, excludes: &mut dyn FnMut(&str) -> bool) -> R
 /// The names of variables to which an item of a file may belong: the object in its name, alone and behind the name of
 /// the file, as in a folder.
 fn owners<'i>(file: &'i str, item: &'i str) -> impl Iterator<Item = String> + 'i {
-    const KINDS: [&str; 4] = ["object ", "link ", "tensor ", "member "];
-    const OF: &str = " of ";
     let named = KINDS.iter().filter_map(|kind| item.strip_prefix(kind));
     let of = item.match_indices(OF).map(|(at, _)| &item[at + OF.len()..]);
     let files = [Some(file), file.rsplit_once('.').map(|(stem, _)| stem)];

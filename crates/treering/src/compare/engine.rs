@@ -4,7 +4,7 @@
 //! threads; `in_order` is the queue.
 
 use super::ahead::Ahead;
-use super::boxes::{EntryPair, SideArray, box_pairs};
+use super::boxes::{EntryPair, SideArray, box_pairs, position};
 use super::contents;
 use super::fetch::Fetcher;
 use super::in_order::{Ended, Workforce, in_order};
@@ -13,13 +13,15 @@ use super::letters::FoundShare;
 use super::list::{DifferenceList, Line};
 use super::outcome::{
     Answer, First, NotCompared, Outcome, Picture, Timings, Unmatched, ValueDifference,
-    VariableOutcome,
+    VariableOutcome, bound_maps,
 };
 use super::pair::Pair;
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
 use super::tally::Tally;
+use super::tiles::{ArrayTiles, tiles_of};
+use super::unpack::unpack;
 use super::widen::widen;
 use crate::array::float_env::StandardFloats;
 use crate::array::{DType, Description, Rank, Shape, Step};
@@ -34,14 +36,21 @@ use std::time::Instant;
 /// How many results of each worker may wait for those before them.
 const LEAD: usize = 4;
 
+/// Number of variables that may get maps before those that are not among the worst are removed again.
+const MAPS_BETWEEN: usize = 64;
+
 /// How many names a note lists.
 const MOST_NAMES: usize = 5;
 
-/// Told how many bytes of both sides' data are done, and of how many.
+/// Called with the bytes of both sides' data that are done, and with their total.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Compares two sides: all steps, ranks and variables that both have. Boxes of a global array are compared as
-/// that array, in whatever boxes each side has it.
+/// that array, in whatever boxes each side has it. `list` receives every difference.
+///
+/// Returns when everything has been read that is needed, on all cores; memory is bounded. What cannot be read or decoded
+/// is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that make no
+/// sense, for sides that cannot be read at all, and if nothing could be compared. [`Outcome`] has an example.
 pub fn compare(
     a: &dyn Side,
     b: &dyn Side,
@@ -103,10 +112,16 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
     for (of_a, of_b) in steps {
         match (a.entries(of_a), b.entries(of_b)) {
             (Ok(mut left), Ok(mut right)) => {
+                for (entries, side, step) in [(&mut left, a, of_a), (&mut right, b, of_b)] {
+                    state.unpack(entries, side, step);
+                }
                 // A file may have any name; two checkpoints of runs agree about names.
                 let named = of_a.is_some() && of_b.is_some();
+                if !named {
+                    name_alike(&left, &mut right);
+                }
                 let lone = !named && is_one(&left) && is_one(&right);
-                state.note(widen(&mut left, &mut right, lone));
+                state.note(widen(&mut left, &mut right, lone, settings.integers));
                 state.step(of_a, named, &left, &right)?;
                 state.contents(of_a, a.files(of_a), b.files(of_b));
             }
@@ -183,6 +198,10 @@ struct Comparison<'s> {
     clock: Clock,
     /// The names of all variables, if patterns exclude some.
     names: BTreeSet<String>,
+    /// The names of arrays of which members are variables.
+    arrays: BTreeSet<String>,
+    /// The names of variables that were unpacked, alone and behind the names of files.
+    unpacked: BTreeSet<String>,
     /// The first error by which something was not compared.
     left_out: Option<Error>,
     /// The number of pairs of files whose content beside arrays was compared.
@@ -193,6 +212,10 @@ struct Comparison<'s> {
     done: u64,
     /// The most workers there were at a time.
     threads: usize,
+    /// The variable that holds the first difference.
+    first_at: Option<usize>,
+    /// Number of variables that got maps since some were removed.
+    mapped: usize,
 }
 
 /// What is done at a time: strips of one pair.
@@ -248,6 +271,26 @@ struct Sum {
     examples: Vec<(u64, Value, Value)>,
 }
 
+impl Sum {
+    /// Adds what was found in a tile.
+    fn add_tile(&mut self, whole: &Pair, tile: &Pair, mut found: Sum) {
+        let place = |place: u64| {
+            let order = whole.a.description.order;
+            position(&tile.index(place), whole.extent(), order) as u64
+        };
+        let first = found.tally.first.take().map(|(at, a, b)| (place(at), a, b));
+        let before = self.tally.first.take();
+        let earliest = before.into_iter().chain(first).min_by_key(|first| first.0);
+        self.tally.append(found.tally);
+        self.tally.first = earliest;
+        self.failed = self.failed.take().or(found.failed);
+        self.mismatched += found.mismatched;
+        self.read += found.read;
+        merge_pictures(&mut self.pictures, found.pictures);
+        self.examples.extend(found.examples.into_iter().map(|(at, a, b)| (place(at), a, b)));
+    }
+}
+
 impl<'s> Comparison<'s> {
     fn new(
         a: &dyn Side,
@@ -287,12 +330,16 @@ impl<'s> Comparison<'s> {
             meter: Meter::default(),
             clock: Clock::default(),
             names: BTreeSet::new(),
+            arrays: BTreeSet::new(),
+            unpacked: BTreeSet::new(),
             left_out: None,
             files: 0,
             compared: false,
             start: Instant::now(),
             done: 0,
             threads: 0,
+            first_at: None,
+            mapped: 0,
         }
     }
 
@@ -306,6 +353,7 @@ impl<'s> Comparison<'s> {
         let matched = self.matched(step, named, a, b)?;
         let mut notes = Vec::new();
         let (mut pairs, mut strips, mut compared) = (Vec::new(), Vec::new(), Vec::new());
+        let mut tiled: Vec<(usize, ArrayTiles)> = Vec::new();
         let begun = Instant::now();
         for variable in &matched {
             let (before, mut incomplete, mut undecoded) = (pairs.len(), false, None);
@@ -322,8 +370,10 @@ impl<'s> Comparison<'s> {
                 }
                 match self.pair((x, y), variable.bound, compared.len(), &mut notes) {
                     Ok((pair, of_pair)) => {
+                        let tiles = self.tiles(&pair);
+                        strips.push(if tiles.is_some() { Vec::new() } else { of_pair });
+                        tiled.extend(tiles.map(|tiles| (pairs.len(), tiles)));
                         pairs.push(pair);
-                        strips.push(of_pair);
                     }
                     Err(error) => {
                         incomplete = true;
@@ -340,7 +390,12 @@ impl<'s> Comparison<'s> {
         self.outcome.bytes_total += pairs.iter().map(|pair| 2 * pair.bytes).sum::<u64>();
         let holders: Vec<Option<&SideArray>> =
             compared.iter().map(|compared| compared.variable.holders()).collect();
-        let sums = self.carry_out(step, &pairs, &strips, &holders)?;
+        let mut sums = self.carry_out(step, &pairs, &strips, &holders)?;
+        let in_tiles = tiled.iter().map(|(at, _)| 2 * pairs[*at].bytes).sum::<u64>();
+        self.done = self.outcome.bytes_total - in_tiles;
+        for (at, tiles) in &tiled {
+            sums[*at] = self.in_tiles(step, &pairs[*at], tiles)?;
+        }
         let mut parts = pairs.iter().zip(sums);
         for compared in compared {
             let mut parts: Vec<(&Pair, Sum)> = parts.by_ref().take(compared.count).collect();
@@ -384,6 +439,43 @@ impl<'s> Comparison<'s> {
         Ok((pair, strips))
     }
 
+    /// The tiles in which two variables are compared. Ranks that share the work, lists of differences and a search for the
+    /// first one need strips, which are in the order of the array.
+    fn tiles(&self, pair: &Pair) -> Option<ArrayTiles> {
+        let in_order = self.listing || self.settings.first || self.work.is_shared();
+        if in_order { None } else { tiles_of(pair, self.settings.memory) }
+    }
+
+    /// Compares two variables tile by tile.
+    fn in_tiles(&mut self, step: Option<Step>, whole: &Pair, tiles: &ArrayTiles) -> Result<Sum> {
+        let mut sum = Sum::default();
+        for tile in tiles.all() {
+            let begun = Instant::now();
+            let both = rayon::join(|| whole.a.tile(&tile), || whole.b.tile(&tile));
+            self.clock.add(Stage::Reading, begun);
+            let (a, b) = match both {
+                (Ok(a), Ok(b)) => (a, b),
+                (Err(error), _) | (_, Err(error)) => {
+                    let error = error.at(&whole.a.description.name);
+                    sum.failed.get_or_insert(error);
+                    continue;
+                }
+            };
+            let nan = self.settings.nan_equal;
+            let pair = Pair::new(&a, &b, whole.bound, nan, false, &mut Vec::new())?;
+            let strips = vec![(0..pair.bytes.div_ceil(pair.chunk * pair.strip)).collect()];
+            let pairs = [pair];
+            let found = self.carry_out(step, &pairs, &strips, &[None])?;
+            found.into_iter().for_each(|found| sum.add_tile(whole, &pairs[0], found));
+            self.done += 2 * pairs[0].bytes;
+        }
+        sum.examples.sort_by_key(|(place, ..)| *place);
+        // A chunk of which several tiles have a part counts once.
+        let chunks = whole.bytes.div_ceil(whole.chunk);
+        (sum.read, sum.mismatched) = (sum.read.min(chunks), sum.mismatched.min(chunks));
+        Ok(sum)
+    }
+
     /// Proves that two variables are equal of which not all values can be read: by the bytes in which they are stored.
     fn prove_same(&self, x: &SideEntry, y: &SideEntry) -> Result<()> {
         let stored = |entry: &SideEntry| entry.unread.as_ref().and_then(|u| u.stored.clone());
@@ -419,6 +511,22 @@ impl<'s> Comparison<'s> {
         }
     }
 
+    /// Unpacks the variables of a side, if that is wanted.
+    fn unpack(&mut self, entries: &mut [SideEntry], side: &dyn Side, step: Option<Step>) {
+        if !self.settings.unpack {
+            return;
+        }
+        let files = side.files(step);
+        if files.as_ref().is_ok_and(Vec::is_empty) {
+            let note = "has no files that say how numbers are packed: nothing of it was unpacked";
+            self.note([format!("{} {note}", side.name())]);
+        }
+        match files.and_then(|files| unpack(entries, &files)) {
+            Ok(names) => self.unpacked.extend(names),
+            Err(error) => self.leave_out(step, None, error),
+        }
+    }
+
     /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
     /// files has arrays only.
     fn contents(&mut self, step: Option<Step>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
@@ -427,7 +535,7 @@ impl<'s> Comparison<'s> {
             return;
         }
         let found = match (a, b) {
-            (Ok(a), Ok(b)) => contents::compare(step, &a, &b, self.settings),
+            (Ok(a), Ok(b)) => contents::compare(step, &a, &b, self.settings, &self.unpacked),
             (Err(error), _) | (_, Err(error)) => {
                 return self.leave_out(step, None, error);
             }
@@ -450,13 +558,14 @@ impl<'s> Comparison<'s> {
     ) -> Result<Vec<MatchedVariable<'e>>> {
         let lone = !named && is_one(a) && is_one(b);
         self.count_excluded(a, b);
+        self.arrays.extend(a.iter().chain(b).filter_map(|entry| entry.meaning.array.clone()));
         let mut matched = Vec::new();
         let parted = |e: &&SideEntry| e.description.global_box().is_some();
         let arrays: HashSet<&str> =
             a.iter().chain(b).filter(parted).map(|e| &e.description.name[..]).collect();
         let mut done: HashSet<&str> = HashSet::new();
         let lone_array = lone && !arrays.is_empty();
-        for x in a.iter().filter(|x| self.settings.wants(&x.description.name)) {
+        for x in a.iter().filter(|x| self.settings.wants(x)) {
             let name = &x.description.name[..];
             if lone_array || arrays.contains(name) {
                 if !done.insert(name) {
@@ -490,7 +599,7 @@ impl<'s> Comparison<'s> {
                 matched.extend(self.matched_variable(step, x, y, b)?);
             }
         }
-        for y in b.iter().filter(|y| self.settings.wants(&y.description.name)) {
+        for y in b.iter().filter(|y| self.settings.wants(y)) {
             let name = &y.description.name[..];
             let array = arrays.contains(name);
             let same = |x: &SideEntry| {
@@ -520,10 +629,11 @@ impl<'s> Comparison<'s> {
         let mut excluded = HashSet::new();
         for entry in a.iter().chain(b) {
             let name = &entry.description.name;
-            if self.settings.excludes(name) {
+            if entry.is_named(|name| self.settings.excludes(name)) {
                 excluded.insert((entry.rank, name));
             }
             self.names.insert(name.clone());
+            self.names.extend(entry.meaning.array.clone());
         }
         self.outcome.excluded += excluded.len() as u64;
     }
@@ -570,7 +680,9 @@ impl<'s> Comparison<'s> {
         let described = x.is_described() && y.is_described();
         let unlike = match () {
             _ if !described => None,
-            _ if p.dtype != q.dtype => Some(("types differ", types(p.dtype, q.dtype))),
+            _ if p.dtype != q.dtype || x.is_unlike(y) => {
+                Some(("types differ", format!("{} and {}", x.type_name(), y.type_name())))
+            }
             _ if p.shape != q.shape => Some(("shapes differ", shapes(&p.shape, &q.shape))),
             _ if p.part != q.part => Some(("boxes differ", "they lie elsewhere".to_string())),
             _ => None,
@@ -586,7 +698,7 @@ impl<'s> Comparison<'s> {
         let bounds = match described {
             // No bound applies to what is not known.
             false => vec![Bound::EQUAL],
-            true => match self.settings.bound_of(p)? {
+            true => match self.settings.bound_of(p, x.meaning.array.as_deref())? {
                 Some(bound) => vec![bound],
                 None => own_bounds(&[x, y]),
             },
@@ -637,7 +749,7 @@ impl<'s> Comparison<'s> {
         }
         let entries: Vec<&SideEntry> =
             a.boxes.iter().chain(&b.boxes).map(|(_, entry)| *entry).collect();
-        let bounds = match self.settings.bound_of(&description)? {
+        let bounds = match self.settings.bound_of(&description, None)? {
             Some(bound) => vec![bound],
             None => own_bounds(&entries),
         };
@@ -749,11 +861,18 @@ impl<'s> Comparison<'s> {
         let outcome = match self.work.is_shared() {
             false => in_order(crew, begin, work, take),
             true => {
-                let (mut here, mut found_here) = (None, Vec::new());
+                let (mut here, mut found_here) = (None, Vec::<Result<StripFinding>>::new());
                 let (before, mut told) = (meter.total(), self.done);
-                let keep = |at: usize, found: Result<StripFinding>| {
+                let keep = |at: usize, mut found: Result<StripFinding>| {
                     let at = own.start + at;
                     here = here.into_iter().chain(first_of(at, &found)).min();
+                    // Maps of one variable are merged: they would fill memory and messages.
+                    if let (Some(Ok(earlier)), Ok(later)) = (found_here.last_mut(), &mut found)
+                        && !settings.first
+                        && tasks[at - 1].pair == tasks[at].pair
+                    {
+                        merge_pictures(&mut later.pictures, std::mem::take(&mut earlier.pictures));
+                    }
                     found_here.push(found);
                     told = total.min(told + 2 * weights[at] * self.work.ranks());
                     progress(told, total);
@@ -821,6 +940,7 @@ impl<'s> Comparison<'s> {
             step: step.map(u64::from),
             rank: variable.rank,
             dtype: description.dtype,
+            kind: None,
             shape: description.shape.clone(),
             boxes: variable.boxes.as_ref().map(|(a, b)| [a.boxes.len() as u64, *b]),
             bound: variable.bound.of_type(description.dtype),
@@ -829,6 +949,7 @@ impl<'s> Comparison<'s> {
             undecided: 0,
             nan_differences: 0,
             max_difference: Number(0.0),
+            times_bound: Number(0.0),
             rms: Number(0.0),
             first_index: index.clone(),
             first_until: until.clone(),
@@ -844,6 +965,8 @@ impl<'s> Comparison<'s> {
             undecoded,
         };
         let (mut tally, mut examples) = (Tally::default(), Vec::new());
+        let mut kinds = variable.pairs.iter().map(|(x, y)| x.meaning.kind.or(y.meaning.kind));
+        let kind = kinds.next().flatten();
         self.compared |= parts.is_empty() || parts.iter().any(|(_, sum)| !sum.incomplete);
         for (pair, sum) in parts {
             let nans = match &pair.trees {
@@ -860,6 +983,7 @@ impl<'s> Comparison<'s> {
             outcome.at_least |= sum.tally.differences > 0 && sum.tally.first.is_none();
             merge_pictures(&mut outcome.pictures, sum.pictures);
             examples.extend(sum.examples.into_iter().map(|(place, a, b)| {
+                let (a, b) = pair.shown(place, (a, b));
                 (pair.position(place), ValueDifference { index: pair.index(place), a, b })
             }));
             tally.append(sum.tally);
@@ -869,8 +993,17 @@ impl<'s> Comparison<'s> {
         let first = examples.into_iter().take(self.settings.examples);
         outcome.examples = first.map(|(_, example)| example).collect();
         outcome.fill(&tally);
+        if kind.is_some() && outcome.differences > 0 {
+            // Digests tell that values differ, and not how much.
+            let unknown = Number(f64::NAN);
+            (outcome.max_difference, outcome.rms) = (unknown, unknown);
+            outcome.classes = Default::default();
+        }
+        outcome.kind = kind.map(str::to_string);
         outcome.at_least |= outcome.incomplete && outcome.differences > 0;
         if let (None, Some(found)) = (&self.outcome.first, found) {
+            let (a, b) = found.values.unzip();
+            self.first_at = Some(self.outcome.variables.len());
             self.outcome.first = Some(First {
                 step: step.map(u64::from),
                 rank,
@@ -878,12 +1011,17 @@ impl<'s> Comparison<'s> {
                 index: found.index,
                 until: found.until,
                 global: variable.boxes.is_some(),
-                a: found.values.map(|values| values.0),
-                b: found.values.map(|values| values.1),
+                a,
+                b,
             });
         }
         self.outcome.differences += outcome.differences;
+        self.mapped += usize::from(!outcome.pictures.is_empty());
         self.outcome.variables.push(outcome);
+        if self.mapped > MAPS_BETWEEN {
+            bound_maps(&mut self.outcome.variables, self.first_at);
+            self.mapped = 0;
+        }
     }
 
     /// A bound that was given for a variable that is not there would be missed silently.
@@ -891,7 +1029,8 @@ impl<'s> Comparison<'s> {
         let compared = self.outcome.variables.iter().map(|v| &v.name);
         let others = self.outcome.unmatched.iter().filter_map(|u| u.variable.as_ref());
         let left_out = self.outcome.not_compared.iter().filter_map(|n| n.variable.as_ref());
-        let names: Vec<&String> = compared.chain(others).chain(left_out).collect();
+        let names = compared.chain(others).chain(left_out);
+        let names: Vec<&String> = names.chain(&self.arrays).collect();
         for (pattern, _) in &self.settings.bounds {
             if !self.outcome.stopped && !names.iter().any(|name| matches(pattern, name)) {
                 let first =
@@ -911,6 +1050,7 @@ impl<'s> Comparison<'s> {
                 self.settings.check_exclude(&self.names)?;
             }
         }
+        bound_maps(&mut self.outcome.variables, self.first_at);
         let outcome = &mut self.outcome;
         outcome.notes.extend(undecoded_note(&outcome.variables));
         if outcome.excluded > 0 {
@@ -973,10 +1113,11 @@ fn undecoded_note(variables: &[VariableOutcome]) -> Option<String> {
     let (why, count) = (why?, names.len());
     let more = if count > MOST_NAMES { ", …" } else { "" };
     names.truncate(MOST_NAMES);
-    let noun = if count == 1 { "variable was" } else { "variables were" };
     let names = names.join(", ");
+    let (noun, have) =
+        if count == 1 { ("variable was", "has") } else { ("variables were", "have") };
     Some(format!(
-        "{count} {noun} not decoded and have the same stored bytes: {names}{more} ({why})"
+        "{count} {noun} not decoded and {have} the same stored bytes: {names}{more} ({why})"
     ))
 }
 
@@ -992,7 +1133,7 @@ impl FoundFirst {
     /// The lowest in the order of memory of the whole array.
     fn of(parts: &[(&Pair, Sum)]) -> Option<FoundFirst> {
         let place = |(pair, sum): &(&Pair, Sum)| {
-            let seen = sum.tally.first.map(|first| first.0..first.0 + 1);
+            let seen = sum.tally.first.as_ref().map(|first| first.0..first.0 + 1);
             let place = seen.or(sum.placed.clone())?;
             Some((pair.position(place.start), place))
         };
@@ -1001,8 +1142,22 @@ impl FoundFirst {
         Some(FoundFirst {
             index: pair.index(place.start),
             until: (place.end - place.start > 1).then(|| pair.index(place.end - 1)),
-            values: sum.tally.first.map(|first| (first.1, first.2)),
+            values: sum.tally.first.clone().map(|(place, a, b)| pair.shown(place, (a, b))),
         })
+    }
+}
+
+/// If each side is one array of records, names the parts of the second as those of the first: a file may have any name.
+fn name_alike(a: &[SideEntry], b: &mut [SideEntry]) {
+    let array = |side: &[SideEntry]| -> Option<String> {
+        let array = side.first()?.meaning.array.clone()?;
+        side.iter().all(|entry| entry.meaning.array.as_ref() == Some(&array)).then_some(array)
+    };
+    let (Some(of_a), Some(of_b)) = (array(a), array(b)) else { return };
+    for entry in b {
+        let suffix = entry.description.name.strip_prefix(&of_b).unwrap_or_default();
+        entry.description.name = format!("{of_a}{suffix}");
+        entry.meaning.array = Some(of_a.clone());
     }
 }
 
@@ -1087,13 +1242,13 @@ impl Sums<'_> {
             }
         };
         let examples = &mut self.of_pairs[task.pair].examples;
-        for (place, a, b) in found.listed.iter().take(self.most.saturating_sub(examples.len())) {
-            examples.push((*place, *a, *b));
-        }
+        let few = self.most.saturating_sub(examples.len());
+        examples.extend(found.listed.iter().take(few).cloned());
         if let Some(list) = &mut self.list {
             for (place, a, b) in &found.listed {
                 let index = pair.index(*place);
                 let holder = holders.and_then(|array| array.rank_at(&index));
+                let (a, b) = pair.shown(*place, (a.clone(), b.clone()));
                 let line = Line {
                     step: step.map(u64::from),
                     rank: holder.unwrap_or(pair.a.rank),
@@ -1101,8 +1256,8 @@ impl Sums<'_> {
                     index: &index,
                     place: pair.position(*place) as u64,
                     number: (base + pair.variable) as u32,
-                    a: *a,
-                    b: *b,
+                    a,
+                    b,
                 };
                 if let Err(error) = list.add(&line) {
                     self.failed.get_or_insert(error);
@@ -1150,7 +1305,7 @@ impl StripFinding {
 
     /// The place of the first difference.
     fn first(&self) -> Option<u64> {
-        let seen = self.tally.first.map(|first| first.0);
+        let seen = self.tally.first.as_ref().map(|first| first.0);
         seen.or_else(|| self.placed.as_ref().map(|place| place.start))
     }
 }

@@ -77,7 +77,7 @@ pub(super) struct Fetcher {
     paces: Paces,
 }
 
-/// How fast either way was of late. Mapping large pages costs nothing; mapping small ones, as some
+/// Recent speed of both methods of reading. Mapping large pages costs nothing; mapping small ones, as some
 /// file systems have them, costs more than copying them.
 #[derive(Default)]
 struct Paces {

@@ -10,7 +10,7 @@ use crate::merkle::bounded::Bound;
 use num_bigint::{BigInt, Sign};
 
 /// One element, as it is shown.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// An integer, a byte or a boolean.
     Int(i128),
@@ -18,6 +18,8 @@ pub enum Value {
     Float(f64),
     /// A complex number.
     Complex(f64, f64),
+    /// A value that is no number, or has a name.
+    Text(String),
 }
 
 impl Value {
@@ -44,22 +46,22 @@ impl Value {
     }
 
     /// Whether it is, or has a part that is, NaN.
-    pub fn is_nan(self) -> bool {
+    pub fn is_nan(&self) -> bool {
         match self {
-            Value::Int(_) => false,
+            Value::Int(_) | Value::Text(_) => false,
             Value::Float(x) => x.is_nan(),
             Value::Complex(re, im) => re.is_nan() || im.is_nan(),
         }
     }
 
     /// The size of the difference; NaN if one of them is.
-    pub fn difference(self, other: Value) -> f64 {
+    pub fn difference(&self, other: &Value) -> f64 {
         match (self, other) {
-            (Value::Int(a), Value::Int(b)) => a.abs_diff(b) as f64,
+            (Value::Int(a), Value::Int(b)) => a.abs_diff(*b) as f64,
             (Value::Float(a), Value::Float(b)) if a == b => 0.0,
             (Value::Float(a), Value::Float(b)) => (a - b).abs(),
             (Value::Complex(a, b), Value::Complex(c, d)) => {
-                let part = |x: f64, y: f64| if x == y { 0.0 } else { x - y };
+                let part = |x: &f64, y: &f64| if x == y { 0.0 } else { x - y };
                 part(a, c).hypot(part(b, d))
             }
             _ => f64::NAN,
@@ -67,16 +69,29 @@ impl Value {
     }
 }
 
+impl Value {
+    /// The difference from this value that a bound permits; 0 if it is given in bits or representable values.
+    pub(crate) fn limit(&self, bound: Bound) -> f64 {
+        let Bound::Within { abs, rel } = bound else { return 0.0 };
+        match self {
+            Value::Int(_) | Value::Text(_) => 0.0,
+            Value::Float(x) => abs + rel * x.abs(),
+            Value::Complex(re, im) => abs + rel * re.hypot(*im),
+        }
+    }
+}
+
 impl serde::Serialize for Value {
     /// JSON has no NaN and no infinity: they are written as text.
     fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
-        match *self {
-            Value::Int(x) => match i64::try_from(x) {
+        match self {
+            Value::Int(x) => match i64::try_from(*x) {
                 Ok(x) => s.serialize_i64(x),
-                Err(_) => s.serialize_u64(x as u64),
+                Err(_) => s.serialize_u64(*x as u64),
             },
-            Value::Float(x) => Number(x).serialize(s),
-            Value::Complex(re, im) => (Number(re), Number(im)).serialize(s),
+            Value::Float(x) => Number(*x).serialize(s),
+            Value::Complex(re, im) => (Number(*re), Number(*im)).serialize(s),
+            Value::Text(text) => s.serialize_str(text),
         }
     }
 }
@@ -100,6 +115,7 @@ impl std::fmt::Display for Value {
             Value::Int(x) => write!(f, "{x}"),
             Value::Float(x) => write!(f, "{x:?}"),
             Value::Complex(re, im) => write!(f, "{re:?}{im:+?}i"),
+            Value::Text(text) => f.write_str(text),
         }
     }
 }
@@ -171,17 +187,37 @@ impl Judge {
             (Bound::Within { abs, rel }, Value::Complex(a, b), Value::Complex(c, d)) => {
                 beyond_complex((a, b), (c, d), abs, rel)
             }
-            (Bound::Ulp(count), _, _) => {
-                let part = if matches!(x, Value::Complex(..)) { size / 2 } else { size };
-                let far = |from: usize| {
-                    ordinals_apart(self.dtype, &a[from..from + part], &b[from..from + part])
-                        > count as u128
-                };
-                (0..size).step_by(part).any(far)
-            }
+            (Bound::Ulp(count), _, _) => self.ulps_apart(a, b) > count as u128,
             _ => true,
         }
     }
+
+    /// The number of representable values between two elements; of complex ones, between the components that are
+    /// further apart.
+    fn ulps_apart(&self, a: &[u8], b: &[u8]) -> u128 {
+        let size = self.dtype.size() as usize;
+        let complex = matches!(self.dtype, DType::C64 | DType::C128);
+        let part = if complex { size / 2 } else { size };
+        let apart =
+            |from: usize| ordinals_apart(self.dtype, &a[from..from + part], &b[from..from + part]);
+        (0..size).step_by(part).map(apart).max().unwrap_or(0)
+    }
+
+    /// The difference between two elements in units of the bound, see [`times_bound`].
+    pub(super) fn times_bound(&self, a: &[u8], b: &[u8]) -> f64 {
+        let (x, y) = (Value::read(self.dtype, a), Value::read(self.dtype, b));
+        match self.bound {
+            Bound::Ulp(count) => times_bound(self.ulps_apart(a, b) as f64, count as f64),
+            bound => times_bound(x.difference(&y), y.limit(bound)),
+        }
+    }
+}
+
+/// A difference in units of the bound: infinite under a bound of 0, or if it has no finite size.
+#[inline]
+pub(super) fn times_bound(size: f64, limit: f64) -> f64 {
+    let times = size / limit;
+    if times.is_nan() { f64::INFINITY } else { times }
 }
 
 /// How many representable values lie between two numbers; −0 is +0. An infinity is apart from

@@ -28,11 +28,13 @@ impl LetterWriter {
         words.iter().for_each(|word| self.word(*word));
     }
 
-    fn value(&mut self, value: Value) {
+    fn value(&mut self, value: &Value) {
         let (kind, a, b) = match value {
-            Value::Int(x) => (0, x as u64, (x >> 64) as u64),
+            Value::Int(x) => (0, *x as u64, (x >> 64) as u64),
             Value::Float(x) => (1, x.to_bits(), 0),
             Value::Complex(x, y) => (2, x.to_bits(), y.to_bits()),
+            // Texts are looked up where all findings are.
+            Value::Text(_) => (0, 0, 0),
         };
         [kind, a, b].into_iter().for_each(|word| self.word(word));
     }
@@ -47,16 +49,25 @@ impl LetterWriter {
     fn finding(&mut self, found: &StripFinding) {
         let StripFinding { tally, undecided, mismatched, read, placed, listed, pictures, trouble } =
             found;
-        let Tally { differences, nan_differences, largest, finite, squares, first, nans, classes } =
-            tally;
-        let (largest, squares) = (largest.to_bits(), squares.to_bits());
-        let counts = [*differences, *nan_differences, largest, *finite, squares, nans[0], nans[1]];
-        counts.into_iter().for_each(|word| self.word(word));
+        let Tally {
+            differences,
+            nan_differences,
+            largest,
+            times_bound,
+            finite,
+            squares,
+            first,
+            nans,
+            classes,
+        } = tally;
+        [*differences, *nan_differences, *finite].into_iter().for_each(|word| self.word(word));
+        [*largest, *times_bound, *squares].into_iter().for_each(|size| self.word(size.to_bits()));
+        nans.iter().for_each(|count| self.word(*count));
         self.word(u64::from(first.is_some()));
         first.iter().for_each(|(index, a, b)| {
             self.word(*index);
-            self.value(*a);
-            self.value(*b);
+            self.value(a);
+            self.value(b);
         });
         self.words(&classes.0);
         [*undecided, *mismatched, *read].into_iter().for_each(|word| self.word(word));
@@ -64,8 +75,8 @@ impl LetterWriter {
         self.word(listed.len() as u64);
         for (place, a, b) in listed {
             self.word(*place);
-            self.value(*a);
-            self.value(*b);
+            self.value(a);
+            self.value(b);
         }
         self.word(pictures.len() as u64);
         for Picture { axes, extent, size, cells } in pictures {
@@ -130,8 +141,9 @@ impl LetterReader<'_> {
         let mut tally = Tally {
             differences: self.word()?,
             nan_differences: self.word()?,
-            largest: f64::from_bits(self.word()?),
             finite: self.word()?,
+            largest: f64::from_bits(self.word()?),
+            times_bound: f64::from_bits(self.word()?),
             squares: f64::from_bits(self.word()?),
             nans: [self.word()?, self.word()?],
             ..Tally::default()

@@ -52,17 +52,18 @@ impl DifferenceList {
             text.push(b'\n');
             return self.out.write(&text);
         }
-        let parts = |value: Value| match value {
-            Value::Int(x) => [x as f64, 0.0],
-            Value::Float(x) => [x, 0.0],
-            Value::Complex(re, im) => [re, im],
+        let parts = |value: &Value| match value {
+            Value::Int(x) => [*x as f64, 0.0],
+            Value::Float(x) => [*x, 0.0],
+            Value::Complex(re, im) => [*re, *im],
+            Value::Text(_) => [f64::NAN, 0.0],
         };
         let mut record = Vec::with_capacity(64);
         record.extend((line.step.map_or(-1, |step| step as i64)).to_le_bytes());
         record.extend(line.rank.0.to_le_bytes());
         record.extend(line.number.to_le_bytes());
         record.extend(line.place.to_le_bytes());
-        for part in [parts(line.a), parts(line.b)].concat() {
+        for part in [parts(&line.a), parts(&line.b)].concat() {
             record.extend(part.to_le_bytes());
         }
         self.out.write(&record)

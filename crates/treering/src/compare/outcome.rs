@@ -1,25 +1,47 @@
-//! What a comparison found, as data.
+//! The result of a comparison, as data.
 
 use super::judge::{Number, Value};
 use super::tally::{Classes, Tally};
 use crate::array::{DType, Description, Order, Rank, Shape};
 use crate::merkle::bounded::Bound;
 use serde::Serialize;
+use std::cmp::Ordering;
+use std::collections::HashMap;
 
-/// The answer.
+/// The verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
     /// Nothing differs beyond the bounds.
     Equal,
-    /// Something does, or variables, types or shapes do not agree.
+    /// Some value differs beyond its bound, or variables, types or shapes do not agree.
     Different,
     /// Nothing surely differs, but not everything could be compared: chunks without values could not be
     /// decided, or something could not be read.
     Undecided,
 }
 
-/// What a comparison found.
+/// The result of a comparison: verdict, first difference, counts for each variable, and what was not compared. It
+/// serializes to JSON; [`Outcome::html`] makes a page of it.
+///
+/// ```
+/// use treering::{Bound, CompareSettings, compare, open_side};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let file = |name: &str, values: [f64; 3]| {
+/// #     let path = folder.path().join(name);
+/// #     std::fs::write(&path, values.map(f64::to_le_bytes).concat()).unwrap();
+/// #     path.display().to_string()
+/// # };
+/// # let (monday, tuesday) = (file("a.f64", [1.0, 2.0, 3.0]), file("b.f64", [1.0, 2.0, 3.5]));
+/// let layout = treering::RawLayout::values(treering::DType::F64, None);
+/// let (a, b) = (open_side(&monday, Some(&layout), true)?, open_side(&tuesday, Some(&layout), true)?);
+/// let settings = CompareSettings::within(Bound::abs(1e-6));
+/// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_done, _of| {})?;
+/// assert!(!outcome.equal);
+/// assert_eq!(outcome.first.as_ref().unwrap().index, [2]);
+/// println!("{}", outcome.sentence()); // different: 1 of 3 values beyond their bounds; the first: …
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The first side.
@@ -28,19 +50,19 @@ pub struct Outcome {
     pub b: String,
     /// Whether nothing differs.
     pub equal: bool,
-    /// The answer in a word.
+    /// The verdict.
     pub verdict: Answer,
-    /// How many values differ beyond their bounds.
+    /// Number of values that differ beyond their bounds.
     pub differences: u64,
-    /// The bytes of data of both sides.
+    /// Bytes of data of both sides.
     pub bytes_total: u64,
-    /// How many of these, of sketches and of trees were read.
+    /// Bytes that were read: data, sketches and trees.
     pub bytes_read: u64,
     /// The first difference: lowest step, then rank, then variable, then index.
     pub first: Option<First>,
     /// Every variable of every step and rank that both sides have.
     pub variables: Vec<VariableOutcome>,
-    /// What only one side has, or what does not fit together.
+    /// Steps, ranks and variables that only one side has, or whose types or shapes differ.
     pub unmatched: Vec<Unmatched>,
     /// Content of files beside their arrays that differs: attributes, links, texts.
     pub contents: Vec<ContentDifference>,
@@ -52,9 +74,9 @@ pub struct Outcome {
     pub unreadable: u64,
     /// Whether it stopped at the first difference: counts are of what was looked at until then.
     pub stopped: bool,
-    /// What a person should know, such as trees that could not be used.
+    /// Notes for people, for example about trees that could not be used.
     pub notes: Vec<String>,
-    /// Where the time went, in seconds.
+    /// Time of each stage, in seconds.
     pub timings: Timings,
 }
 
@@ -92,24 +114,29 @@ pub struct VariableOutcome {
     pub rank: Rank,
     /// The type.
     pub dtype: DType,
+    /// The kind of values that are no numbers: they are compared by 64-bit digests of what they mean.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
     /// The extent; of a global array, the whole of it.
     pub shape: Shape,
     /// Number of boxes on each side, if it was compared as a global array. Indices are those of the whole
     /// array, and the first difference is the first in its order of memory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub boxes: Option<[u64; 2]>,
-    /// The bound it was held to.
+    /// The bound of the comparison.
     pub bound: Bound,
-    /// How many values it has.
+    /// Number of values.
     pub values: u64,
-    /// How many differ beyond the bound.
+    /// Number of values that differ beyond the bound.
     pub differences: u64,
-    /// How many chunks could not be decided.
+    /// Number of chunks that could not be decided.
     pub undecided: u64,
-    /// How many differences have a NaN on one side, or, if so wished, on both.
+    /// Number of differences with a NaN on one side; with `nan_equal: false`, also on both.
     pub nan_differences: u64,
     /// The largest difference among those beyond the bound.
     pub max_difference: Number,
+    /// The largest difference in units of the bound; infinite under a bound of 0, NaN if no values were read.
+    pub times_bound: Number,
     /// The root of the mean square of the finite ones of these.
     pub rms: Number,
     /// The index of the first.
@@ -121,19 +148,19 @@ pub struct VariableOutcome {
     pub at_least: bool,
     /// Whether some of its values could not be read: `not_compared` of the outcome has the reason.
     pub incomplete: bool,
-    /// How many values are NaN on each side, where that is known.
+    /// Number of NaN on each side, where that is known.
     pub nans: Option<[u64; 2]>,
-    /// How many chunks there are, differ in their leaves, and had their values read.
+    /// Number of chunks.
     pub chunks: u64,
-    /// Those of which the leaves differ; all, without trees.
+    /// Number of chunks whose leaves differ; all, without trees.
     pub mismatched_chunks: u64,
-    /// Those of which the values were read.
+    /// Number of chunks whose values were read.
     pub read_chunks: u64,
-    /// How many differences have which size; empty if there are none.
+    /// Histogram of the sizes of differences, in half decades from 1e-12; empty if there are none.
     pub classes: Classes,
-    /// Where the differences are.
+    /// Maps of where the differences are, for the first difference and the worst variables.
     pub pictures: Vec<Picture>,
-    /// The first of its differences, as many as were asked for.
+    /// The first of its differences, as many as [`CompareSettings::examples`](crate::CompareSettings::examples).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub examples: Vec<ValueDifference>,
     /// Reason why its values were not decoded. It is equal because the stored bytes of both sides are the same.
@@ -155,7 +182,7 @@ pub struct ValueDifference {
 /// Something that one side only has.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmatched {
-    /// In a few words.
+    /// Kind of mismatch, for example "only in the first" or "shapes differ".
     pub what: String,
     /// The step.
     pub step: Option<u64>,
@@ -163,7 +190,7 @@ pub struct Unmatched {
     pub rank: Option<Rank>,
     /// The variable.
     pub variable: Option<String>,
-    /// More of it.
+    /// Both types or shapes, if these differ.
     pub detail: String,
 }
 
@@ -195,14 +222,14 @@ pub struct NotCompared {
     pub why: String,
 }
 
-/// Where the time went, in seconds; the stages overlap, so they are shares of all threads' time.
+/// Time of each stage, in seconds. Stages overlap, so these are shares of the time of all threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Timings {
     /// Opening, listing and pairing.
     pub setup: f64,
     /// Reading the nodes of trees.
     pub trees: f64,
-    /// Walking: leaves read and held against each other.
+    /// Reading leaves and comparing them.
     pub walking: f64,
     /// Reading and judging sketches.
     pub sketches: f64,
@@ -210,40 +237,49 @@ pub struct Timings {
     pub reading: f64,
     /// Comparing values.
     pub comparing: f64,
-    /// From the beginning to the end.
+    /// Whole comparison, wall-clock time.
     pub total: f64,
 }
 
-/// A picture of where differences are: the largest in each cell of a plane.
+/// A map of where differences are: the largest in each cell of a plane, in units of the bound; under a bound of 0,
+/// the difference itself. What has no finite size is infinite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Picture {
     /// The axes that are shown, the vertical one first.
     pub axes: Vec<usize>,
     /// The extent of the array along these.
     pub extent: Vec<u64>,
-    /// How many cells there are along each.
+    /// Number of cells along each.
     pub size: Vec<u64>,
     /// The largest difference in each cell, row by row.
     pub cells: Vec<Number>,
 }
 
-/// Cells of a picture of one axis, and along each of two.
+/// Cells of a map of one axis, along each side of a plane, and of each of three planes.
 const PROFILE: u64 = 256;
-const SIDE: u64 = 64;
+const PLANE: u64 = 128;
+const PROJECTION: u64 = 64;
+/// The most variables, each at one step and rank, that have maps in an outcome, and those of one name among them.
+const MOST_MAPPED: usize = 32;
+const MOST_OF_NAME: usize = 6;
 
 impl Picture {
-    /// The pictures of an array: a profile, a plane, or the three projections of a box. More axes are
-    /// shown by their last three.
+    /// The maps of an array: a profile, a plane, or the three projections of a box. Axes of extent 1 do not count, and
+    /// more axes are shown by their last three.
     pub(super) fn of(shape: &[u64]) -> Vec<Picture> {
-        let axes = shape.len();
-        let planes: Vec<Vec<usize>> = match axes {
-            0 => Vec::new(),
-            1 => vec![vec![0]],
-            2 => vec![vec![0, 1]],
-            _ => vec![vec![axes - 2, axes - 1], vec![axes - 3, axes - 1], vec![axes - 3, axes - 2]],
+        let mut long: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] > 1).collect();
+        if long.is_empty() {
+            long.extend((!shape.is_empty()).then_some(0));
+        }
+        let planes: Vec<Vec<usize>> = match long[..] {
+            [] => Vec::new(),
+            [x] => vec![vec![x]],
+            [y, x] => vec![vec![y, x]],
+            [.., z, y, x] => vec![vec![y, x], vec![z, x], vec![z, y]],
         };
+        let side = if planes.len() == 1 { PLANE } else { PROJECTION };
         let blank = |axes: Vec<usize>| {
-            let most = if axes.len() == 1 { PROFILE } else { SIDE };
+            let most = if axes.len() == 1 { PROFILE } else { side };
             let extent: Vec<u64> = axes.iter().map(|axis| shape[*axis]).collect();
             let size: Vec<u64> = extent.iter().map(|e| (*e).clamp(1, most)).collect();
             let cells = vec![Number(0.0); size.iter().product::<u64>() as usize];
@@ -285,16 +321,69 @@ pub(super) fn index_of(array: &Description, mut place: u64) -> Vec<u64> {
     index
 }
 
+/// The order of severity, worst first: by the largest difference in units of the bound, where NaN on one side counts as
+/// infinite and a size that is not known as none, then by the share of values that differ.
+#[derive(Clone, Copy)]
+pub(crate) struct Severity {
+    times: f64,
+    share: f64,
+}
+
+impl Severity {
+    pub(crate) fn of(nan_differences: u64, times_bound: Number, share: f64) -> Severity {
+        let times = match (nan_differences, times_bound.0) {
+            (0, times) if times.is_nan() => 0.0,
+            (0, times) => times,
+            _ => f64::INFINITY,
+        };
+        Severity { times, share }
+    }
+
+    pub(crate) fn worst_first(self, other: Severity) -> Ordering {
+        let by_times = other.times.total_cmp(&self.times);
+        by_times.then(other.share.total_cmp(&self.share))
+    }
+}
+
+/// Removes maps so that their number stays bounded: those of the first difference and of the worst variables are kept.
+pub(super) fn bound_maps(variables: &mut [VariableOutcome], first: Option<usize>) {
+    let mut mapped: Vec<usize> =
+        (0..variables.len()).filter(|at| !variables[*at].pictures.is_empty()).collect();
+    let severity = |v: &VariableOutcome| {
+        Severity::of(
+            v.nan_differences,
+            v.times_bound,
+            v.differences as f64 / v.values.max(1) as f64,
+        )
+    };
+    mapped.sort_by(|p, q| {
+        let by_severity = severity(&variables[*p]).worst_first(severity(&variables[*q]));
+        (first == Some(*q)).cmp(&(first == Some(*p))).then(by_severity)
+    });
+    let mut of_name: HashMap<String, usize> = HashMap::new();
+    let mut kept = 0;
+    for at in mapped {
+        let count = of_name.entry(variables[at].name.clone()).or_default();
+        if kept < MOST_MAPPED && *count < MOST_OF_NAME {
+            (kept, *count) = (kept + 1, *count + 1);
+        } else {
+            variables[at].pictures = Vec::new();
+        }
+    }
+}
+
 impl VariableOutcome {
     pub(super) fn fill(&mut self, tally: &Tally) {
         if tally.differences > 0 && tally.first.is_none() {
             (self.at_least, self.differences) = (true, tally.differences);
-            (self.max_difference, self.rms) = (Number(f64::NAN), Number(f64::NAN));
+            let unknown = Number(f64::NAN);
+            (self.max_difference, self.times_bound, self.rms) = (unknown, unknown, unknown);
             return;
         }
         self.differences = tally.differences;
         self.nan_differences = tally.nan_differences;
         self.max_difference = Number(tally.largest);
+        self.times_bound = Number(tally.times_bound);
         self.rms = Number(tally.root_mean_square());
         self.classes = tally.classes.clone();
     }

@@ -2,7 +2,7 @@
 
 use super::boxes::position;
 use super::fetch::SideBytes;
-use super::judge::Judge;
+use super::judge::{Judge, Value};
 use super::outcome::index_of;
 use super::side::{Meter, SideEntry, TreeView};
 use super::tally::Comparer;
@@ -78,7 +78,7 @@ impl<'a> Pair<'a> {
                 ),
             )
             .hint(
-                "compare within the bound that the trees were made for; `treering show` tells it",
+                "compare within the bound that the trees were made for; `treering show` prints it",
             ));
         }
         let trees = views.map(|views| {
@@ -102,6 +102,25 @@ impl<'a> Pair<'a> {
         let comparer = Comparer::new(Judge::new(dtype, bound, nan_equal));
         let variable = 0;
         Ok(Pair { a, b, variable, bound, comparer, bytes, chunk, strip, trees, inputs })
+    }
+
+    /// Two values as they are shown: by their names or texts, if they have some.
+    pub(super) fn shown(&self, place: u64, values: (Value, Value)) -> (Value, Value) {
+        let of_side = |side: &SideEntry, value: Value| {
+            let word = side.meaning.words.as_ref().and_then(|words| words.word(place).ok());
+            word.map_or(value, Value::Text)
+        };
+        (of_side(self.a, values.0), of_side(self.b, values.1))
+    }
+
+    /// The size of a difference; none can be told of digests.
+    pub(super) fn size_of_difference(&self, x: &Value, y: &Value) -> f64 {
+        if self.is_of_digests() { 1.0 } else { x.difference(y) }
+    }
+
+    /// Whether values are digests of what is no number.
+    pub(super) fn is_of_digests(&self) -> bool {
+        self.a.meaning.kind.or(self.b.meaning.kind).is_some()
     }
 
     /// The index of an element: that in the global array, if this is a box of one.

@@ -1,39 +1,62 @@
-//! What can be chosen about a comparison.
+//! Settings of a comparison.
 
+use super::side::SideEntry;
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::io::Reading;
 use crate::merkle::bounded::Bound;
 use std::collections::BTreeSet;
 
-/// How two sides are compared.
+/// Settings of a comparison.
+///
+/// ```
+/// use treering::{Bound, CompareSettings};
+/// let settings = CompareSettings {
+///     bounds: vec![("temperature*".to_string(), Bound::rel(1e-5))],
+///     exclude: vec!["time".to_string()],
+///     ..CompareSettings::within(Bound::abs(1e-8))
+/// };
+/// settings.check()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct CompareSettings {
-    /// The bound of all variables; nothing takes that of the trees, if both sides agree, else 0.
+    /// Bound of all variables. Default: `None`, the bounds that the trees of both sides were made for, otherwise 0.
     pub bound: Option<Bound>,
-    /// Bounds of variables by pattern; the first that matches counts.
+    /// Bounds of variables by pattern (`*` and `?`); the first that matches counts. A pattern that matches no variable is
+    /// an error.
     pub bounds: Vec<(String, Bound)>,
-    /// Only variables that match one of these; empty is all.
+    /// Patterns of the variables to compare. Default: empty, all variables.
     pub variables: Vec<String>,
-    /// No variables that match one of these, and nothing else of a file that belongs to them.
+    /// Patterns of variables to leave out, with everything else of a file that belongs to them.
     pub exclude: Vec<String>,
-    /// Whether NaN equals NaN.
+    /// Whether bounds hold for integers, too: they are compared as real numbers. Integers beyond 2^53 that no f64 equals
+    /// are then not compared.
+    pub integers: bool,
+    /// Whether NaN equals NaN. Default: true.
     pub nan_equal: bool,
-    /// Whether to stop at the first difference.
+    /// Whether to stop at the first difference. Default: false.
     pub first: bool,
-    /// Whether the first side is the expectation, such as a golden file: steps that it has and the
-    /// second side lacks are then differences.
+    /// Whether the first side is the expectation, for example a golden file: steps that it has and the second side
+    /// lacks are then differences. Default: false.
     pub expected: bool,
-    /// Number of differences of each variable that are given with their values.
+    /// Whether packed numbers of HDF5 and netCDF files are compared by the values that they stand for: number ×
+    /// `scale_factor` + `add_offset`, NaN for fill values. Default: false.
+    pub unpack: bool,
+    /// Number of differences of each variable that the outcome lists with both values. Default: 0.
     pub examples: usize,
-    /// Whether to draw where differences are.
+    /// Whether to map where differences are, for the first difference and the worst variables. Default: false.
     pub pictures: bool,
-    /// Whether trees may be used.
+    /// Whether trees may be used. Default: true.
     pub trees: bool,
-    /// How cold data is read.
+    /// Memory for decoded chunks of both sides, where an array is compared tile by tile because a file holds it in
+    /// chunks that reach far along its slow axes. Default: 256 MiB.
+    pub memory: u64,
+    /// Method of reading data that is not in the page cache.
     pub reading: Reading,
-    /// Whether what the page cache holds may be mapped, which saves a copy. It makes the process
-    /// handle SIGBUS from then on, so that a file that becomes shorter is an error and not its end.
+    /// Whether data in the page cache may be mapped, which saves a copy. Default: false.
+    ///
+    /// **Caution**: the process then handles SIGBUS, so that a file that becomes shorter is an error and does not end it.
     pub mapped: bool,
 }
 
@@ -44,12 +67,15 @@ impl Default for CompareSettings {
             bounds: Vec::new(),
             variables: Vec::new(),
             exclude: Vec::new(),
+            integers: false,
             nan_equal: true,
             first: false,
             expected: false,
+            unpack: false,
             examples: 0,
             pictures: false,
             trees: true,
+            memory: 256 << 20,
             reading: Reading::Ring,
             mapped: false,
         }
@@ -57,20 +83,21 @@ impl Default for CompareSettings {
 }
 
 impl CompareSettings {
-    /// Values within an absolute bound.
+    /// Settings with one bound for all variables.
     pub fn within(bound: Bound) -> Self {
         CompareSettings { bound: Some(bound), ..CompareSettings::default() }
     }
 
-    /// Refuses bounds that make no sense.
+    /// Returns an error if a bound is negative, infinite or NaN.
     pub fn check(&self) -> Result<()> {
         self.bound.map_or(Ok(Bound::Bits), Bound::check)?;
         self.bounds.iter().try_for_each(|(_, bound)| bound.check().map(drop))
     }
 
-    pub(super) fn wants(&self, name: &str) -> bool {
-        let chosen = self.variables.is_empty() || self.variables.iter().any(|p| matches(p, name));
-        chosen && !self.excludes(name)
+    pub(super) fn wants(&self, entry: &SideEntry) -> bool {
+        let chosen = |name: &str| self.variables.iter().any(|p| matches(p, name));
+        let excluded = entry.is_named(|name| self.excludes(name));
+        (self.variables.is_empty() || entry.is_named(chosen)) && !excluded
     }
 
     pub(super) fn excludes(&self, name: &str) -> bool {
@@ -90,11 +117,22 @@ impl CompareSettings {
         Ok(())
     }
 
-    /// The bound that was asked for a variable.
-    pub(super) fn bound_of(&self, description: &Description) -> Result<Option<Bound>> {
+    /// The bound that was asked for a variable. One that was asked for records holds for those of their members that
+    /// are real numbers.
+    pub(super) fn bound_of(
+        &self,
+        description: &Description,
+        array: Option<&str>,
+    ) -> Result<Option<Bound>> {
         let name = &description.name;
-        let own = self.bounds.iter().find(|(pattern, _)| matches(pattern, name));
+        let is_for = |pattern: &str| {
+            matches(pattern, name) || array.is_some_and(|array| matches(pattern, array))
+        };
+        let own = self.bounds.iter().find(|(pattern, _)| is_for(pattern));
         let Some((pattern, bound)) = own else { return Ok(self.bound) };
+        if array.is_some() {
+            return Ok(Some(*bound));
+        }
         if bound.of_type(description.dtype) != *bound && *bound != Bound::EQUAL {
             return Err(Error::usage(format!(
                 "variable {name:?} has type {}, to which the bound {bound} of {pattern:?} cannot apply",

@@ -5,8 +5,11 @@ use crate::error::{Error, Result};
 use crate::format::{TreeEntry, TreeFile};
 use crate::merkle::Digest;
 use crate::merkle::bounded::Layout;
-use crate::source::{Extent, Inventory, RawLayout, StoredBytes, digest_of, inventory};
+use crate::source::{
+    Extent, Interpretation, Inventory, RawLayout, StoredBytes, digest_of, inventory,
+};
 use crate::store::Blob;
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -49,9 +52,40 @@ pub struct SideEntry<'a> {
     pub trees: Vec<TreeView<'a>>,
     /// The reason why its values cannot be compared, if they cannot.
     pub unread: Option<Unread>,
+    /// How its values are to be understood, beside their type. Default: as they are.
+    pub meaning: Interpretation,
+    /// Extent of the chunks in which a file holds the values, if walking along the array would decode each many times.
+    pub chunk: Option<Vec<u64>>,
 }
 
 impl SideEntry<'_> {
+    /// The type in words: that of the values, also if there are only digests of them.
+    pub(crate) fn type_name(&self) -> &'static str {
+        self.meaning.kind.unwrap_or(self.description.dtype.name())
+    }
+
+    /// The reason why its values cannot be read, if they cannot.
+    pub(crate) fn why_unread(&self) -> Option<&Error> {
+        self.unread.as_ref().map(|unread| &unread.why)
+    }
+
+    /// Whether an item of a file says no more than that this array is there.
+    pub(crate) fn is_object(&self, item: &str) -> bool {
+        self.is_named(|name| item.strip_prefix("object ") == Some(name))
+    }
+
+    /// Whether digests on one side stand for other things than the values on the other side do. A tree alone does
+    /// not tell what its values are.
+    pub(super) fn is_unlike(&self, other: &SideEntry) -> bool {
+        let known = self.values.is_some() && other.values.is_some();
+        known && self.meaning.kind != other.meaning.kind
+    }
+
+    /// Whether a pattern is for this variable, or for the array that it is a part of.
+    pub(super) fn is_named(&self, is_for: impl Fn(&str) -> bool) -> bool {
+        is_for(&self.description.name) || self.meaning.array.as_deref().is_some_and(is_for)
+    }
+
     /// Whether type and extent are known.
     pub(super) fn is_described(&self) -> bool {
         self.unread.as_ref().is_none_or(|unread| unread.described)
@@ -104,6 +138,10 @@ pub(super) struct OpenedFile {
 pub(super) enum FileContent {
     /// It describes itself, or there is a layout for it.
     Whole(Extent, Option<RawLayout>),
+    /// Such a file, of which these links are followed.
+    Followed(Extent, Option<RawLayout>, BTreeSet<String>),
+    /// One object of such a file.
+    Object(Extent, Option<RawLayout>, String),
     /// It has a format that does not describe itself: these bytes belong to no array.
     Beside(String, Vec<u8>),
     /// It cannot be read: as a variable, it has the reason.
@@ -117,6 +155,11 @@ impl FileView {
         open: impl Fn() -> Result<OpenedFile> + Send + Sync + 'static,
     ) -> Self {
         FileView { rank, name: name.into(), open: Arc::new(open) }
+    }
+
+    /// Content beside arrays.
+    pub(crate) fn inventory(&self) -> Result<Inventory> {
+        (self.open)()?.inventory()
     }
 
     /// A file of a format that does not describe itself, of which these bytes belong to no array.
@@ -139,6 +182,10 @@ impl OpenedFile {
         match &self.content {
             FileContent::Unread => Ok(Inventory::default()),
             FileContent::Whole(whole, raw) => inventory(whole, raw.as_ref()),
+            FileContent::Followed(whole, raw, links) => {
+                Ok(inventory(whole, raw.as_ref())?.without_links(links))
+            }
+            FileContent::Object(whole, raw, name) => Ok(inventory(whole, raw.as_ref())?.only(name)),
             FileContent::Beside(format, bytes) => Ok(Inventory::of_bytes(format, bytes)),
         }
     }
@@ -152,8 +199,13 @@ impl OpenedFile {
     pub(super) fn digest(&self) -> Result<Option<Digest>> {
         match (&self.digest, &self.content) {
             (Some(digest), _) => Ok(Some(*digest)),
-            (None, FileContent::Whole(whole, _)) => digest_of(whole).map(Some),
-            (None, FileContent::Beside(..) | FileContent::Unread) => Ok(None),
+            (None, FileContent::Whole(whole, _) | FileContent::Followed(whole, ..)) => {
+                digest_of(whole).map(Some)
+            }
+            // The bytes of a file say nothing about two objects of it.
+            (None, FileContent::Object(..) | FileContent::Beside(..) | FileContent::Unread) => {
+                Ok(None)
+            }
         }
     }
 }

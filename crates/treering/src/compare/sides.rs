@@ -3,7 +3,9 @@
 use super::side::{
     FileContent, FileView, OpenedFile, Side, SideEntry, TreeView, Unread, read_trees,
 };
-use crate::array::{DType, Description, Marks, Order, Rank, Shape, Step, Variable, VariableKey};
+use crate::array::{
+    DType, Description, Labels, Marks, Order, Rank, Shape, Step, Variable, VariableKey,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
     FILE_PREFIX, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin, VariableEntry,
@@ -12,12 +14,12 @@ use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{
-    self, Extent, LeftOut, RawLayout, Rendered, Rounded, StoredBytes, UndecodedArray, has_rest,
-    name_of,
+    self, Extent, Field, Interpretation, LeftOut, LinkedPlace, OpenedArrays, RawLayout, Rendered,
+    Rounded, StoredBytes, UndecodedArray, has_rest, name_of,
 };
 use crate::store::{Blob, BundledStore, Store, read_each};
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -26,8 +28,10 @@ use std::time::UNIX_EPOCH;
 
 /// Trees up to this size are read at once.
 const SMALL_TREE: u64 = 1 << 20;
+/// How many files are opened on the way to an object.
+const MOST_FILES: u32 = 8;
 
-/// Where the trees of a file lie: beside it.
+/// Path of the tree file beside a file.
 pub fn sidecar(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tree");
@@ -119,33 +123,140 @@ impl FileSide {
         Ok(side)
     }
 
-    /// One array of a file, or all of a group by their names in it. Content beside arrays is left out.
-    pub(crate) fn only(mut self, object: &str) -> Result<FileSide> {
-        let object = object.trim_matches('/');
+    /// Opens one object of a file: an array, or all that a group holds by the names in it. Links on the way are followed,
+    /// also to other files.
+    pub(crate) fn open_object(
+        path: &Path,
+        object: &str,
+        raw: Option<&RawLayout>,
+        trees: bool,
+    ) -> Result<FileSide> {
+        let asked = format!("{}:{object}", path.display());
+        let (mut path, mut object) = (path.to_path_buf(), object.trim_matches('/').to_string());
+        for _ in 0..MOST_FILES {
+            let Ok(all) = source::inventory(&open_extent(&path)?, raw) else { break };
+            match all.resolve(&object) {
+                Some(LinkedPlace::Here(there)) => {
+                    let side = FileSide::open(&path, raw, trees)?;
+                    return side
+                        .only(&there, all.has(&there))
+                        .map(|side| FileSide { name: asked, ..side });
+                }
+                Some(LinkedPlace::Elsewhere(file, there)) => {
+                    path = path.parent().unwrap_or(Path::new("")).join(&file);
+                    object = there;
+                    if !path.is_file() {
+                        let what = format!("{asked} leads to {}, which is missing", path.display());
+                        return Err(Error::new(ErrorKind::NotFound, what));
+                    }
+                }
+                None => break,
+            }
+        }
+        // Links that lead nowhere, or a file of which only arrays are understood.
+        FileSide::open(&path, raw, trees)?.only(&object, false)
+    }
+
+    /// Opens a file and follows its links: an array that a link leads to has the name of the link, too. A link that leads
+    /// nowhere stays a link, which is compared by its destination.
+    pub(crate) fn open_following(
+        path: &Path,
+        raw: Option<&RawLayout>,
+        trees: bool,
+    ) -> Result<FileSide> {
+        let mut side = FileSide::open(path, raw, trees)?;
+        let whole = open_extent(path)?;
+        let Ok(all) = source::inventory(&whole, raw) else { return Ok(side) };
+        let (mut followed, mut entries) = (BTreeSet::new(), Vec::new());
+        for link in all.links() {
+            let (there, target) = match all.resolve(link) {
+                Some(LinkedPlace::Here(there)) if all.has(&there) => (there, None),
+                Some(LinkedPlace::Elsewhere(_, there)) => {
+                    match FileSide::open_object(path, link, raw, false) {
+                        Ok(target) => (there, Some(target)),
+                        Err(_) => continue,
+                    }
+                }
+                _ => continue,
+            };
+            // A link to a group above leads to itself again.
+            if target.is_none() && (there.is_empty() || link.starts_with(&format!("{there}/"))) {
+                continue;
+            }
+            let is_group = target.is_some();
+            for entry in target.as_ref().map_or(&side.entries, |target| &target.entries) {
+                let name = &entry.description.name;
+                let rest = match name.strip_prefix(&there) {
+                    Some(rest) if rest.is_empty() || rest.starts_with(['/', '.']) => {
+                        rest.to_string()
+                    }
+                    _ if is_group => format!("/{name}"),
+                    _ => continue,
+                };
+                let whole = entry.meaning.array.as_deref();
+                if rest.starts_with('.') && whole != Some(&there) {
+                    continue;
+                }
+                let mut entry = entry.clone();
+                entry.description.name = format!("{link}{rest}");
+                let suffix = entry.meaning.array.as_deref().and_then(|a| a.strip_prefix(&there));
+                entry.meaning.array = suffix.map(|suffix| format!("{link}{suffix}"));
+                entry.trees.clear();
+                entries.push(entry);
+            }
+            followed.insert(link.clone());
+        }
+        side.entries.extend(entries);
+        let (raw, name) = (raw.cloned(), side.files.first().map(|file| file.name.clone()));
+        side.files = vec![FileView::new(Rank(0), &name.unwrap_or_default(), move || {
+            let content = FileContent::Followed(whole.clone(), raw.clone(), followed.clone());
+            Ok(OpenedFile { digest: None, content })
+        })];
+        Ok(side)
+    }
+
+    /// One array of a file, or all of a group by their names in it; `there` says that there is such an object, also if it
+    /// has no arrays.
+    fn only(mut self, object: &str, there: bool) -> Result<FileSide> {
         let below = format!("{object}/");
         let has = |entry: &SideEntry| {
             let name = &entry.description.name;
-            object.is_empty() || name == object || name.starts_with(&below)
+            let whole = entry.meaning.array.as_deref() == Some(object);
+            object.is_empty() || name == object || name.starts_with(&below) || whole
         };
         let total = self.entries.len();
         let some = self.entries.first().map(|entry| entry.description.name.clone());
         self.entries.retain(has);
-        if self.entries.is_empty() {
+        if self.entries.is_empty() && !there {
             let such_as = some.map_or(String::new(), |name| format!(", such as {name:?}"));
             return Err(Error::new(
                 ErrorKind::NotFound,
-                format!("{} has no array and no group {object:?}", self.name),
+                format!("{} has no object {object:?}", self.name),
             )
             .hint(format!("there are {total} arrays{such_as}")));
         }
         for entry in &mut self.entries {
             if let Some(name) = entry.description.name.strip_prefix(&below) {
                 entry.description.name = name.to_string();
+                let array = entry.meaning.array.as_deref();
+                entry.meaning.array =
+                    array.map(|array| array.strip_prefix(&below).unwrap_or(array).to_string());
             }
         }
         self.name = format!("{}:/{object}", self.name);
-        self.files.clear();
-        self.notes.push("of a named object, attributes and links are not compared".into());
+        for file in &mut self.files {
+            let (open, object) = (file.open.clone(), object.to_string());
+            *file = FileView::new(file.rank, &file.name, move || {
+                let opened = open()?;
+                let content = match opened.content {
+                    FileContent::Whole(whole, raw) => {
+                        FileContent::Object(whole, raw, object.clone())
+                    }
+                    other => other,
+                };
+                Ok(OpenedFile { digest: None, content })
+            });
+        }
         Ok(self)
     }
 
@@ -154,8 +265,8 @@ impl FileSide {
         let values: Arc<dyn Blob> = Arc::new(open_extent(path)?);
         let shape = Shape(vec![values.size()]);
         self.files.push(FileView::of_bytes(Rank(0), &name, &[]));
-        let description =
-            Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
+        let (dtype, order, attributes) = (DType::Bytes, Order::C, Labels::default());
+        let description = Description { name, dtype, shape, order, part: None, attributes };
         description.check().map_err(|e| e.at(path.display()))?;
         self.entries.push(SideEntry {
             rank: Rank(0),
@@ -163,6 +274,8 @@ impl FileSide {
             values: Some(values),
             trees: Vec::new(),
             unread: None,
+            meaning: Interpretation::default(),
+            chunk: None,
         });
         Ok(())
     }
@@ -199,17 +312,21 @@ impl FileSide {
             true => self.trees_beside(path),
             false => Vec::new(),
         };
-        for field in opened.fields {
+        let mut add = |field: Field, name: String| {
             let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
+            self.entries.push(SideEntry { trees, ..field_entry(Rank(0), name, field) });
+        };
+        for field in opened.fields {
             let name = rename(&field.description.name);
-            self.entries.push(SideEntry {
-                rank: Rank(0),
-                description: Description { name, ..field.description },
-                values: Some(field.bytes),
-                trees,
-                unread: None,
-            });
+            add(field, name);
+        }
+        for array in opened.structured {
+            let renamed = rename(&array.whole.name);
+            for field in array.fields {
+                let (name, field) = part_of(&renamed, &array.whole, field);
+                add(field, name);
+            }
         }
         let undecoded = opened.undecoded.into_iter();
         self.entries.extend(undecoded.map(|one| {
@@ -250,11 +367,35 @@ impl FileSide {
     }
 }
 
+/// A field of a file under this name.
+fn field_entry(rank: Rank, name: String, field: Field) -> SideEntry<'static> {
+    SideEntry {
+        rank,
+        description: Description { name, ..field.description },
+        values: Some(field.bytes),
+        trees: Vec::new(),
+        unread: None,
+        chunk: field.chunk,
+        meaning: field.meaning,
+    }
+}
+
+/// The name of a part of an array that was renamed, and the part.
+fn part_of(renamed: &str, whole: &Description, mut field: Field) -> (String, Field) {
+    let suffix = field.description.name.strip_prefix(&whole.name).unwrap_or_default();
+    let name = format!("{renamed}{suffix}");
+    field.meaning.array = field.meaning.array.map(|_| renamed.to_string());
+    (name, field)
+}
+
 /// A variable of which only the name is known.
 fn unread_entry(rank: Rank, name: String, unread: Unread) -> SideEntry<'static> {
     let (dtype, shape, order) = (DType::Bytes, Shape(vec![0]), Order::C);
-    let description = Description { name, dtype, shape, order, part: None };
-    SideEntry { rank, description, values: None, trees: Vec::new(), unread: Some(unread) }
+    let attributes = Labels::default();
+    let description = Description { name, dtype, shape, order, part: None, attributes };
+    let (meaning, trees) = Default::default();
+    let (values, unread) = (None, Some(unread));
+    SideEntry { rank, description, values, trees, unread, chunk: None, meaning }
 }
 
 /// An array of a file that is not decoded.
@@ -314,7 +455,25 @@ impl Side for FileSide {
     }
 }
 
-/// A tree file that stands for itself: what is expected, without values.
+/// A tree file as one side of a comparison: expected results, without their values.
+///
+/// ```
+/// use treering::{Bound, CompareSettings, DType, Golden, RawLayout, TreeSettings, TreedSide};
+/// use treering::{compare, open_side, record_golden};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (data, file) = (folder.path().join("x.f64"), folder.path().join("x.golden"));
+/// # std::fs::write(&data, [1.0f64; 1000].map(f64::to_le_bytes).concat()).unwrap();
+/// let layout = RawLayout::values(DType::F64, None);
+/// let side = open_side(&data.display().to_string(), Some(&layout), false)?;
+/// let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+/// record_golden(side.as_ref(), &CompareSettings::default(), &trees, &file, &|_, _| {})?;
+///
+/// let golden = Golden::open(&file)?; // in CI, from the repository
+/// let today = TreedSide::new(side.as_ref(), &golden);
+/// let settings = CompareSettings { expected: true, ..CompareSettings::default() };
+/// assert!(compare(&golden, &today, &settings, None, &|_, _| {})?.equal);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub struct Golden {
     name: String,
     views: Vec<TreeView<'static>>,
@@ -324,11 +483,12 @@ impl Golden {
     /// Opens a tree file.
     pub fn open(path: &Path) -> Result<Golden> {
         let read = read_trees(open_file(path)?);
-        let (_, views) = read.map_err(|e| e.at(path.display()))?;
+        let written = "`treering golden record` and `treering tree` write tree files";
+        let (_, views) = read.map_err(|e| e.at(path.display()).hint(written))?;
         Ok(Golden { name: path.display().to_string(), views })
     }
 
-    /// What it says about its trees.
+    /// The trees and their descriptions.
     pub fn views(&self) -> &[TreeView<'static>] {
         &self.views
     }
@@ -369,7 +529,7 @@ impl Side for Golden {
 /// Gives a tree to the variable it belongs to; one that is not there has no values.
 fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
     let (rank, description) = (view.entry.rank, &view.entry.description);
-    match entries.iter_mut().find(|e| e.rank == rank && e.description == *description) {
+    match entries.iter_mut().find(|e| e.rank == rank && e.description.is_same_array(description)) {
         Some(entry) => entry.trees.push(view),
         None => entries.push(SideEntry {
             rank,
@@ -377,6 +537,8 @@ fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
             values: None,
             trees: vec![view],
             unread: None,
+            meaning: Interpretation::default(),
+            chunk: None,
         }),
     }
 }
@@ -557,20 +719,88 @@ impl StoredFile {
         OpenedFile { digest: Some(skeleton.digest), content }
     }
 
-    /// Datasets whose values are in the skeleton, as far as they can be read.
-    fn in_skeleton(&self, checkpoint: &Arc<Checkpoint>) -> Vec<SideEntry<'static>> {
-        if self.record.in_skeleton.is_empty() {
+    /// Whether arrays may be more than the variables show: bytes that are records or texts, or values in the skeleton.
+    fn may_have_structure(&self, checkpoint: &Checkpoint) -> bool {
+        let is_field = |v: &VariableEntry| {
+            v.rank == self.rank && self.record.fields.contains(&v.description.name)
+        };
+        let bytes = |v: &VariableEntry| v.description.dtype == DType::Bytes && is_field(v);
+        let described = !["raw", "bytes"].contains(&&self.record.format[..]);
+        described && (!self.record.in_skeleton.is_empty() || checkpoint.entries().iter().any(bytes))
+    }
+
+    /// Arrays that are more than the variables show; `hidden` gets the variables that hold their bytes.
+    fn structure(
+        &self,
+        checkpoint: &Arc<Checkpoint>,
+        hidden: &mut HashSet<VariableKey>,
+    ) -> Vec<SideEntry<'static>> {
+        if !self.may_have_structure(checkpoint) {
             return Vec::new();
         }
         let whole = self.whole(checkpoint);
         let arrays = source::arrays_of(&whole);
+        let mut entries = self.in_skeleton(&whole, &arrays);
+        let Ok(arrays) = arrays else { return entries };
+        let names: Vec<&str> = arrays.names().collect();
+        let prefix = self.prefix(&names);
+        for array in &arrays.structured {
+            let name = match self.record.fields.len() + self.record.in_skeleton.len() {
+                1 => self.record.fields.first().cloned().unwrap_or_default(),
+                _ => format!("{prefix}{}", array.whole.name),
+            };
+            let same = |v: &VariableEntry| {
+                let Description { dtype, shape, .. } = &v.description;
+                v.rank == self.rank
+                    && v.description.name == name
+                    && (*dtype, shape) == (array.whole.dtype, &array.whole.shape)
+            };
+            let Some(at) = checkpoint.entries().iter().position(same) else { continue };
+            let bytes: Arc<dyn Blob> = Arc::new(VariableBlob::new(checkpoint, at));
+            let Some(fields) = array.read_from(&bytes) else { continue };
+            hidden.insert(VariableKey::new(self.rank, &name));
+            for field in fields {
+                let (name, field) = part_of(&name, &array.whole, field);
+                entries.push(field_entry(self.rank, name, field));
+            }
+        }
+        entries
+    }
+
+    /// The words before the names of arrays in those of their variables.
+    fn prefix(&self, arrays: &[&str]) -> String {
+        let skeleton =
+            self.record.in_skeleton.iter().filter_map(|dataset| {
+                dataset.variable.strip_suffix(&dataset.name).map(str::to_string)
+            });
+        let first = self.record.fields.iter().filter(|name| !arrays.contains(&&name[..]));
+        let of_first = first.flat_map(|name| {
+            let ends = arrays.iter().filter_map(move |array| name.strip_suffix(*array));
+            ends.filter(|before| before.ends_with('/')).map(str::to_string)
+        });
+        let fits = |prefix: &String| {
+            let array = |name: &&String| {
+                name.strip_prefix(prefix).is_some_and(|name| arrays.contains(&name))
+            };
+            let named = self.record.fields.iter().filter(array).count();
+            named + 1 >= self.record.fields.len()
+        };
+        skeleton.chain([String::new()]).chain(of_first).find(fits).unwrap_or_default()
+    }
+
+    /// Datasets whose values are in the skeleton, as far as they can be read.
+    fn in_skeleton(
+        &self,
+        whole: &Extent,
+        arrays: &Result<OpenedArrays>,
+    ) -> Vec<SideEntry<'static>> {
         let mut entries = Vec::new();
         for dataset in &self.record.in_skeleton {
             let (rank, name) = (self.rank, dataset.variable.clone());
-            let arrays = match &arrays {
+            let arrays = match arrays {
                 Ok(arrays) => arrays,
                 Err(error) => {
-                    let (why, stored) = (error.clone(), Some(StoredBytes::all(&whole)));
+                    let (why, stored) = (error.clone(), Some(StoredBytes::all(whole)));
                     let unread = Unread { why, described: false, certain: true, stored };
                     entries.push(unread_entry(rank, name, unread));
                     continue;
@@ -578,11 +808,15 @@ impl StoredFile {
             };
             let field = arrays.fields.iter().find(|field| field.description.name == dataset.name);
             let undecoded = arrays.undecoded.iter().find(|array| array.name == dataset.name);
-            // Values of variable length are neither: they are compared as content of the file.
+            let structured =
+                arrays.structured.iter().find(|array| array.whole.name == dataset.name);
             if let Some(field) = field {
-                let description = Description { name, ..field.description.clone() };
-                let (values, trees) = (Some(field.bytes.clone()), Vec::new());
-                entries.push(SideEntry { rank, description, values, trees, unread: None });
+                entries.push(field_entry(rank, name, field.clone()));
+            } else if let Some(array) = structured {
+                for field in array.fields.clone() {
+                    let (name, field) = part_of(&name, &array.whole, field);
+                    entries.push(field_entry(rank, name, field));
+                }
             } else if let Some(undecoded) = undecoded {
                 entries.push(undecoded_entry(rank, name, undecoded.clone()));
             }
@@ -627,36 +861,46 @@ impl Side for StoredSide {
             return Ok(Vec::new());
         };
         let mut entries = Vec::new();
-        let (mut rests, mut in_skeletons) = (HashSet::new(), Vec::new());
+        let (mut hidden, mut structure) = (HashSet::new(), Vec::new());
         for (variable, _) in file_records(&checkpoint) {
             let file = StoredFile::read(&checkpoint, variable)?;
-            rests.extend(file.rest());
-            in_skeletons.extend(file.in_skeleton(&checkpoint));
+            hidden.extend(file.rest());
+            structure.extend(file.structure(&checkpoint, &mut hidden));
         }
-        let rest = |v: &VariableEntry| !rests.is_empty() && rests.contains(&v.key());
+        let is_hidden = |v: &VariableEntry| !hidden.is_empty() && hidden.contains(&v.key());
         for (at, variable) in checkpoint.entries().iter().enumerate() {
-            if !variable.is_hidden() && !rest(variable) {
+            if !variable.is_hidden() && !is_hidden(variable) {
                 entries.push(SideEntry {
                     rank: variable.rank,
                     description: variable.description.clone(),
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
                     trees: Vec::new(),
                     unread: None,
+                    meaning: Interpretation::default(),
+                    chunk: None,
                 });
             }
         }
-        entries.extend(in_skeletons);
-        self.trees(&checkpoint).into_iter().for_each(|view| attach(&mut entries, view));
+        entries.extend(structure);
+        // Trees of bytes that are records or texts serve nothing.
+        let is_shown = |view: &TreeView| {
+            let key = VariableKey::new(view.entry.rank, &view.entry.description.name);
+            hidden.is_empty() || !hidden.contains(&key)
+        };
+        let views = self.trees(&checkpoint).into_iter().filter(is_shown);
+        views.for_each(|view| attach(&mut entries, view));
         if let Some(later) = self.checkpoint(&self.afterwards, step)? {
             // A step that was done again has other data than its tree was made from.
+            let same =
+                |of: &Description, view: &TreeView| of.is_same_array(&view.entry.description);
             let root = |view: &TreeView| -> Option<Digest> {
                 let found = checkpoint
                     .entries()
                     .iter()
-                    .find(|v| v.rank == view.entry.rank && v.description == view.entry.description);
+                    .find(|v| v.rank == view.entry.rank && same(&v.description, view));
                 found.map(|v| v.root)
             };
-            let views = self.trees(&later).into_iter();
+            let views = self.trees(&later).into_iter().filter(is_shown);
             let current = views.filter(|view| root(view) == Some(view.entry.exact));
             current.for_each(|view| attach(&mut entries, view));
         }
@@ -690,6 +934,8 @@ impl<'a> MemorySide<'a> {
                 values: Some(values),
                 trees: Vec::new(),
                 unread: None,
+                meaning: Interpretation::default(),
+                chunk: None,
             })
         };
         let mut entries: Vec<SideEntry> = variables.iter().map(entry).collect::<Result<_>>()?;

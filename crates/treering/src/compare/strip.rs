@@ -79,7 +79,7 @@ pub(super) struct StripWorker<'w> {
     pub(super) doubt: Doubt,
 }
 
-/// Whether sketches have been of use of late. Where they leave everything open, values are read at
+/// Whether sketches have been of use recently. Where they leave everything open, values are read at
 /// once for a while, longer and longer, and then they are tried again.
 #[derive(Default)]
 pub(super) struct Doubt {
@@ -337,16 +337,18 @@ fn compare(
 ) {
     let size = pair.a.description.dtype.size();
     let PairFinding { tally, listed, pictures: drawn } = part;
-    let mut listener = |index: u64, x: Value, y: Value| {
-        if list {
-            listed.push((index, x, y));
-        }
+    let exact = pair.bound.is_exact();
+    let mut listener = |place: u64, x: Value, y: Value, times: f64| {
         if pictures {
             if drawn.is_empty() {
                 *drawn = Picture::of(pair.extent());
             }
-            let index = pair.index(index);
-            drawn.iter_mut().for_each(|picture| picture.add(&index, x.difference(y)));
+            let index = pair.index(place);
+            let size = if exact { pair.size_of_difference(&x, &y) } else { times };
+            drawn.iter_mut().for_each(|picture| picture.add(&index, size));
+        }
+        if list {
+            listed.push((place, x, y));
         }
     };
     let first = open.partition_point(|chunk| (chunk + 1) * pair.chunk <= range.start);

@@ -1,9 +1,9 @@
-//! The values stage: two pieces of an array, held against each other.
+//! The values stage: compares two pieces of an array.
 //!
 //! A block of both is first asked a cheap question, many values at a time: is everything surely
 //! within the bound? Only where the answer is no, values are judged one by one, exactly.
 
-use super::judge::{Judge, Value, beyond};
+use super::judge::{Judge, Value, beyond, times_bound};
 use crate::array::DType;
 use crate::merkle::bounded::{Bound, widen_f16};
 use serde::Serialize;
@@ -25,6 +25,8 @@ pub struct Tally {
     pub nan_differences: u64,
     /// The largest difference among these; NaN does not count.
     pub largest: f64,
+    /// The largest difference in units of the bound; NaN does not count.
+    pub times_bound: f64,
     /// How many of these are finite.
     pub finite: u64,
     /// The sum of the squares of the finite ones.
@@ -65,9 +67,10 @@ impl Tally {
         self.differences += later.differences;
         self.nan_differences += later.nan_differences;
         self.largest = self.largest.max(later.largest);
+        self.times_bound = self.times_bound.max(later.times_bound);
         self.finite += later.finite;
         self.squares += later.squares;
-        self.first = self.first.or(later.first);
+        self.first = self.first.take().or(later.first);
         self.nans = [self.nans[0] + later.nans[0], self.nans[1] + later.nans[1]];
         if self.classes.0.is_empty() {
             self.classes = later.classes;
@@ -85,9 +88,15 @@ impl Tally {
     }
 
     #[inline]
-    fn add(&mut self, index: u64, a: Value, b: Value, size: f64) {
+    fn add(
+        &mut self,
+        index: u64,
+        values: impl FnOnce() -> (Value, Value),
+        (size, times): (f64, f64),
+    ) {
         self.differences += 1;
         if self.first.is_none() {
+            let (a, b) = values();
             self.first = Some((index, a, b));
         }
         if size.is_nan() {
@@ -95,6 +104,7 @@ impl Tally {
             return;
         }
         self.largest = self.largest.max(size);
+        self.times_bound = self.times_bound.max(times);
         if size.is_finite() {
             self.finite += 1;
             self.squares += size * size;
@@ -106,8 +116,8 @@ impl Tally {
     }
 }
 
-/// Told of every difference: index and both values.
-pub type Listener<'a> = &'a mut dyn FnMut(u64, Value, Value);
+/// Called for every difference with its index, both values, and its size in units of the bound.
+pub type Listener<'a> = &'a mut dyn FnMut(u64, Value, Value, f64);
 
 /// Compares pieces of arrays of one type within one bound.
 pub struct Comparer {
@@ -191,10 +201,12 @@ impl Comparer {
             };
             if differ {
                 let index = block.first + at as u64;
-                let (v, w) = (Value::Float(x), Value::Float(y));
-                block.tally.add(index, v, w, (x - y).abs());
+                let values = || (Value::Float(x), Value::Float(y));
+                let size = (x - y).abs();
+                let times = times_bound(size, abs + rel * y.abs());
+                block.tally.add(index, values, (size, times));
                 if let Some(listener) = block.listener {
-                    listener(index, v, w);
+                    listener(index, Value::Float(x), Value::Float(y), times);
                 }
             }
         }
@@ -216,9 +228,10 @@ impl Comparer {
             }
             if self.judge.differ(x, y) {
                 let index = block.first + at as u64;
-                block.tally.add(index, v, w, v.difference(w));
+                let times = self.judge.times_bound(x, y);
+                block.tally.add(index, || (v.clone(), w.clone()), (v.difference(&w), times));
                 if let Some(listener) = block.listener {
-                    listener(index, v, w);
+                    listener(index, v, w, times);
                 }
             }
         }
@@ -404,6 +417,32 @@ fn no_nan(data: &[u8], size: usize, infinity: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_largest_difference_is_known_in_units_of_the_bound() {
+        let times = |dtype, bound, a: &[u8], b: &[u8]| {
+            let mut tally = Tally::default();
+            Comparer::new(Judge::new(dtype, bound, true)).compare(a, b, 0, &mut tally, None);
+            (tally.differences, tally.times_bound)
+        };
+        let f64s = |values: [f64; 3]| values.map(f64::to_le_bytes).concat();
+        let far = |bound, a, b| times(DType::F64, bound, &f64s(a), &f64s(b));
+        assert_eq!(far(Bound::abs(0.5), [1.0, 2.0, 3.0], [1.0, 3.0, 3.75]), (2, 2.0));
+        // 1.5 / (0.5 + 0.5); 2 is within 0.5 + 4.
+        let both = Bound::Within { abs: 0.5, rel: 0.5 };
+        assert_eq!(far(both, [2.5, 10.0, 0.0], [1.0, 8.0, 0.0]), (1, 1.5));
+        assert_eq!(far(Bound::abs(0.5), [1.0, f64::INFINITY, 3.0], [1.0; 3]), (2, f64::INFINITY));
+        assert_eq!(far(Bound::rel(0.5), [f64::INFINITY, 1.0, 1.0], [1.0; 3]), (1, f64::INFINITY));
+        assert_eq!(far(Bound::abs(0.5), [f64::NAN, 2.0, 3.0], [1.0, 2.0, 3.0]), (1, 0.0));
+        assert_eq!(far(Bound::EQUAL, [1.0, 2.0, 3.0], [1.0, 2.0, 4.0]), (1, f64::INFINITY));
+        let five = f64::from_bits(1f64.to_bits() + 5);
+        assert_eq!(far(Bound::Ulp(2), [1.0; 3], [1.0, 1.0, five]), (1, 2.5));
+        let bytes = times(DType::U8, Bound::abs(9.0), &[1, 2], &[1, 3]);
+        assert_eq!(bytes, (1, f64::INFINITY));
+        let z = |re: f64, im: f64| [re.to_le_bytes(), im.to_le_bytes()].concat();
+        let complex = times(DType::C128, Bound::abs(0.5), &z(3.0, 4.0), &z(0.0, 0.0));
+        assert_eq!(complex, (1, 10.0));
+    }
 
     #[test]
     fn classes_begin_at_half_decades() {

@@ -5,11 +5,12 @@ use super::engine::Progress;
 use super::settings::CompareSettings;
 use super::side::{FileView, Side, SideEntry, read_trees};
 use super::sides::{Held, identity, sidecar};
-use crate::array::{Rank, Step};
+use super::tree_settings::{TreeSettings, put_head};
+use crate::array::Step;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
 use crate::io::AtomicFile;
-use crate::merkle::bounded::{Bound, Builder, Image, Recipe};
+use crate::merkle::bounded::{Builder, Image, Recipe};
 use crate::source::{self, RawLayout};
 use crate::store::Blob;
 use std::collections::BTreeSet;
@@ -17,46 +18,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-/// How trees are made.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TreeSettings {
-    /// A tree for each of these bounds.
-    pub bounds: Vec<Bound>,
-    /// How many bytes a chunk has.
-    pub chunk: u32,
-    /// How many planes a sketch has; none leaves it out.
-    pub planes: u8,
-}
-
-impl Default for TreeSettings {
-    fn default() -> Self {
-        TreeSettings { bounds: Vec::new(), chunk: 4096, planes: 4 }
-    }
-}
-
-impl TreeSettings {
-    /// The recipes for a type, without those that come to the same.
-    pub(crate) fn recipes(&self, dtype: crate::array::DType) -> Result<Vec<Recipe>> {
-        let mut recipes: Vec<Recipe> = Vec::new();
-        for bound in &self.bounds {
-            let recipe = Recipe::new(dtype, *bound, self.chunk, self.planes)?;
-            if !recipes.iter().any(|r| r.grid == recipe.grid && r.bound == recipe.bound) {
-                recipes.push(recipe);
-            }
-        }
-        Ok(recipes)
-    }
-
-    /// Refuses sizes and bounds that make no sense.
-    pub fn check(&self) -> Result<()> {
-        if self.bounds.is_empty() {
-            return Err(Error::usage("a tree is made for a bound, and none was given")
-                .hint("give one, such as --abs 1e-6"));
-        }
-        self.recipes(crate::array::DType::F64).map(drop)
-    }
-}
 
 /// Builds the trees of some values, read piece by piece.
 pub(crate) fn build(
@@ -154,7 +115,8 @@ pub fn record(
     for step in side.steps()? {
         let entries = side.entries(step)?;
         names.extend(entries.iter().map(|e| e.description.name.clone()));
-        for entry in entries.iter().filter(|e| choice.wants(&e.description.name)) {
+        names.extend(entries.iter().filter_map(|e| e.meaning.array.clone()));
+        for entry in entries.iter().filter(|e| choice.wants(e)) {
             if let Some(unread) = &entry.unread {
                 return Err(unread.why.clone());
             }
@@ -193,7 +155,7 @@ pub struct TreedSide<'s> {
 }
 
 impl<'s> TreedSide<'s> {
-    /// `side`, to be held against `like`.
+    /// `side`, to be compared with `like`.
     pub fn new(side: &'s dyn Side, like: &'s dyn Side) -> Self {
         TreedSide { side, like }
     }
@@ -260,20 +222,4 @@ impl Side for TreedSide<'_> {
     fn notes(&self) -> Vec<String> {
         self.side.notes()
     }
-}
-
-/// Writes the head of a tree file of one tree in front of its image.
-///
-/// `of` is the rank and the exact root of the stored variable it was made from, if it was.
-pub(crate) fn put_head(
-    description: &crate::array::Description,
-    image: &mut Image,
-    of: Option<(Rank, crate::merkle::Digest)>,
-) -> Result<()> {
-    let mut entry = TreeEntry::new(description, image);
-    (entry.rank, entry.exact) = of.unwrap_or_default();
-    let origin = if of.is_some() { TreeOrigin::Stored } else { TreeOrigin::None };
-    let head = TreeFile { origin, entries: vec![entry] }.write_front()?;
-    image.bytes[..TREE_FRONT].copy_from_slice(&head);
-    Ok(())
 }

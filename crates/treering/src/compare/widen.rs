@@ -6,8 +6,8 @@
 use super::judge::number;
 use super::side::SideEntry;
 use crate::array::{DType, Rank};
-use crate::error::Result;
-use crate::store::{Blob, read_each};
+use crate::error::{Error, ErrorKind, Result};
+use crate::store::Blob;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -33,11 +33,18 @@ fn common(a: DType, b: DType) -> Option<DType> {
     }
 }
 
-/// Widens variables that the other side has in a wider type; a note for each name.
+/// Whether values are integers.
+fn is_integer(dtype: DType) -> bool {
+    KINDS[..2].iter().any(|kind| kind.contains(&dtype))
+}
+
+/// Widens variables that the other side has in a wider type; a note for each name. With `integers`, these become real
+/// numbers, to which bounds apply.
 pub(super) fn widen<'e>(
     a: &mut [SideEntry<'e>],
     b: &mut [SideEntry<'e>],
     lone: bool,
+    integers: bool,
 ) -> BTreeSet<String> {
     let types = |side: &[SideEntry]| -> HashMap<(Option<Rank>, String), DType> {
         let of = |e: &SideEntry| (key(e, lone), e.description.dtype);
@@ -50,6 +57,10 @@ pub(super) fn widen<'e>(
         for entry in side.iter_mut().filter(|entry| may_be_widened(entry)) {
             let key = key(entry, lone);
             let (Some(p), Some(q)) = (own.get(&key), others.get(&key)) else { continue };
+            if integers && is_integer(*p) && is_integer(*q) {
+                entry.widen(DType::F64);
+                continue;
+            }
             let Some(wide) = common(*p, *q) else { continue };
             let (first, second) = (of_a[&key], of_b[&key]);
             notes.insert(format!(
@@ -64,7 +75,9 @@ pub(super) fn widen<'e>(
 
 /// Whether type and values are known, or the reason why these are not. Trees alone cannot be widened.
 fn may_be_widened(entry: &SideEntry) -> bool {
-    entry.is_described() && (entry.values.is_some() || entry.unread.is_some())
+    let known = entry.is_described() && (entry.values.is_some() || entry.unread.is_some());
+    // Digests are no numbers.
+    known && entry.meaning.kind.is_none()
 }
 
 /// Name and rank by which variables are compared; boxes of one array are alike on all ranks.
@@ -97,6 +110,23 @@ struct Widened<'a> {
     to: DType,
 }
 
+impl Widened<'_> {
+    /// Where the narrow values of a range begin, and room for them.
+    fn narrow(&self, offset: u64, wanted: &[u8]) -> Result<(u64, Vec<u8>)> {
+        let (narrow, wide) = (self.from.size(), self.to.size());
+        let (first, last) = (offset / wide, (offset + wanted.len() as u64).div_ceil(wide));
+        Ok((first * narrow, crate::memory::zeroed((last - first) * narrow)?))
+    }
+
+    /// Widens narrow values that begin at `first`, as far as they are wanted.
+    fn put(&self, first: u64, values: &[u8], offset: u64, wanted: &mut [u8]) -> Result<()> {
+        let widened = widened(self.from, self.to, values)?;
+        let from = (offset - first / self.from.size() * self.to.size()) as usize;
+        wanted.copy_from_slice(&widened[from..][..wanted.len()]);
+        Ok(())
+    }
+}
+
 impl Blob for Widened<'_> {
     fn store(&self) -> &str {
         self.inner.store()
@@ -107,19 +137,22 @@ impl Blob for Widened<'_> {
     }
 
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        let (narrow, wide) = (self.from.size(), self.to.size());
-        let end = offset + buffer.len() as u64;
-        let (first, last) = (offset / wide, end.div_ceil(wide));
-        let mut values = crate::memory::zeroed((last - first) * narrow)?;
-        self.inner.read_at(first * narrow, &mut values)?;
-        let widened = widened(self.from, self.to, &values);
-        let from = (offset - first * wide) as usize;
-        buffer.copy_from_slice(&widened[from..][..buffer.len()]);
-        Ok(())
+        let (first, mut values) = self.narrow(offset, buffer)?;
+        self.inner.read_at(first, &mut values)?;
+        self.put(first, &values, offset, buffer)
     }
 
     fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
-        read_each(self, ranges)
+        let narrow = ranges.iter().map(|(offset, buffer)| self.narrow(*offset, buffer));
+        let mut narrow = narrow.collect::<Result<Vec<_>>>()?;
+        let mut reads: Vec<(u64, &mut [u8])> =
+            narrow.iter_mut().map(|(first, values)| (*first, &mut values[..])).collect();
+        // Reads may come back in another order; each buffer has its own bytes all the same.
+        self.inner.read_many(&mut reads)?;
+        for ((first, values), (offset, buffer)) in narrow.iter().zip(ranges) {
+            self.put(*first, values, *offset, buffer)?;
+        }
+        Ok(())
     }
 
     fn in_order(&self) -> bool {
@@ -131,7 +164,7 @@ impl Blob for Widened<'_> {
     }
 }
 
-fn widened(from: DType, to: DType, values: &[u8]) -> Vec<u8> {
+fn widened(from: DType, to: DType, values: &[u8]) -> Result<Vec<u8>> {
     let bits = |raw: &[u8]| {
         let mut word = [0; 8];
         word[..raw.len()].copy_from_slice(raw);
@@ -146,6 +179,7 @@ fn widened(from: DType, to: DType, values: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(values.len() / narrow * wide);
     for raw in values.chunks_exact(narrow) {
         let word = match (from, to) {
+            (_, DType::F64) if is_integer(from) => real(from, bits(raw))?,
             // Bits are moved, because a mode of the processor may take denormals for zeros.
             (DType::BF16, DType::F32) => bits(raw) << 16,
             (DType::F16, DType::F32) => u64::from((number(from, bits(raw)) as f32).to_bits()),
@@ -158,7 +192,25 @@ fn widened(from: DType, to: DType, values: &[u8]) -> Vec<u8> {
         };
         out.extend_from_slice(&word.to_le_bytes()[..wide]);
     }
-    out
+    Ok(out)
+}
+
+/// The bits of the f64 that equals an integer.
+fn real(from: DType, bits: u64) -> Result<u64> {
+    let unused = 64 - 8 * from.size();
+    let value = match KINDS[1].contains(&from) {
+        true => i128::from((bits << unused) as i64 >> unused),
+        false => i128::from(bits),
+    };
+    let real = value as f64;
+    match real as i128 == value {
+        true => Ok(real.to_bits()),
+        false => Err(Error::new(
+            ErrorKind::Limit,
+            format!("the integer {value} cannot be compared within a bound: no f64 equals it"),
+        )
+        .hint("compare integers exactly, or give no bound to this variable")),
+    }
 }
 
 #[cfg(test)]
@@ -189,16 +241,25 @@ mod tests {
         let floats = [0.1f32, -0.0, f32::MIN_POSITIVE / 8.0, f32::MAX, f32::INFINITY];
         let bytes: Vec<u8> = floats.iter().flat_map(|v| v.to_le_bytes()).collect();
         let wide: Vec<u8> = floats.iter().flat_map(|v| f64::from(*v).to_le_bytes()).collect();
-        assert_eq!(widened(DType::F32, DType::F64, &bytes), wide);
+        assert_eq!(widened(DType::F32, DType::F64, &bytes).unwrap(), wide);
         let bytes = (-3i16).to_le_bytes();
-        assert_eq!(widened(DType::I16, DType::I64, &bytes), (-3i64).to_le_bytes());
-        assert_eq!(widened(DType::U16, DType::U32, &bytes), 0xfffdu32.to_le_bytes());
+        assert_eq!(widened(DType::I16, DType::I64, &bytes).unwrap(), (-3i64).to_le_bytes());
+        assert_eq!(widened(DType::U16, DType::U32, &bytes).unwrap(), 0xfffdu32.to_le_bytes());
         // 1.5 and the smallest number of f16, −2 of bf16.
         let halves: Vec<u8> = [0x3e00u16, 1].iter().flat_map(|v| v.to_le_bytes()).collect();
         let wide: Vec<u8> = [1.5f32, 2f32.powi(-24)].iter().flat_map(|v| v.to_le_bytes()).collect();
-        assert_eq!(widened(DType::F16, DType::F32, &halves), wide);
+        assert_eq!(widened(DType::F16, DType::F32, &halves).unwrap(), wide);
+        assert_eq!(widened(DType::I16, DType::F64, &bytes).unwrap(), (-3f64).to_le_bytes());
+        assert_eq!(widened(DType::U16, DType::F64, &bytes).unwrap(), 65533f64.to_le_bytes());
+        let large = (1i64 << 53) + 1;
+        assert!(widened(DType::I64, DType::F64, &large.to_le_bytes()).is_err());
+        let even = (-1i64 << 60).to_le_bytes();
         assert_eq!(
-            widened(DType::BF16, DType::F64, &0xc000u16.to_le_bytes()),
+            widened(DType::I64, DType::F64, &even).unwrap(),
+            (-(2f64.powi(60))).to_le_bytes()
+        );
+        assert_eq!(
+            widened(DType::BF16, DType::F64, &0xc000u16.to_le_bytes()).unwrap(),
             (-2f64).to_le_bytes()
         );
     }

@@ -1,4 +1,4 @@
-//! Results as people read them: a sentence, and one page with figures.
+//! Results as people read them: sentences, summaries of variables, and one page with figures.
 //!
 //! Pages have one look, light and dark, and need nothing but themselves. The figures of a comparison are drawn by the
 //! page, which answers to clicks; those of the probability of loss are drawn here.
@@ -7,9 +7,13 @@ mod chart;
 mod loss;
 mod loss_page;
 mod scales;
+mod sentences;
+mod summary;
 
-use crate::compare::{Answer, Number, Outcome, VariableOutcome};
+use crate::compare::Outcome;
 use crate::error::{Error, Result};
+use serde_json::Value;
+pub use summary::VariableSummary;
 
 /// The page without its data.
 const PAGE: &str = include_str!("page.html");
@@ -39,119 +43,93 @@ fn dressed(page: &str) -> String {
 }
 
 impl Outcome {
-    /// The verdict in a sentence.
-    pub fn sentence(&self) -> String {
-        sentence(self)
-    }
-
-    /// A page with figures, complete in one file; `created` is when, as it is to be shown.
+    /// A page with figures, complete in one file; `created` is the time of its creation as the page shows it.
     pub fn html(&self, created: &str) -> Result<String> {
         html(self, created)
     }
 }
 
-impl VariableOutcome {
-    /// Where the first difference of a variable is, as far as that is known.
-    pub fn span(&self) -> String {
-        span(self)
-    }
-}
-
-impl Number {
-    /// The number in a few digits, for tables.
-    pub fn short(self) -> String {
-        number(self.0)
-    }
-}
+/// The most rows of variables in a page, and of every other list: a page stays small enough to open.
+const MOST_VARIABLES: usize = 20_000;
+const MOST_ITEMS: usize = 1_000;
 
 fn html(outcome: &Outcome, created: &str) -> Result<String> {
     let failed = |e| Error::usage(format!("the result cannot be written as JSON: {e}"));
     let mut data = serde_json::to_value(outcome).map_err(failed)?;
     data["created"] = created.into();
     data["version"] = env!("CARGO_PKG_VERSION").into();
+    bounded(&mut data);
     // What looks like the end of a script must not be one.
     let data = data.to_string().replace("</", "<\\/");
     // The sentence first: the data may hold anything.
-    Ok(dressed(PAGE).replacen(SUMMARY, &escaped(&sentence(outcome)), 1).replacen(PLACE, &data, 1))
+    let page = dressed(PAGE).replacen(SUMMARY, &escaped(&outcome.sentence()), 1);
+    Ok(page.replacen(PLACE, &data, 1))
 }
 
-fn sentence(outcome: &Outcome) -> String {
-    let values: u64 = outcome.variables.iter().map(|v| v.values).sum();
-    let variables = outcome.variables.len();
-    if let Some(first) = &outcome.first {
-        let step = first.step.map_or(String::new(), |step| format!("step {step}, "));
-        let rank = if first.rank.0 > 0 { format!("rank {}, ", first.rank) } else { String::new() };
-        let place = match &first.until {
-            Some(until) => format!("index between {} and {}", index(&first.index), index(until)),
-            None => format!("index {}", index(&first.index)),
-        };
-        let place = if first.global { format!("global {place}") } else { place };
-        let at = format!("{step}{rank}variable {}, {place}", first.variable);
-        let values_there = match (first.a, first.b) {
-            (Some(a), Some(b)) => format!(": {a} and {b}"),
-            _ => String::new(),
-        };
-        let more = outcome.stopped || outcome.variables.iter().any(|v| v.at_least);
-        let most = if more { "at least " } else { "" };
-        return format!(
-            "different: {most}{} of {values} values beyond their bounds; the first: {at}{values_there}",
-            outcome.differences
-        );
+/// Cuts what can be long: rows that are equal, then rows at the end, and items; maps have three digits.
+fn bounded(data: &mut Value) {
+    let list = |data: &mut Value, key: &str| data[key].as_array_mut().map(std::mem::take);
+    let mut variables = list(data, "variables").unwrap_or_default();
+    let total = variables.len();
+    let sum = |key: &str| variables.iter().filter_map(|v| v[key].as_u64()).sum::<u64>();
+    data["values"] = sum("values").into();
+    data["undecided"] = sum("undecided").into();
+    if total > MOST_VARIABLES {
+        let equal = |v: &Value| v["differences"] == 0 && v["undecided"] == 0;
+        let differing = variables.iter().filter(|v| !equal(v)).count();
+        let room = MOST_VARIABLES.saturating_sub(differing);
+        let mut seen = 0;
+        variables.retain(|v| {
+            seen += usize::from(equal(v));
+            !equal(v) || seen <= room
+        });
+        variables.truncate(MOST_VARIABLES);
     }
-    if let Some(content) = outcome.contents.first() {
-        let detail = match content.detail.is_empty() {
-            true => String::new(),
-            false => format!(" ({})", content.detail),
-        };
-        let (file, item, count) = (&content.file, &content.item, outcome.contents.len());
-        let items = if count == 1 { "item" } else { "items" };
-        return format!(
-            "different: no value differs, but files differ in {count} {items} beside their arrays; \
-             the first: {item} in {file}{detail}"
-        );
+    data["rows_left_out"] = (total - variables.len()).into();
+    for cells in variables.iter_mut().filter_map(|v| v["pictures"].as_array_mut()).flatten() {
+        cells["cells"].as_array_mut().into_iter().flatten().for_each(three_digits);
     }
-    match outcome.verdict {
-        Answer::Different if outcome.unmatched.iter().any(|u| u.variable.is_some()) => {
-            "different: the two sides do not have the same variables".to_string()
-        }
-        Answer::Different => "different: steps that are expected are missing".to_string(),
-        Answer::Undecided => {
-            let chunks: u64 = outcome.variables.iter().map(|v| v.undecided).sum();
-            match (outcome.not_compared.len(), chunks, outcome.unreadable) {
-                (0, 0, count) => format!("undecided: checkpoints that cannot be read: {count}"),
-                (0, chunks, _) => format!("undecided: {chunks} chunks need their values to tell"),
-                (count, _, _) => {
-                    format!("undecided: nothing differs, but {count} could not be compared")
-                }
-            }
-        }
-        Answer::Equal => {
-            format!("equal: all {values} values of {variables} variables are within their bounds")
-        }
+    data["variables"] = variables.into();
+    for key in ["unmatched", "contents", "not_compared", "notes"] {
+        let mut items = list(data, key).unwrap_or_default();
+        data[format!("{key}_count")] = items.len().into();
+        items.truncate(MOST_ITEMS);
+        data[key] = items.into();
     }
 }
 
-fn span(variable: &VariableOutcome) -> String {
-    match (&variable.first_index, &variable.first_until) {
-        (Some(from), Some(until)) => format!("{} to {}", index(from), index(until)),
-        (Some(at), None) => index(at),
-        _ => "–".to_string(),
-    }
+/// Rounds a number to three digits.
+fn three_digits(cell: &mut Value) {
+    let Some(x) = cell.as_f64() else { return };
+    *cell = match x {
+        0.0 => 0.into(),
+        _ => format!("{x:.2e}").parse::<f64>().map_or(Value::Null, Value::from),
+    };
 }
 
-/// An index along all axes.
-fn index(index: &[u64]) -> String {
-    let parts: Vec<String> = index.iter().map(u64::to_string).collect();
-    format!("({})", parts.join(", "))
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
 
-/// A size in a few digits.
-fn number(x: f64) -> String {
-    match x {
-        0.0 => "0".to_string(),
-        _ if x.is_nan() => "–".to_string(),
-        _ if !x.is_finite() => x.to_string(),
-        _ if (1e-3..1e6).contains(&x.abs()) => format!("{x:.4}"),
-        _ => format!("{x:.2e}"),
+    #[test]
+    fn a_page_leaves_out_rows_without_differences_first() {
+        let row =
+            |i: usize| json!({ "name": i, "values": 2, "differences": i % 2, "undecided": 0 });
+        let rows: Vec<Value> = (0..MOST_VARIABLES + 100).map(row).collect();
+        let map = json!([{ "cells": [0.0, 1.23456e-7, "inf", 98765.4] }]);
+        let mut data = json!({ "variables": rows, "notes": vec!["x"; MOST_ITEMS + 1] });
+        data["variables"][1]["pictures"] = map;
+        bounded(&mut data);
+        let rows = data["variables"].as_array().unwrap();
+        assert_eq!((rows.len(), &data["rows_left_out"]), (MOST_VARIABLES, &100.into()));
+        assert_eq!(data["values"], 2 * (MOST_VARIABLES + 100));
+        let differing = rows.iter().filter(|row| row["differences"] == 1).count();
+        assert_eq!(differing, MOST_VARIABLES / 2 + 50);
+        assert!(rows.windows(2).all(|two| two[0]["name"].as_u64() < two[1]["name"].as_u64()));
+        assert_eq!(rows[1]["pictures"][0]["cells"], json!([0, 1.23e-7, "inf", 98800.0]));
+        let notes = data["notes"].as_array().unwrap();
+        assert_eq!((notes.len(), &data["notes_count"]), (MOST_ITEMS, &(MOST_ITEMS + 1).into()));
+        assert_eq!(data["unmatched_count"], 0);
     }
 }

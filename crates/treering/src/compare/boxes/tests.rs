@@ -6,7 +6,8 @@ use crate::compare::judge::Judge;
 use crate::compare::outcome::index_of;
 use crate::compare::side::{FileView, Side, read_trees};
 use crate::compare::sides::Held;
-use crate::compare::trees::{build, put_head};
+use crate::compare::tree_settings::put_head;
+use crate::compare::trees::build;
 use crate::compare::{Answer, CompareSettings, Outcome, Progress, compare};
 use crate::format::TREE_FRONT;
 use crate::merkle::bounded::{Bound, Recipe};
@@ -54,7 +55,9 @@ impl Whole {
     fn new(dtype: DType, shape: &[u64], order: Order, bytes: Vec<u8>) -> Whole {
         let name = "x".to_string();
         let shape = Shape(shape.to_vec());
-        Whole { description: Description { name, dtype, shape, order, part: None }, bytes }
+        let attributes = Default::default();
+        let description = Description { name, dtype, shape, order, part: None, attributes };
+        Whole { description, bytes }
     }
 
     /// The bytes of a box, in its order of memory.
@@ -104,6 +107,8 @@ impl Whole {
             values: Some(values),
             trees: views,
             unread: None,
+            meaning: Default::default(),
+            chunk: None,
         }
     }
 
@@ -219,8 +224,8 @@ fn check(outcome: &Outcome, a: &Whole, b: &Whole, bound: Bound, boxes: &[IndexBo
             )
         };
         let shown = |value| format!("{value:?}");
-        assert_eq!(first.a.map(shown), Some(shown(read(a))));
-        assert_eq!(first.b.map(shown), Some(shown(read(b))));
+        assert_eq!(first.a.clone().map(shown), Some(shown(read(a))));
+        assert_eq!(first.b.clone().map(shown), Some(shown(read(b))));
     }
 }
 

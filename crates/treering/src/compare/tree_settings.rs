@@ -1,0 +1,63 @@
+//! How trees are made, and the head in front of each.
+
+use crate::array::{DType, Description, Rank};
+use crate::error::{Error, Result};
+use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::merkle::Digest;
+use crate::merkle::bounded::{Bound, Image, Recipe};
+
+/// Settings of trees.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TreeSettings {
+    /// A tree for each of these bounds.
+    pub bounds: Vec<Bound>,
+    /// Size of a chunk in bytes. Default: 4096.
+    pub chunk: u32,
+    /// Number of planes of a sketch; 0: no sketch. Default: 4.
+    pub planes: u8,
+}
+
+impl Default for TreeSettings {
+    fn default() -> Self {
+        TreeSettings { bounds: Vec::new(), chunk: 4096, planes: 4 }
+    }
+}
+
+impl TreeSettings {
+    /// The recipes for a type, without those that come to the same.
+    pub(crate) fn recipes(&self, dtype: DType) -> Result<Vec<Recipe>> {
+        let mut recipes: Vec<Recipe> = Vec::new();
+        for bound in &self.bounds {
+            let recipe = Recipe::new(dtype, *bound, self.chunk, self.planes)?;
+            if !recipes.iter().any(|r| r.grid == recipe.grid && r.bound == recipe.bound) {
+                recipes.push(recipe);
+            }
+        }
+        Ok(recipes)
+    }
+
+    /// Refuses sizes and bounds that make no sense.
+    pub fn check(&self) -> Result<()> {
+        if self.bounds.is_empty() {
+            return Err(Error::usage("a tree is made for a bound, and none was given")
+                .hint("give one, such as --abs 1e-6"));
+        }
+        self.recipes(DType::F64).map(drop)
+    }
+}
+
+/// Writes the head of a tree file of one tree in front of its image.
+///
+/// `of` is the rank and the exact root of the stored variable it was made from, if it was.
+pub(crate) fn put_head(
+    description: &Description,
+    image: &mut Image,
+    of: Option<(Rank, Digest)>,
+) -> Result<()> {
+    let mut entry = TreeEntry::new(description, image);
+    (entry.rank, entry.exact) = of.unwrap_or_default();
+    let origin = if of.is_some() { TreeOrigin::Stored } else { TreeOrigin::None };
+    let head = TreeFile { origin, entries: vec![entry] }.write_front()?;
+    image.bytes[..TREE_FRONT].copy_from_slice(&head);
+    Ok(())
+}

@@ -1,0 +1,180 @@
+//! Packed integers, compared by the values that they stand for: number × `scale_factor` + `add_offset`, in f64.
+//!
+//! Values that stand for none (`_FillValue`, `missing_value`) become NaN. Trees of the packed numbers do not serve. Numbers
+//! that cannot be unpacked are not compared: the same ones may stand for different values.
+
+use super::judge::number;
+use super::side::{FileContent, FileView, SideEntry, Unread};
+use crate::array::DType;
+use crate::error::{Error, Result};
+use crate::source::{PackedNumbers, packed_arrays};
+use crate::store::{Blob, read_each};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Unpacks the variables of a side whose files say how; their names, alone and behind the names of the files.
+pub(super) fn unpack(entries: &mut [SideEntry], files: &[FileView]) -> Result<BTreeSet<String>> {
+    let mut names = BTreeSet::new();
+    for file in files {
+        let FileContent::Whole(whole, _) = &(file.open)()?.content else { continue };
+        let lone = files.iter().filter(|other| other.rank == file.rank).count() == 1;
+        let arrays = packed_arrays(whole)?;
+        let only = arrays.len() == 1;
+        for (name, packed) in arrays.iter().filter_map(|(n, p)| Some((n, p.as_ref()?))) {
+            let named = |entry: &SideEntry| {
+                let variable = &entry.description.name;
+                is_array(variable, file, name, lone) || only && is_file(variable, file, lone)
+            };
+            for entry in entries.iter_mut().filter(|e| e.rank == file.rank && named(e)) {
+                entry.unpack(packed);
+                names.extend([entry.description.name.clone(), format!("{}/{name}", file.name)]);
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// The name of a file without its extension.
+fn stem(file: &FileView) -> &str {
+    file.name.rsplit_once('.').map_or(&file.name, |(stem, _)| stem)
+}
+
+/// Whether a variable has the name of an array of a file: alone, or behind the name of the file as in a folder.
+fn is_array(variable: &str, file: &FileView, array: &str, lone: bool) -> bool {
+    let inside = |folder: &str| {
+        variable.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) == Some(array)
+    };
+    inside(&file.name) || inside(stem(file)) || lone && variable == array
+}
+
+/// Whether a variable has the name of a file, as its only array has.
+fn is_file(variable: &str, file: &FileView, lone: bool) -> bool {
+    let stem = stem(file);
+    let last = stem.rsplit_once('/').map_or(stem, |(_, last)| last);
+    variable == stem || lone && variable == last
+}
+
+impl<'a> SideEntry<'a> {
+    /// The same variable as the values that it stands for, or as one that cannot be read.
+    fn unpack(&mut self, packed: &PackedNumbers) {
+        if self.unread.is_some() {
+            return;
+        }
+        let from = self.description.dtype;
+        let why = match from {
+            _ if packed.dtype != from => "they are stored in another type",
+            _ if packed.unsigned => "they have the attribute _Unsigned",
+            DType::I64 | DType::U64 | DType::C64 | DType::C128 => "not all of them fit into f64",
+            _ => "",
+        };
+        if !why.is_empty() {
+            let why = Error::usage(format!("its numbers cannot be unpacked: {why}"))
+                .hint("compare without --unpack, or leave the variable out with --exclude");
+            self.unread = Some(Unread::from(why));
+            return;
+        }
+        self.description.dtype = DType::F64;
+        self.trees.clear();
+        let unpacked = |inner| -> Arc<dyn Blob + 'a> {
+            Arc::new(UnpackedValues { inner, packed: packed.clone() })
+        };
+        self.values = self.values.take().map(unpacked);
+    }
+}
+
+/// Packed numbers, read as the values that they stand for.
+struct UnpackedValues<'a> {
+    inner: Arc<dyn Blob + 'a>,
+    packed: PackedNumbers,
+}
+
+const UNPACKED: u64 = size_of::<f64>() as u64;
+
+impl Blob for UnpackedValues<'_> {
+    fn store(&self) -> &str {
+        self.inner.store()
+    }
+
+    fn size(&self) -> u64 {
+        self.inner.size() / self.packed.dtype.size() * UNPACKED
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
+        let narrow = self.packed.dtype.size();
+        let end = offset + buffer.len() as u64;
+        let (first, last) = (offset / UNPACKED, end.div_ceil(UNPACKED));
+        let mut numbers = crate::memory::zeroed((last - first) * narrow)?;
+        self.inner.read_at(first * narrow, &mut numbers)?;
+        let values: Vec<u8> = numbers
+            .chunks_exact(narrow as usize)
+            .flat_map(|raw| unpacked(&self.packed, raw).to_le_bytes())
+            .collect();
+        let from = (offset - first * UNPACKED) as usize;
+        buffer.copy_from_slice(&values[from..][..buffer.len()]);
+        Ok(())
+    }
+
+    fn read_many(&self, ranges: &mut [(u64, &mut [u8])]) -> Result<()> {
+        read_each(self, ranges)
+    }
+
+    fn in_order(&self) -> bool {
+        self.inner.in_order()
+    }
+
+    fn file(&self) -> Option<(&std::fs::File, &std::path::Path, u64)> {
+        None
+    }
+}
+
+/// The value that a number stands for.
+fn unpacked(packed: &PackedNumbers, raw: &[u8]) -> f64 {
+    if packed.marks.iter().any(|mark| mark == raw) {
+        return f64::NAN;
+    }
+    let mut word = [0; 8];
+    word[..raw.len()].copy_from_slice(raw);
+    let bits = u64::from_le_bytes(word);
+    let unused = 64 - 8 * raw.len() as u32;
+    let number = match packed.dtype {
+        DType::I8 | DType::I16 | DType::I32 => ((bits << unused) as i64 >> unused) as f64,
+        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => number(packed.dtype, bits),
+        _ => bits as f64,
+    };
+    number * packed.scale + packed.offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::Rank;
+
+    #[test]
+    fn numbers_stand_for_values() {
+        let marks = vec![(-9i16).to_le_bytes().to_vec()];
+        let packed =
+            PackedNumbers { dtype: DType::I16, scale: 0.5, offset: 10.0, unsigned: false, marks };
+        assert_eq!(unpacked(&packed, &(-3i16).to_le_bytes()), 8.5);
+        assert!(unpacked(&packed, &(-9i16).to_le_bytes()).is_nan());
+        let packed = PackedNumbers { dtype: DType::U8, ..packed };
+        assert_eq!(unpacked(&packed, &[255]), 137.5);
+    }
+
+    #[test]
+    fn variables_have_the_names_of_arrays() {
+        let file = FileView::of_bytes(Rank(0), "sub/a.nc", &[]);
+        for (variable, array, lone, answer) in [
+            ("x", "x", true, true),
+            ("x", "x", false, false),
+            ("sub/a/x", "x", false, true),
+            ("sub/a.nc/g/x", "g/x", false, true),
+            ("sub/a.nc/g/x", "x", false, false),
+            ("a", "x", true, false),
+            ("sub/b/x", "x", false, false),
+        ] {
+            assert_eq!(is_array(variable, &file, array, lone), answer, "{variable} {array}");
+        }
+        assert!(is_file("a", &file, true) && is_file("sub/a", &file, false));
+        assert!(!is_file("a", &file, false));
+    }
+}
