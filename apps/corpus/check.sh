@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every step of a set is taken in, and comes back byte for byte; then the program goes on from what
+# Every step of a set is ingested, and exported byte for byte; then the program continues from what
 # came back, and gets where it got without: check.sh VENV TREERING SET-FOLDER
 set -euo pipefail
 here=$(dirname "$0") venv=$1 treering=$2 folder=${3%/}

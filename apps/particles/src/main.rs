@@ -13,7 +13,7 @@ struct Cli {
     /// Particles along each side of the cube.
     #[arg(long, default_value_t = Settings::default().particles_per_side, value_name = "PER_SIDE")]
     particles: u32,
-    /// Cells of the mesh along each side of the cube; twice the particles unless told.
+    /// Cells of the mesh along each side of the cube. Default: twice the particles.
     #[arg(long, value_name = "PER_SIDE")]
     mesh: Option<u32>,
     /// The seed of the first state.
@@ -22,7 +22,7 @@ struct Cli {
     /// The time that a step takes.
     #[arg(long, default_value_t = Settings::default().timestep)]
     timestep: f32,
-    /// Threads; with one, the result is the same bit for bit every time. All cores unless told.
+    /// Number of threads. With one, the result is the same bit for bit every time. Default: all cores.
     #[arg(long)]
     threads: Option<u32>,
     /// The last step.

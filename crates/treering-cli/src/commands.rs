@@ -1,4 +1,4 @@
-//! The commands that look at a store and tidy it.
+//! The commands that check a store and tidy it.
 
 use crate::output;
 use crate::ranks::CommandRanks;
@@ -6,12 +6,12 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::{
-    CheckpointInfo, CompactPlan, Compaction, DirectoryStore, DrainPlan, Error, ErrorKind, Keep,
-    Library, Part, Place, PlannedStep, PrunePlan, Result, RunInfo, Store,
+    CompactPlan, Compaction, CopiedRun, DirectoryStore, DrainPlan, Error, ErrorKind, Keep, Library,
+    Place, PlannedStep, PrunePlan, Result, Store,
 };
 
 /// The store of a place, and the place.
-fn open(place: &str) -> Result<(Library, Place)> {
+pub fn open(place: &str) -> Result<(Library, Place)> {
     // A folder's name may hold what looks like a run.
     let place = match Path::new(place).is_dir() {
         true => Place { store: place.into(), run: None, step: None },
@@ -21,7 +21,7 @@ fn open(place: &str) -> Result<(Library, Place)> {
 }
 
 /// The run that a place must name.
-fn run_of(place: &Place) -> Result<&str> {
+pub fn run_of(place: &Place) -> Result<&str> {
     place.run.as_deref().ok_or_else(|| {
         Error::usage(format!("{place} names no run"))
             .hint("write STORE#RUN; `treering ls STORE` lists the runs")
@@ -35,190 +35,6 @@ fn no_step(place: &Place) -> Result<()> {
         Some(_) => {
             Err(Error::usage(format!("{place} names one checkpoint")).hint("leave out the @STEP"))
         }
-    }
-}
-
-pub fn ls(place: &str, all: bool, json: bool) -> Result<()> {
-    let (library, place) = open(place)?;
-    if place.step.is_some() {
-        return show(&place.to_string(), json);
-    }
-    match place.run {
-        Some(run) => ls_run(&library, &run, all, json),
-        None => ls_store(&library, json),
-    }
-}
-
-fn ls_store(library: &Library, json: bool) -> Result<()> {
-    let runs = library.runs()?;
-    if json {
-        return output::json(&json!({ "runs": runs }));
-    }
-    let row = |run: &RunInfo| {
-        vec![
-            run.name.clone(),
-            run.checkpoints.to_string(),
-            run.newest_step.map_or("–".into(), |s| s.to_string()),
-            run.newest_time.map_or("–".into(), output::moment),
-            output::bytes(run.full_bytes),
-            output::bytes(run.stored_bytes),
-            output::ratio(run.full_bytes, run.stored_bytes),
-            match run.unreadable {
-                0 => String::new(),
-                n => format!("{n} unreadable"),
-            },
-        ]
-    };
-    let header =
-        ["run", "checkpoints", "newest step", "captured", "full copies", "stored", "ratio", ""];
-    output::line(output::table(&header, &[3, 7], runs.iter().map(row)));
-    Ok(())
-}
-
-fn ls_run(library: &Library, run: &str, all: bool, json: bool) -> Result<()> {
-    let (mut checkpoints, trouble) = library.checkpoints(run)?;
-    let abandoned = checkpoints.iter().filter(|c| c.abandoned).count();
-    if !all {
-        checkpoints.retain(|c| !c.abandoned);
-    }
-    if json {
-        let unreadable: Vec<String> = trouble.iter().map(Error::to_string).collect();
-        return output::json(
-            &json!({ "run": run, "checkpoints": checkpoints, "unreadable": unreadable }),
-        );
-    }
-    let row = |c: &CheckpointInfo| {
-        let whole = c.epoch.run.is_none() && c.epoch.sequence == c.sequence;
-        let mut remark = Vec::new();
-        remark.extend((c.ranks > 1).then(|| format!("{} ranks", c.ranks)));
-        remark.extend(whole.then(|| "whole".to_string()));
-        remark.extend(c.abandoned.then(|| "abandoned".to_string()));
-        if let Some(from) = c.parent.as_ref().and_then(|p| p.run.as_ref()) {
-            remark.push(format!("branch of {from}"));
-        }
-        vec![
-            c.step.to_string(),
-            output::moment(c.time),
-            output::bytes(c.full_bytes),
-            output::bytes(c.stats.same_bytes),
-            output::bytes(c.stats.moved_bytes),
-            output::bytes(c.stats.new_bytes),
-            output::bytes(c.stored_bytes),
-            output::ratio(c.full_bytes, c.stored_bytes),
-            output::seconds(c.stats.blocked_ns as f64 / 1e9),
-            remark.join(", "),
-        ]
-    };
-    let header =
-        ["step", "captured", "size", "same", "moved", "new", "stored", "ratio", "blocked", ""];
-    output::line(output::table(&header, &[1, 9], checkpoints.iter().map(row)));
-    if abandoned > 0 && !all {
-        output::line(format!("and {abandoned} of abandoned branches (--all lists them)"));
-    }
-    for error in &trouble {
-        eprintln!("treering: unreadable: {error}");
-    }
-    Ok(())
-}
-
-pub fn show(place: &str, json: bool) -> Result<()> {
-    if Path::new(place).is_file() {
-        return crate::compare::show_trees(Path::new(place), json);
-    }
-    let (library, place) = open(place)?;
-    let run = run_of(&place)?;
-    let checkpoint = library.checkpoint(run, place.step)?;
-    let manifest = checkpoint.manifest();
-    let variables = library.variables(&checkpoint);
-    let whole = library.not_taken_apart(&checkpoint).unwrap_or_else(|error| {
-        output::notes(&[format!("the records of files cannot be read: {error}")]);
-        Vec::new()
-    });
-    let packs: u64 = checkpoint.groups().map(|group| group.count()).sum();
-    if json {
-        return output::json(&json!({
-            "run": run, "step": manifest.step, "sequence": manifest.sequence, "time": manifest.time,
-            "parent": manifest.parent, "epoch": manifest.epoch, "ranks": manifest.ranks,
-            "groups": manifest.groups.count(), "packs": packs, "full_bytes": manifest.full_bytes,
-            "stats": manifest.stats, "variables": variables,
-            "not_taken_apart": whole, "notes": checkpoint.notes(),
-        }));
-    }
-    output::line(format!(
-        "{run}@{}   captured {}   {} in {} of {}   needs {}",
-        manifest.step,
-        output::moment(manifest.time),
-        output::bytes(manifest.full_bytes),
-        output::count(variables.len() as u64, "variable"),
-        output::count(manifest.ranks.into(), "rank"),
-        output::count(packs, "pack"),
-    ));
-    let row = |v: &treering::VariableInfo| {
-        let part = v.part.as_ref().map(|part| match part {
-            Part::Same => "the same on all ranks".to_string(),
-            Part::Rows => "rows of all ranks".to_string(),
-            Part::Box(p) => match p.ghosts {
-                None => format!("at {:?} of {}", p.offset, p.global),
-                Some(_) => format!("at {:?} of {}, with ghost cells", p.offset, p.global),
-            },
-        });
-        vec![
-            v.name.clone(),
-            v.rank.to_string(),
-            v.dtype.to_string(),
-            match v.order {
-                treering::Order::C => v.shape.to_string(),
-                treering::Order::Fortran => format!("{} Fortran", v.shape),
-            },
-            part.unwrap_or_default(),
-            output::bytes(v.bytes),
-            output::bytes(v.new_bytes),
-            output::bytes(v.encoded_bytes),
-            match &v.codecs[..] {
-                [] => "–".to_string(),
-                [one] => one.clone(),
-                [first, rest @ ..] => format!("{first}, {} more", rest.len()),
-            },
-            output::bytes(v.moved_bytes),
-            output::bytes(v.chunk_bytes),
-            v.root[..12].to_string(),
-            v.error_bound.map(|bound| bound.to_string()).unwrap_or_default(),
-            v.bounds.iter().map(|t| t.bound.to_string()).collect::<Vec<_>>().join(" "),
-        ]
-    };
-    let header = [
-        "variable",
-        "rank",
-        "type",
-        "shape",
-        "part",
-        "size",
-        "new",
-        "stored",
-        "encoded by",
-        "moved",
-        "chunk",
-        "root",
-        "error bound",
-        "trees for",
-    ];
-    output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13], variables.iter().map(row)));
-    print_not_taken_apart(&whole);
-    output::notes(&checkpoint.notes());
-    Ok(())
-}
-
-/// How many datasets that were not taken apart are listed.
-const MOST_LISTED: usize = 20;
-
-/// Lists datasets that are stored as the bytes of their files.
-pub fn print_not_taken_apart(all: &[treering::NotTakenApart]) {
-    for one in all.iter().take(MOST_LISTED) {
-        let (name, why) = (&one.dataset.name, &one.dataset.why);
-        output::line(format!("not taken apart: {name} of {}: {why}", one.file));
-    }
-    if all.len() > MOST_LISTED {
-        output::line(format!("not taken apart: {} more", all.len() - MOST_LISTED));
     }
 }
 
@@ -488,4 +304,76 @@ pub fn branch(place: &str, new: &str, json: bool) -> Result<()> {
         manifest.run, manifest.step
     ));
     Ok(())
+}
+
+#[derive(clap::Args)]
+pub struct CopyArguments {
+    /// STORE#RUN, or STORE#RUN@STEP for one checkpoint.
+    from: String,
+    /// STORE#NEW; STORE alone keeps the name of the run. The store is made if it does not exist.
+    to: String,
+    /// Copy the checkpoints of this step only; may be given several times.
+    #[arg(long = "step", value_name = "STEP")]
+    steps: Vec<u64>,
+    /// Only print what would be copied.
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub fn copy(arguments: &CopyArguments, json: bool) -> Result<()> {
+    let (library, place) = open(&arguments.from)?;
+    let run = run_of(&place)?;
+    let target = match Path::new(&arguments.to).is_dir() {
+        true => Place { store: (&arguments.to).into(), run: None, step: None },
+        false => Place::parse(&arguments.to)?,
+    };
+    no_step(&target)?;
+    let new = target.run.as_deref().unwrap_or(run);
+    let steps: Vec<u64> = place.step.iter().chain(&arguments.steps).copied().collect();
+    let (to, dry_run) = (Library::directory(&target.store), arguments.dry_run);
+    let bar = output::progress("copying");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let copied = match dry_run {
+        true => library.plan_copy(run, &steps, &to, new)?,
+        false => library.copy_run(run, &steps, &to, new, &told)?,
+    };
+    bar.finish_and_clear();
+    if json {
+        return output::json(&json!({ "dry_run": dry_run, "copied": copied }));
+    }
+    let verb = if dry_run { "would copy" } else { "copied" };
+    output::line(format!("{verb} {}", told_of(&copied)));
+    Ok(())
+}
+
+pub fn rename(place: &str, new: &str, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    no_step(&place)?;
+    let run = run_of(&place)?;
+    let bar = output::progress("renaming");
+    let told = |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    };
+    let renamed = library.rename_run(run, new, &told)?;
+    bar.finish_and_clear();
+    if json {
+        return output::json(&json!({ "renamed": renamed }));
+    }
+    output::line(format!("renamed {}", told_of(&renamed)));
+    Ok(())
+}
+
+fn told_of(copied: &CopiedRun) -> String {
+    format!(
+        "run {} to {}: {} in {}, {}",
+        copied.run,
+        copied.new,
+        output::count(copied.steps.len() as u64, "checkpoint"),
+        output::count(copied.packs, "pack"),
+        output::bytes(copied.bytes),
+    )
 }

@@ -7,45 +7,48 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use treering::{
     Aim, ArrayExport, ArrayFormat, Bound, Checkpoint, ChosenFiles, DType, Encoding, Error,
-    ExportedArray, FileRules, Ingest, IngestSettings, Library, Manifest, Merge, Options, Place,
-    Rank, RankFile, Result, export as export_files, export_arrays, is_inside, rank_files,
+    ExportedArray, FileRules, Ingest, IngestSettings, Labels, Library, Manifest, Merge, Options,
+    Place, Rank, RankFile, Result, export as export_files, export_arrays, is_inside, rank_files,
 };
 
 #[derive(clap::Args)]
 pub struct IngestArguments {
-    /// Where to keep them: STORE#RUN@STEP; with --watch STORE#RUN.
+    /// Place of the new checkpoint: STORE#RUN@STEP; with --watch: STORE#RUN.
     pub place: String,
     /// Files, or folders of files.
     #[arg(required_unless_present = "watch")]
     pub files: Vec<PathBuf>,
-    /// How the rank stands in a file's name: a regular expression with one group, as in 'rank(\d+)'. Default: the
+    /// Position of the rank in a file's name: a regular expression with one group, as in 'rank(\d+)'. Default: the
     /// last number in the name, if files of the set differ in it or it stands behind the word rank.
     #[arg(long, value_name = "REGEX")]
     pub rank: Option<String>,
     /// Take all files as those of rank 0, whatever numbers their names have.
     #[arg(long, conflicts_with = "rank")]
     pub no_ranks: bool,
-    /// How many ranks share a pack.
+    /// Number of ranks that share a pack.
     #[arg(long, value_name = "N", default_value_t = 32)]
     ranks_per_pack: u32,
-    /// Variables are like each other, and encoded together, when their names agree after this
-    /// replacement, as in 'block\d+=block'; may be given several times.
+    /// Encode variables together whose names are the same after this replacement, as in 'block\d+=block'. May be given
+    /// several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
     /// Lossy: store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
     /// 'velocity_?=rel:1e-4'; * and ? stand for anything. May be given several times, the first that
     /// matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
-    /// Files given back then hold values within the bound, not the original bytes. Only floating-point
-    /// and complex variables that lie uncompressed in their files can have one.
+    /// Caution: exported files then hold values within the bound, not the original bytes. Only floating-point and
+    /// complex variables that are not compressed in their files can have a bound.
     #[arg(long, value_name = "GLOB=BOUND")]
     pub error_bound: Vec<String>,
-    /// How variables of many ranks are put together.
+    /// Add a label to the checkpoint, as in 'git=4542149'; may be given several times.
+    #[arg(long, value_name = "KEY=TEXT")]
+    label: Vec<String>,
+    /// Order in which the variables of many ranks are packed.
     #[arg(long, value_enum, default_value_t = MergeName::Auto)]
     merge: MergeName,
-    /// Let ranks take turns in blocks of this size, as in 64KiB, instead of one after another.
+    /// Interleave ranks in blocks of this size, as in 64KiB. Default: one rank after another.
     #[arg(long, value_name = "SIZE", value_parser = crate::output::parse_bytes)]
     block: Option<u64>,
-    /// What encoding is to be good at.
+    /// Optimize for size, speed or a balance of both.
     #[arg(long, value_enum, default_value_t = AimName::Balanced)]
     aim: AimName,
     #[command(flatten)]
@@ -63,6 +66,16 @@ impl IngestArguments {
 
     pub fn encoding(&self) -> Encoding {
         Encoding::Best(self.aim.aim())
+    }
+
+    /// The labels of checkpoints.
+    pub fn labels(&self) -> Result<Labels> {
+        let parse = |text: &String| match text.split_once('=') {
+            Some((key, value)) => Ok((key.to_string(), value.to_string())),
+            None => Err(Error::usage(format!("{text:?} is no label"))
+                .hint("write a key, '=', and a text, as in 'git=4542149'")),
+        };
+        self.label.iter().map(parse).collect()
     }
 
     pub fn settings(&self) -> Result<IngestSettings> {
@@ -86,13 +99,13 @@ enum AimName {
 
 #[derive(Clone, Copy, clap::ValueEnum)]
 enum MergeName {
-    /// As does better on a sample.
+    /// Meaning or ranks, whichever is smaller on a sample.
     Auto,
-    /// Like variables of all ranks side by side.
+    /// Similar variables of all ranks side by side.
     Meaning,
     /// All variables of a rank side by side, as its files hold them.
     Ranks,
-    /// Whole files, of which nothing is understood.
+    /// Whole files as bytes: their formats are not parsed.
     Files,
 }
 
@@ -110,9 +123,8 @@ impl MergeName {
 /// A regular expression and what takes the place of what it matches.
 fn likeness(text: &str) -> Result<(Regex, String)> {
     let bad = |why: &str| {
-        Error::usage(format!("{text:?} maps no names: {why}")).hint(
-            "write a regular expression, '=', and what takes its place, as in 'block\\d+=block'",
-        )
+        Error::usage(format!("invalid replacement {text:?}: {why}"))
+            .hint("write a regular expression, '=' and its replacement, as in 'block\\d+=block'")
     };
     let (pattern, by) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
     let pattern = Regex::new(pattern).map_err(|e| bad(&e.to_string().replace('\n', " ")))?;
@@ -122,8 +134,8 @@ fn likeness(text: &str) -> Result<(Regex, String)> {
 /// A pattern of names and the bound of variables that match it; names may hold '=', bounds do not.
 pub fn limit(text: &str) -> Result<(String, Bound)> {
     let bad = |why: &str| {
-        Error::usage(format!("{text:?} gives no variable a bound: {why}")).hint(
-            "write a name (* and ? stand for anything), '=', and a bound, as in 'temp*=1e-6' or 'v_?=rel:1e-4'",
+        Error::usage(format!("invalid bound {text:?}: {why}")).hint(
+            "write a name (* and ? stand for anything), '=' and a bound, as in 'temp*=1e-6' or 'v_?=rel:1e-4'",
         )
     };
     let (pattern, bound) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
@@ -148,11 +160,12 @@ fn names_a_step(place: &str) -> Result<(Place, String, u64)> {
     let place = Place::parse(place)?;
     match (place.run.clone(), place.step) {
         (Some(run), Some(step)) => Ok((place, run, step)),
-        _ => Err(Error::usage(format!("{place} names no step")).hint("write STORE#RUN@STEP")),
+        _ => Err(Error::usage(format!("{place} names no step"))
+            .hint("write STORE#RUN@STEP, as in store#sim@100")),
     }
 }
 
-/// Takes files in as the checkpoint of a step.
+/// Ingests files as the checkpoint of a step.
 pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     if arguments.watch.watch.is_some() {
         return watch::run(arguments, json);
@@ -162,14 +175,16 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     let ChosenFiles { files, left_out } = rank_files(&arguments.files, &rules)?;
     if let Some(own) = files.iter().find(|file| is_inside(&file.path, &place.store)) {
         return Err(Error::usage(format!("{} belongs to the store", own.path.display()))
-            .hint("keep the store outside of the folder that is taken in"));
+            .hint("keep the store outside of the folder that is ingested"));
     }
-    let bar = output::progress("taking in");
+    let bar = output::progress("ingesting");
     let told = |done, total| {
         bar.set_length(total);
         bar.set_position(done);
     };
     let options = Options::directory(&place.store, &run).encoding(arguments.encoding());
+    let labels = arguments.labels()?;
+    let options = labels.iter().fold(options, |options, (key, text)| options.label(key, text));
     let mut ingest = Ingest::open(options, arguments.settings()?)?;
     let manifest = ingest.take(step, &files, &told)?;
     bar.finish_and_clear();
@@ -192,7 +207,7 @@ pub fn ingest(arguments: &IngestArguments, json: bool) -> Result<()> {
     if left_out.len() > MOST_LEFT_OUT {
         output::line(format!("left out: {} more like these", left_out.len() - MOST_LEFT_OUT));
     }
-    crate::commands::print_not_taken_apart(&whole);
+    crate::listing::print_not_taken_apart(&whole);
     if taken.rounded() > 0 {
         output::line(
             "exported files will hold the rounded values, within the bounds, and not the bytes of \
@@ -359,7 +374,7 @@ fn arrays(
             output::count(rounded, "array")
         ));
     }
-    crate::commands::print_not_taken_apart(&exported.not_taken_apart);
+    crate::listing::print_not_taken_apart(&exported.not_taken_apart);
     Ok(())
 }
 

@@ -6,19 +6,19 @@ use treering::{LossReport, LossSettings, Result, loss, write_whole};
 
 #[derive(clap::Args)]
 pub struct LossArguments {
-    /// The number of ranks.
+    /// Number of ranks.
     #[arg(long, value_name = "P")]
     ranks: u64,
-    /// The number of copies of everything, each on another rank; 1 to 32.
+    /// Number of copies of all data, each on another rank: 1 to 32.
     #[arg(long, value_name = "R")]
     replicas: u64,
-    /// Ranks on a node: whole nodes fail, and copies are on different nodes.
+    /// Number of ranks of a node: whole nodes fail, and copies are on different nodes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     node: u64,
-    /// Also simulate random failures on the real placement, N times.
+    /// Also simulate random failures of the real placement N times.
     #[arg(long, value_name = "N")]
     simulate: Option<u64>,
-    /// Write a page with figures, complete in one file.
+    /// Write a report page with figures: one HTML file that needs no network.
     #[arg(long, value_name = "FILE.html")]
     report: Option<PathBuf>,
 }

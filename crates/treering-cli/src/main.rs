@@ -5,6 +5,7 @@ mod commands;
 mod compare;
 mod demo;
 mod files;
+mod listing;
 mod loss;
 mod output;
 mod ranks;
@@ -15,10 +16,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::{Error, Keep};
 
-/// Keeps the states that a simulation passes through: stores what is new, gives any state back, and
-/// tells where two runs part.
+const INGEST_EXAMPLES: &str = "Examples:
+  treering ingest store#sim@100 out/step_100/          one checkpoint of the files of a folder
+  treering ingest store#sim@100 state.raw --type f64   a raw file of numbers
+  treering ingest --watch out/ store#sim               every set of files that appears in out/";
+const EXPORT_EXAMPLES: &str = "Examples:
+  treering export store#sim@100 --to restart/          the ingested files, byte for byte
+  treering export store#rod@49 --to arrays/ --as npy   the arrays that a program saved";
+const COMPARE_EXAMPLES: &str = "Examples:
+  treering compare store#monday store#tuesday          two runs, all steps that both have
+  treering compare a.npy b.npy --abs 1e-8 --rel 1e-5   two files, as numpy.allclose
+  treering compare old/ new/ --report report.html      two folders, and a page with figures
+  treering compare a.h5:/g/x b.h5:/g/y                 two arrays of files
+  treering compare a.f64 b.f64 --type f64              raw files of numbers";
+const GOLDEN_EXAMPLES: &str = "Examples:
+  treering golden record result.npy --abs 1e-6 -o expected.tree
+  treering golden check expected.tree result.npy       exit code 0: as expected";
+
+/// Checkpoints of simulations: stores only what has changed, restores any state, and reports where two runs diverge.
 ///
-/// A PLACE is STORE, STORE#RUN or STORE#RUN@STEP; what is compared may also be a file or a folder.
+/// A PLACE is STORE (a folder), STORE#RUN or STORE#RUN@STEP. Files and folders of files can be compared, too.
+/// `treering demo` is a tour of a minute. Exit codes: 0 done or equal, 1 different, 2 trouble or undecided.
 #[derive(Parser)]
 #[command(name = "treering", version, max_term_width = 100)]
 struct Cli {
@@ -31,27 +49,23 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// The tour: a simulation is killed and restarted; two runs of another one part, and are compared.
+    /// Runs a tour: kills and restarts a simulation, then compares two runs that diverge.
     Demo {
-        /// Keep the demo's store in this folder instead of removing it.
+        /// Keep the stores of the demo, and its report page, in this new folder. Default: removed at the end.
         #[arg(long, value_name = "DIR")]
         keep: Option<PathBuf>,
     },
-    /// Lists runs, or the checkpoints of a run.
-    Ls {
-        /// STORE or STORE#RUN.
-        #[arg(default_value = ".")]
-        place: String,
-        /// Also list checkpoints of abandoned branches.
-        #[arg(long)]
-        all: bool,
-    },
-    /// Shows a checkpoint and its variables.
+    /// Lists the runs of a store, or the checkpoints of a run.
+    Ls(listing::LsArguments),
+    /// Shows a checkpoint and its variables, lists what a file holds, or the trees of a tree file.
     Show {
-        /// STORE#RUN (the newest) or STORE#RUN@STEP.
+        /// STORE#RUN (its newest checkpoint), STORE#RUN@STEP, a file of any format, FILE:NAME (an object of it), or a tree
+        /// file.
         place: String,
     },
-    /// Reads and checks every byte; under mpirun, each rank a part (if built with the feature mpi).
+    /// Reads and checks every byte of a store.
+    ///
+    /// Under mpirun, each rank checks a part (if built with the feature mpi).
     Verify {
         /// STORE or STORE#RUN.
         place: String,
@@ -59,20 +73,23 @@ enum Command {
         #[arg(long)]
         deep: bool,
     },
-    /// Removes old checkpoints; what kept ones refer to stays.
+    /// Removes old checkpoints of a run; data that kept checkpoints refer to stays.
     Prune {
         /// STORE#RUN.
         place: String,
-        /// Keep the newest N; always also one of a second epoch, which shares no bytes with them.
+        /// Keep the newest N checkpoints. One of another epoch, which shares no bytes with them, is always kept, too.
         #[arg(long, value_name = "N")]
         keep_last: u64,
         /// Also keep every checkpoint whose step is a multiple of N.
         #[arg(long, value_name = "N")]
         keep_every: Option<u64>,
-        /// Give up entries of the log that are damaged; else they keep everything from being removed.
+        /// Also remove the oldest of these until the run takes no more than SIZE, as in 10GiB.
+        #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
+        limit: Option<u64>,
+        /// Give up damaged entries of the log. Default: they keep everything from being removed.
         #[arg(long)]
         forget_damaged: bool,
-        /// Only say what would be removed.
+        /// Only print what would be removed.
         #[arg(long)]
         dry_run: bool,
     },
@@ -83,26 +100,41 @@ enum Command {
         /// Remove the run with all its checkpoints.
         #[arg(long)]
         whole_run: bool,
-        /// Only say what would be removed.
+        /// Only print what would be removed.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Puts the many small files of closed epochs into a few bundles; beside a running program, too.
+    /// Copies a run, or checkpoints of it, to another store or another name.
+    ///
+    /// Every byte is verified on the way, and the copy appears when it is complete.
+    Cp(commands::CopyArguments),
+    /// Renames a run.
+    ///
+    /// Its data is copied within the store, read back, and removed under the old name.
+    Mv {
+        /// STORE#RUN.
+        place: String,
+        /// New name of the run.
+        new: String,
+    },
+    /// Merges the many small files of closed epochs into a few bundles.
+    ///
+    /// A program may write to the run meanwhile.
     Compact {
         /// STORE (every run) or STORE#RUN.
         place: String,
-        /// Only say what would be done.
+        /// Only print what would be done.
         #[arg(long)]
         dry_run: bool,
     },
-    /// After a job died: brings what only its nodes' stores hold to the shared store.
+    /// Copies checkpoints that only the stores of nodes hold to the shared store, after a job died.
     Drain {
-        /// STORE#RUN: the shared store, and the run.
+        /// STORE#RUN in the shared store.
         place: String,
-        /// The stores of nodes: all of them, or one at a time.
+        /// Stores of the nodes: all of them, or one at a time.
         #[arg(required = true, value_name = "NODE_STORE")]
         nodes: Vec<PathBuf>,
-        /// Only say what would be brought.
+        /// Only print what would be copied.
         #[arg(long)]
         dry_run: bool,
     },
@@ -110,53 +142,60 @@ enum Command {
     Halt {
         /// STORE#RUN.
         place: String,
-        /// Take the request back.
+        /// Withdraw the request.
         #[arg(long)]
         cancel: bool,
     },
-    /// Begins a new run with a checkpoint of another one; no data is copied.
+    /// Begins a new run from a checkpoint of another one, without copying data.
     Branch {
-        /// STORE#RUN (the newest) or STORE#RUN@STEP.
+        /// STORE#RUN (its newest checkpoint) or STORE#RUN@STEP.
         place: String,
-        /// The name of the new run.
+        /// Name of the new run.
         new: String,
     },
-    /// Takes in checkpoint files that a program wrote itself, as the checkpoint of a step; with
-    /// --watch, every set of files that appears in a folder.
+    /// Ingests checkpoint files that a program wrote itself.
+    ///
+    /// The files become the checkpoint of a step. With --watch, every set of files that appears in a folder becomes one.
+    #[command(after_help = INGEST_EXAMPLES)]
     Ingest(files::IngestArguments),
-    /// Exports ingested files, byte for byte; or arrays of a checkpoint as .npy, HDF5 or Zarr (--as).
+    /// Exports ingested files, byte for byte, or the arrays of a checkpoint as .npy, HDF5 or Zarr (--as).
+    #[command(after_help = EXPORT_EXAMPLES)]
     Export(files::ExportArguments),
-    /// Tells where two runs, checkpoints or files part within a bound: exit code 0 equal, 1 different, 2 undecided or
-    /// trouble. Under mpirun, each rank compares a part (if built with the feature mpi).
+    /// Reports where two runs, checkpoints, folders or files diverge beyond a bound.
+    ///
+    /// Exit code: 0 equal, 1 different, 2 undecided or trouble. Under mpirun, each rank compares a part (if built with the
+    /// feature mpi).
     ///
     /// Everything that can be compared is compared, and the rest is listed with the reason. Values that cannot be
     /// decoded are equal if their stored bytes are the same, else undecided. Types of one kind and different widths,
     /// such as f32 and f64 or i32 and i64, are compared by value in the wider type, with a note.
+    #[command(after_help = COMPARE_EXAMPLES)]
     Compare(compare::CompareOptions),
-    /// Makes trees and sketches for data that has none, so that comparing it reads little.
+    /// Makes trees for data that has none, so that comparing it reads a small part of it.
     Tree(compare::TreeArguments),
-    /// A small file of expected trees, for continuous integration.
+    /// Records expected results as a small file, and checks results against it.
+    #[command(after_help = GOLDEN_EXAMPLES)]
     Golden {
         #[command(subcommand)]
         command: compare::GoldenCommand,
     },
-    /// Computes how likely random failures destroy all replicas of some data, and how many failures are survived.
+    /// Computes how likely random failures destroy all replicas of some data.
     Loss(loss::LossArguments),
-    /// Runs a benchmark; prints ratios to limits measured in the same run.
+    /// Runs a benchmark and prints ratios to limits measured in the same run.
     Bench {
-        /// Which one.
+        /// The benchmark.
         #[arg(value_enum)]
         name: bench::Name,
         #[command(flatten)]
         options: bench::Options,
     },
-    /// Prints a script that completes commands and options in a shell.
+    /// Prints a shell completion script, as in: source <(treering completions bash).
     Completions {
         /// The shell.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
-    /// Writes man pages to a folder: treering.1, and one for each command.
+    /// Writes man pages to a folder: treering.1 and one for each command.
     Man {
         /// The folder, as ~/.local/share/man/man1.
         folder: PathBuf,
@@ -202,16 +241,18 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::Ingest(arguments) => files::ingest(&arguments, json),
         Command::Export(arguments) => files::export(&arguments, json),
         Command::Demo { keep } => demo::run(keep, json),
-        Command::Ls { place, all } => commands::ls(&place, all, json),
-        Command::Show { place } => commands::show(&place, json),
+        Command::Ls(arguments) => listing::ls(&arguments, json),
+        Command::Show { place } => listing::show(&place, json),
         Command::Verify { place, deep } => commands::verify(&place, deep, json),
-        Command::Prune { place, keep_last, keep_every, forget_damaged, dry_run } => {
-            let keep = Keep { last: keep_last, every: keep_every, forget_damaged };
+        Command::Prune { place, keep_last, keep_every, limit, forget_damaged, dry_run } => {
+            let keep = Keep { last: keep_last, every: keep_every, limit, forget_damaged };
             commands::prune(&place, keep, dry_run, json)
         }
         Command::Rm { place, whole_run, dry_run } => {
             commands::remove(&place, whole_run, dry_run, json)
         }
+        Command::Cp(arguments) => commands::copy(&arguments, json),
+        Command::Mv { place, new } => commands::rename(&place, &new, json),
         Command::Compact { place, dry_run } => commands::compact(&place, dry_run, json),
         Command::Drain { place, nodes, dry_run } => commands::drain(&place, &nodes, dry_run, json),
         Command::Halt { place, cancel } => commands::halt(&place, cancel, json),

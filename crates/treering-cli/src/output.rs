@@ -31,10 +31,14 @@ pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
         "g" | "gib" => 3,
         "t" | "tib" => 4,
         _ => {
-            return Err(format!("{text:?} is no size; write a number and B, KiB, MiB, GiB or TiB"));
+            return Err(format!(
+                "invalid size {text:?}: write a number and B, KiB, MiB, GiB or TiB"
+            ));
         }
     };
-    let number: u64 = number.parse().map_err(|_| format!("{text:?} is no size"))?;
+    let number: u64 = number
+        .parse()
+        .map_err(|_| format!("invalid size {text:?}: write a number and a unit, as in 64MiB"))?;
     number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too large"))
 }
 
@@ -72,8 +76,33 @@ pub fn ratio(full: u64, stored: u64) -> String {
     }
 }
 
-/// A line under the header and nothing else.
+/// A line under the header and nothing else; in a pipe, not even that.
 const PLAIN: &str = "     ──            ";
+const BARE: &str = "                   ";
+
+/// Colours of a terminal.
+pub const RED: u8 = 31;
+pub const GREEN: u8 = 32;
+pub const YELLOW: u8 = 33;
+
+/// Columns of the terminal that standard output is; none if it is a pipe or a file.
+pub fn terminal_width() -> Option<usize> {
+    let out = std::io::stdout();
+    out.is_terminal().then(|| match rustix::termios::tcgetwinsize(&out) {
+        Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
+        _ => 80,
+    })
+}
+
+/// A bold word in a colour, on terminals that have colours and people who did not set NO_COLOR.
+pub fn coloured(text: &str, colour: u8) -> String {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    let dumb = set("TERM").is_none_or(|term| term == "dumb");
+    match terminal_width().is_none() || dumb || set("NO_COLOR").is_some() {
+        true => text.to_string(),
+        false => format!("\x1b[1;{colour}m{text}\x1b[0m"),
+    }
+}
 
 /// So many of something.
 pub fn count(number: u64, thing: &str) -> String {
@@ -108,7 +137,8 @@ pub fn table(
     rows: impl IntoIterator<Item = Vec<String>>,
 ) -> String {
     let mut table = Table::new();
-    table.load_preset(PLAIN).set_content_arrangement(ContentArrangement::Disabled);
+    let preset = if std::io::stdout().is_terminal() { PLAIN } else { BARE };
+    table.load_preset(preset).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(header);
     for row in rows {
         table.add_row(row);
@@ -130,7 +160,7 @@ pub fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Says on standard error what is wrong.
+/// Prints a message on standard error.
 pub fn complain(text: impl AsRef<str>) {
     if !QUIET.load(Ordering::Relaxed) {
         eprintln!("treering: {}", text.as_ref());
@@ -168,7 +198,7 @@ pub fn json_line(value: &serde_json::Value) {
     line(value.to_string());
 }
 
-/// Tells people what they should know, beside the answer.
+/// Prints notes beside the answer, on standard error.
 pub fn notes(notes: &[String]) {
     notes.iter().for_each(|note| complain(format!("note: {note}")));
 }

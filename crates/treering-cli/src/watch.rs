@@ -12,8 +12,7 @@ use treering::{Error, Place, Result, WatchEvent, WatchSettings, WatchStop, Watch
 #[derive(clap::Args)]
 #[command(next_help_heading = "Watching a folder")]
 pub struct Arguments {
-    /// Take in every complete set of files that is or appears in this folder or below it; place is
-    /// STORE#RUN.
+    /// Ingest every complete set of files that is or appears in this folder or below it; the place is STORE#RUN.
     ///
     /// A set is all files of one step, and becomes a checkpoint. Step and rank are read from the path
     /// below the folder: the last number is the rank and the one before it the step, as in
@@ -28,35 +27,36 @@ pub struct Arguments {
     /// .npz, safetensors; not with --merge files). A wait of several seconds is reported.
     ///
     /// Caution: a file that a program on another machine or of another user has open for writing, or that
-    /// is closed and will be opened again to write more, is taken in as it is after the settle time,
+    /// is closed and will be opened again to write more, is ingested as it is after the settle time,
     /// unless its format shows that it is incomplete. Give a settle time longer than any pause of the program,
     /// or let the program rename complete files into place.
     ///
     /// A set is complete when all its files are finished and there are as many as --files says; without that,
-    /// as many as the set before had (the first one is a guess). A smaller one waits until the next
-    /// step has just as many, and otherwise stays where it is. A set that is in the run already is not
-    /// taken again; one that was rewritten with other content is, as soon as all of it is.
+    /// as many as the set before had (for the first set, this is a guess). A smaller one waits until the next
+    /// step has just as many, and is otherwise not ingested. A set that is in the run already is not
+    /// ingested again, unless all of it was rewritten with other content.
     ///
     /// One line is printed for each checkpoint (with --json, one object). SIGTERM or SIGINT ends the
     /// service after the set in hand.
     #[arg(long, value_name = "DIR")]
     pub watch: Option<PathBuf>,
-    /// How the step stands in a file's path: a regular expression with groups, as in 'step(\d+)' or
-    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number; files that it does not match are left out. Those that --rank does not match are of rank 0.
+    /// Position of the step in a file's path: a regular expression with groups, as in 'step(\d+)' or
+    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number. Files that do not match are left out; files that --rank
+    /// does not match are of rank 0.
     #[arg(long, value_name = "REGEX", requires = "watch")]
     step: Option<String>,
-    /// How many files a set has.
+    /// Number of files of a set. Default: that of the set before.
     #[arg(long = "files", value_name = "N", requires = "watch", value_parser = at_least_one)]
     count: Option<usize>,
-    /// How long a file must stay the same; 0 is for programs that give files their names when they
-    /// are whole, and needs --files.
+    /// Time for which a file must not change before it is ingested. 0 is for programs that rename complete files into
+    /// place, and needs --files.
     #[arg(long, value_name = "SECONDS", requires = "watch", default_value = "2", value_parser = seconds)]
     settle: Duration,
-    /// Remove originals once the store gives back their very bytes, and step folders that are empty
-    /// then.
+    /// Remove an original once the store has been shown to export its exact bytes, and step folders that are then
+    /// empty.
     #[arg(long, requires = "watch")]
     remove: bool,
-    /// Take what is complete after the settle time, and end.
+    /// Ingest what is complete after the settle time, and exit.
     #[arg(long, requires = "watch")]
     once: bool,
 }
@@ -64,21 +64,25 @@ pub struct Arguments {
 fn at_least_one(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err(format!("{text:?} is no number of files")),
+        _ => Err(format!("invalid number of files {text:?}: expected a whole number > 0")),
     }
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {
     let seconds = text.parse().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
-    seconds.filter(|s| s.as_secs() < 1 << 32).ok_or_else(|| format!("{text:?} is no time"))
+    seconds
+        .filter(|s| s.as_secs() < 1 << 32)
+        .ok_or_else(|| format!("invalid time {text:?}: expected seconds, as in 2 or 0.5"))
 }
 
 /// Watches until a signal ends it.
 pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
     let settings = settings(arguments)?;
     if !arguments.files.is_empty() {
-        return Err(Error::usage("with --watch, files are found, not given")
-            .hint("leave them out, or leave out --watch"));
+        return Err(Error::usage(
+            "files were given together with --watch, which finds files itself",
+        )
+        .hint("leave out the files, or --watch"));
     }
     let mut watcher = Watcher::open(settings, move |event| print(event, json))?;
     end_on_signals(watcher.stopper())?;
@@ -97,6 +101,7 @@ fn settings(arguments: &IngestArguments) -> Result<WatchSettings> {
         remove: own.remove,
         ingest: arguments.settings()?,
         encoding: arguments.encoding(),
+        labels: arguments.labels()?,
         ..WatchSettings::new(
             Place::parse(&arguments.place)?,
             own.watch.as_deref().unwrap_or(Path::new(".")),

@@ -12,6 +12,7 @@ import zarr
 
 PROGRAM, SAVE_ARRAYS = sys.argv[1:3]
 SHAPES = [(), (1,), (5,), (0, 3), (4, 5), (3, 4, 5), (2, 3, 4, 5)]
+LABELS = {"types": {"git": "4542149", "made by": "Zoë\nand others"}}
 NUMPY = {
     "u8": "u1", "i8": "i1", "u16": "u2", "i16": "i2", "u32": "u4", "i32": "i4", "u64": "u8", "i64": "i8",
     "f16": "f2", "f32": "f4", "f64": "f8", "c64": "c8", "c128": "c16", "bool": "?", "bytes": "u1",
@@ -69,7 +70,8 @@ def arrays_of(folder, told):
         return found
     if told["format"] == "hdf5":
         with h5py.File(path) as file:
-            assert file.attrs["run"] == told["run"] and file.attrs["step"] == told["step"]
+            about = {"run": told["run"], "step": told["step"], **LABELS.get(told["run"], {})}
+            assert dict(file.attrs) == about, dict(file.attrs)
             found = {}
 
             def visit(name, item):
@@ -80,7 +82,7 @@ def arrays_of(folder, told):
         assert sorted(found) == sorted(names)
         return found
     root = zarr.open_group(path, mode="r", zarr_format=3)
-    assert dict(root.attrs) == {"run": told["run"], "step": told["step"]}
+    assert dict(root.attrs) == {"run": told["run"], "step": told["step"], **LABELS.get(told["run"], {})}
     found = {name: item for name, item in root.members(max_depth=None) if isinstance(item, zarr.Array)}
     assert sorted(found) == sorted(names)
     return {name: (np.asarray(item[...]), dict(item.attrs)) for name, item in found.items()}
@@ -102,7 +104,9 @@ def every_type(store, folder):
                     assert attributes == noted, (form, name, attributes)
                     count += 1
         for order in "cf":
-            array, _ = found.pop(f"large-{order}")
+            array, attributes = found.pop(f"large-{order}")
+            noted = {} if form == "npy" else {"units": "K", "long name": "Größe", "empty": ""}
+            assert attributes == noted, (form, attributes)
             check((form, order), array, "f64", (1201, 1003))
             if form == "npy":
                 assert array.flags.f_contiguous == (order == "f")
@@ -135,6 +139,7 @@ def ranks(store, folder):
         assert sorted(found) == ["dt", "flow/c", "flow/f", "points", "rank-0/seed", "rank-1/seed", "rank-2/seed"]
         for name in ("flow/c", "flow/f"):
             check((form, name), found[name][0], "f32", (30, 60, 4))
+            assert form == "npy" or found[name][1] == ({"units": "m/s"} if name == "flow/c" else {})
         check((form, "points"), found["points"][0], "i64", (303, 3))
         assert found["dt"][0].shape == () and found["dt"][0] == 0.25
         assert found["rank-2/seed"][0].tolist() == [2, 2, 2]

@@ -69,10 +69,18 @@ fn save_every_type(store: &str) -> Result<()> {
     add("large-f".into(), DType::F64, &[1201, 1003], true);
     let variables = all.iter().map(|(name, dtype, shape, fortran, bytes)| {
         let variable = Variable::from_bytes(name, *dtype, shape, bytes);
-        if *fortran { variable.fortran() } else { variable }
+        let variable = if *fortran { variable.fortran() } else { variable };
+        match name.starts_with("large") {
+            true => variable
+                .attribute("units", "K")
+                .attribute("long name", "Größe")
+                .attribute("empty", ""),
+            false => variable,
+        }
     });
     let variables: Vec<Variable> = variables.collect();
-    let mut run = Run::open(Options::directory(store, "types"))?;
+    let options = Options::directory(store, "types").label("git", "4542149");
+    let mut run = Run::open(options.label("made by", "Zoë\nand others"))?;
     run.checkpoint(7, &variables)?;
     run.finish()
 }
@@ -95,7 +103,7 @@ fn save_on_ranks(store: &str) {
         let rows = array(DType::I64, &[100 + rank, 3], &[before, 0], &[303, 3], false);
         let (own, dt) = ([rank; 3], [0.25f64]);
         let state = [
-            part("flow/c", &c),
+            part("flow/c", &c).attribute("units", "m/s"),
             part("flow/f", &f).fortran(),
             Variable::from_bytes("points", DType::I64, &[100 + rank, 3], &rows).rows(),
             Variable::new("dt", &dt).shaped(&[]).same(),

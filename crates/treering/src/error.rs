@@ -7,10 +7,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The result of everything that can fail here.
+/// Result of a call that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What sort of trouble an [`Error`] is; programs decide by this.
+/// The kind of an [`Error`], by which programs decide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -68,7 +68,16 @@ impl ErrorKind {
     }
 }
 
-/// What happened, to what, and what to try.
+/// An error: what happened, where, and what to try. It prints as one sentence.
+///
+/// ```
+/// use treering::{ErrorKind, Library};
+/// # let folder = tempfile::tempdir().unwrap();
+/// let error = Library::open(folder.path()).err().expect("an empty folder is not a store");
+/// assert_eq!(error.kind(), ErrorKind::NotFound); // programs decide by the kind
+/// assert_eq!(error.kind().code(), 2); // a number that never changes
+/// eprintln!("{error}");
+/// ```
 #[derive(Clone)]
 pub struct Error {
     kind: ErrorKind,
@@ -134,7 +143,7 @@ impl Error {
         self
     }
 
-    /// What sort of trouble this is.
+    /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }

@@ -1,8 +1,17 @@
-//! Treering keeps the states that a simulation passes through, as a tree keeps its years.
+//! Treering is a checkpointing library for simulations: it stores only what has changed since the last checkpoint,
+//! restores any state bit for bit after a crash, on any number of ranks, and reports where two runs diverge.
 //!
-//! A program opens a [`Run`], hands named arrays to [`Run::checkpoint`], and on start asks
-//! [`Run::restore`] for the newest complete step. Only what is new is stored; the program waits for
-//! hashing and copying that, and nothing else. Tools look at a store through a [`Library`].
+//! | to | use |
+//! |---|---|
+//! | checkpoint a program and restart it | [`Run`], [`Options`], [`Variable`], [`VariableMut`], [`Save`] |
+//! | do so on several ranks | [`Options::ranks`], [`Comm`], [`ThreadRanks`], and the crate `treering-mpi` |
+//! | survive the death of ranks | [`survive`], [`Options::replicas`], [`ReplicaStore`] |
+//! | look at a store and tidy it | [`Library`], [`Checkpoint`], [`Slab`] |
+//! | ingest and export files | [`Ingest`], [`Watcher`], [`export`], [`export_arrays`] |
+//! | compare two results | [`compare()`], [`CompareSettings`], [`Outcome`], [`Golden`] |
+//!
+//! A program opens a [`Run`], hands named arrays to [`Run::checkpoint`], and on start asks [`Run::restore`] for the newest
+//! complete step. It waits while changes are found and copied, and for nothing else.
 //!
 //! ```
 //! use treering::{Options, Run, Variable, VariableMut};
@@ -20,29 +29,37 @@
 //! # Ok::<(), treering::Error>(())
 //! ```
 
+#![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
+
+#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
+compile_error!(
+    "treering works on Linux with 64-bit little-endian processors only: stored bytes are those of memory, and durable \
+     files rest on what Linux promises of them"
+);
+
 // README and the chapters of the book that have Rust code: their examples are tests.
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tools"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tools"))]
 #[doc = include_str!("../../../docs/src/getting-started.md")]
 struct GettingStarted;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tools"))]
 #[doc = include_str!("../../../docs/src/checkpointing.md")]
 struct Checkpointing;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tools"))]
 #[doc = include_str!("../../../docs/src/ranks.md")]
 struct Ranks;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tools"))]
 #[doc = include_str!("../../../docs/src/comparing.md")]
 struct Comparing;
 
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "tools"))]
 #[doc = include_str!("../../../docs/src/lossy.md")]
 struct Lossy;
 
@@ -55,8 +72,10 @@ mod compare;
 mod crew;
 mod error;
 mod format;
+#[cfg(feature = "tools")]
 mod ingest;
 mod io;
+#[cfg(feature = "tools")]
 mod library;
 mod lineage;
 mod log;
@@ -66,22 +85,27 @@ mod pack;
 mod points;
 mod redundancy;
 mod replica;
+#[cfg(feature = "tools")]
 mod report;
 mod restore;
+mod retention;
 mod run;
 mod save;
+#[cfg(feature = "tools")]
 mod source;
 mod store;
 #[cfg(any(test, feature = "testing"))]
 #[doc(hidden)]
 pub mod testing;
+mod trace;
 
 // The public interface, and all of it. Modules are private; what tests, fuzzers and benchmarks need beyond
 // this list is in `testing`.
 
 // Programs.
 pub use array::{Bound, DType, Description, Element, Order, Shape, Variable, VariableMut};
-pub use array::{Ghosts, GlobalBox, Part};
+pub use array::{Ghosts, GlobalBox, Labels, Part};
+pub use array::{Protected, RawArray};
 pub use array::{Rank, Sequence, Step, VariableKey};
 pub use codec::{Aim, Encoding};
 pub use comm::{
@@ -97,41 +121,62 @@ pub use replica::{
     GenerationInfo, GenerationNumber, LoadedBlocks, LoadedPiece, Probing, Remade, ReplicaMemory,
     ReplicaSettings, ReplicaStore, ReplicaTraffic, Scrubbed, StartRank, SubmitProgress, Survived,
 };
+#[cfg(feature = "tools")]
 pub use replica::{LossPoint, LossReport, LossSettings, loss};
 pub use replica::{ReplicaCount, ReplicaOperation, ReplicaScale};
 pub use restore::redistribute;
+#[cfg(feature = "tools")]
+pub use run::ReferenceReport;
 pub use run::{Aggregation, AggregationReport, aggregate};
-pub use run::{Due, Every, Options, Overload, ReferenceReport, Restored, Run};
+pub use run::{Due, Every, Options, Overload, Restored, Run};
 pub use save::{Level, Save};
 
 // Files of other programs.
 pub use format::Manifest;
+#[cfg(feature = "tools")]
 pub use ingest::{ChosenFiles, FileRules, Ingest, IngestSettings, Merge, RankFile};
+#[cfg(feature = "tools")]
 pub use ingest::{WatchEvent, WatchSettings, WatchStop, Watcher, is_inside, rank_files};
+#[cfg(feature = "tools")]
 pub use source::{LeftOut, RawLayout, files as files_in};
 
 // Tools: what a store holds.
-pub use library::RemovedRun;
+#[cfg(feature = "tools")]
 pub use library::export;
+#[cfg(feature = "tools")]
 pub use library::{ArrayExport, ArrayFormat, ExportedArray, ExportedArrays, export_arrays};
+#[cfg(feature = "tools")]
 pub use library::{
     CheckpointInfo, DrainPlan, DrainedPart, HeldSet, Holdings, Library, NotTakenApart, RunInfo,
     VariableInfo,
 };
-pub use library::{Exported, Finding, Keep, Place, PlannedStep, PrunePlan, TreeInfo, VerifyReport};
+#[cfg(feature = "tools")]
+pub use library::{CopiedRun, LabelTest, RemovedRun};
+#[cfg(feature = "tools")]
+pub use library::{Exported, Finding, Place, TreeInfo, VerifyReport};
+#[cfg(feature = "tools")]
+pub use library::{FileListing, ListedArray};
 pub use restore::{Backwards, Checkpoint, Slab, State, StoredArray};
+pub use retention::{Keep, PlannedStep, PrunePlan};
 
 // Stores.
 pub use store::{Blob, DirectoryStore, Lock, MemoryStore, Put, Store, StoreItem};
 
 // Comparison.
+#[cfg(feature = "tools")]
 pub use compare::{
     Answer, ContentDifference, First, NotCompared, Outcome, Timings, Unmatched, Value,
     ValueDifference,
 };
+#[cfg(feature = "tools")]
 pub use compare::{CompareSettings, DifferenceList, VariableOutcome, compare};
+#[cfg(feature = "tools")]
 pub use compare::{FileView, Golden, Side, SideEntry, StoredSide, TreeSettings, TreedSide, Unread};
+#[cfg(feature = "tools")]
 pub use compare::{make_beside as make_trees_beside, record as record_golden, sidecar};
 pub use format::TreeEntry;
 pub use io::write_whole;
-pub use library::open_side;
+#[cfg(feature = "tools")]
+pub use library::{open_side, open_side_following};
+#[cfg(feature = "tools")]
+pub use report::VariableSummary;

@@ -111,10 +111,10 @@ fn summary(checkpoints: &[CheckpointInfo], full: u64, stored: u64, ended: &Ended
         output::bytes(stored),
         output::seconds(ended.blocked),
     ]);
-    let header = ["step", "full copy", "same", "moved", "new", "stored", "program waited"];
+    let header = ["step", "full copy", "same", "duplicate", "new", "stored", "program waited"];
     output::line(output::table(&header, &[], rows));
     output::line(format!(
-        "{} checkpoints took {} instead of {} ({}), and held the program up for {:.2} % of its time.",
+        "{} checkpoints took {} instead of {} ({}), and blocked the program for {:.2} % of its time.",
         checkpoints.len(),
         output::bytes(stored),
         output::bytes(full),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 use treering::{Options, Result, Run, Variable, VariableMut};
 
-/// The number of cells along each side, unless told.
+/// Number of cells along each side.
 pub const SIDE: usize = 640;
 
 const FEED: f64 = 0.0545;

@@ -294,3 +294,71 @@ fn nodes_are_drained_and_programs_are_asked_to_stop() {
         Some(2)
     );
 }
+
+#[test]
+fn labels_are_shown_and_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store").display().to_string();
+    for (run, git) in [("one", "4542149"), ("two", "5b71c47")] {
+        let mut run = Run::open(Options::directory(&store, run).label("git", git)).unwrap();
+        for step in 0..2 {
+            run.label("phase", if step == 0 { "cold" } else { "hot" }).unwrap();
+            let heat = Variable::new("heat", &[1.5f64; 100]).attribute("units", "K");
+            run.checkpoint(step, &[heat]).unwrap();
+        }
+        run.finish().unwrap();
+    }
+    let shown = json(&["show", &format!("{store}#one"), "--json"]);
+    assert_eq!(shown["labels"], serde_json::json!({ "git": "4542149", "phase": "hot" }));
+    assert_eq!(shown["variables"][0]["attributes"]["units"], "K");
+    let shown = treering(&["show", &format!("{store}#one")]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("git: 4542149\n") && shown.contains("units=K"), "{shown}");
+    let names = |tests: &[&str]| -> Vec<Value> {
+        let listed = json(&[&["ls", &store, "--json"], tests].concat());
+        listed["runs"].as_array().unwrap().iter().map(|run| run["name"].clone()).collect()
+    };
+    assert_eq!(names(&["--where", "git=5b*"]), ["two"]);
+    assert_eq!(names(&["--where", "git=*", "--where", "phase=hot"]), ["one", "two"]);
+    assert_eq!(names(&["--where", "heat:units=C"]), [] as [Value; 0]);
+    let listed = json(&["ls", &format!("{store}#two"), "--where", "phase=hot", "--json"]);
+    let listed = listed["checkpoints"].as_array().unwrap();
+    assert!(listed.len() == 1 && listed[0]["step"] == 1 && listed[0]["labels"]["phase"] == "hot");
+    let wrong = treering(&["ls", &store, "--where", "git"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("KEY=PATTERN"));
+}
+
+/// What `ls` says of files is their size as they were, and arrays that were inflated are another number.
+#[test]
+fn ratios_are_to_what_the_program_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ones.npz");
+    let zeros = format!("{:?}", path.display().to_string());
+    let script = format!(
+        "import struct, zlib, zipfile\n\
+         head = b\"{{'descr': '<f8', 'fortran_order': False, 'shape': (100000,), }}\"\n\
+         head = head.ljust(117) + b'\\n'\n\
+         data = b'\\x93NUMPY\\x01\\x00' + struct.pack('<H', len(head)) + head + bytes(800000)\n\
+         zipfile.ZipFile({zeros}, 'w', zipfile.ZIP_DEFLATED).writestr('x.npy', data)\n"
+    );
+    assert!(Command::new("python3").args(["-c", &script]).status().unwrap().success());
+    let size = std::fs::metadata(&path).unwrap().len();
+    let store = folder.path().join("store").display().to_string();
+    let file = path.display().to_string();
+    json(&["ingest", &format!("{store}#sim@1"), &file, "--label", "made=here", "--json"]);
+    let listed = json(&["ls", &format!("{store}#sim"), "--json"]);
+    let checkpoint = &listed["checkpoints"][0];
+    assert_eq!(checkpoint["source_bytes"], size);
+    assert!(checkpoint["full_bytes"].as_u64().unwrap() >= 800_000, "{checkpoint}");
+    assert_eq!(checkpoint["labels"]["made"], "here");
+    assert_eq!(json(&["ls", &store, "--json"])["runs"][0]["source_bytes"], size);
+    let shown = treering(&["ls", &format!("{store}#sim")]);
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let stored = checkpoint["stored_bytes"].as_u64().unwrap();
+    let ratio = format!("{:.2}×", size as f64 / stored as f64);
+    assert!(shown.contains("decoded") && shown.contains(&ratio), "{ratio} in {shown}");
+    let wrong = treering(&["ingest", &format!("{store}#sim@2"), &file, "--label", "step=5"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("reserved"));
+}

@@ -191,15 +191,18 @@ fn bad_input_gets_a_sentence_and_exit_code_two() {
         (vec!["compare", &cut, &cut], "promises"),
         (vec!["compare", &zip, &zip], "archive"),
         (vec!["compare", &missing, &good, "--type", "f32"], "there is no"),
-        (vec!["compare", &good, &good, "--type", "f32", "--abs", "-1"], "-1 is no absolute bound"),
+        (
+            vec!["compare", &good, &good, "--type", "f32", "--abs", "-1"],
+            "invalid absolute bound -1",
+        ),
         (
             vec!["compare", &good, &good, "--type", "f32", "--rel", "NaN"],
-            "NaN is no relative bound",
+            "invalid relative bound NaN",
         ),
-        (vec!["compare", &good, &good, "--type", "f32", "--bound", "x=abs:"], "is no bound"),
+        (vec!["compare", &good, &good, "--type", "f32", "--bound", "x=abs:"], "invalid bound"),
         (vec!["compare", "nowhere#run", &good, "--type", "f32"], "there is no store"),
         (vec!["tree", &good, "--type", "f32"], "none was given"),
-        (vec!["tree", &good, "--type", "f32", "--abs", "inf"], "inf is no absolute bound"),
+        (vec!["tree", &good, "--type", "f32", "--abs", "inf"], "invalid absolute bound inf"),
         (vec!["tree", &good, "--type", "f32", "--abs", "1", "--chunk", "1000"], "power of two"),
         (vec!["golden", "check", &good, &good, "--type", "f32"], "tree file"),
     ];
@@ -376,9 +379,26 @@ fn the_report_opens_in_a_browser() {
     let html = std::fs::read_to_string(&page).unwrap();
     assert!(!html.contains("http://") || !html.contains("src=\"http"));
     assert!(html.contains("different: 3 of 250005 values"));
+    // Another one, of folders: a cube that differs in a corner, and a file that cannot be compared.
+    let other = folder.path().join("other.html").display().to_string();
+    let sides = ["one", "two"].map(|name| folder.path().join(name));
+    for (side, cut) in sides.iter().zip([40, 41]) {
+        std::fs::create_dir(side).unwrap();
+        let mut cube = vec![0u8; 20 * 30 * 40 * 4];
+        if cut == 41 {
+            cube.chunks_mut(4).take(25).for_each(|v| v.copy_from_slice(&1.5f32.to_le_bytes()));
+        }
+        npy(&side.join("cube.npy"), "(20, 30, 40)", &cube);
+        npy(&side.join("cut.npy"), "(90,)", &vec![0; cut]);
+    }
+    let [one, two] = sides.each_ref().map(|side| side.display().to_string());
+    let compare = ["compare", &one, &two, "--abs", "1e-3", "--report", &other];
+    assert_eq!(treering(&compare).status.code(), Some(1));
+    let html = std::fs::read_to_string(&other).unwrap();
+    assert!(html.len() < 300_000, "{} bytes", html.len());
     let profile = folder.path().join("profile").display().to_string();
     let shot = folder.path().join("shot.png");
-    let arguments = |more: &[&str]| -> Vec<String> {
+    let arguments = |more: &[&str], page: &str| -> Vec<String> {
         let common = [
             "--headless",
             "--no-sandbox",
@@ -389,19 +409,42 @@ fn the_report_opens_in_a_browser() {
         ];
         let mut all: Vec<String> = common.iter().chain(more).map(|s| s.to_string()).collect();
         all.push(format!("--user-data-dir={profile}"));
-        all.push(format!("file://{page_text}"));
+        all.push(format!("file://{page}"));
         all
     };
-    let dom = Command::new("chromium").args(arguments(&["--dump-dom"])).output().unwrap();
-    let dom = String::from_utf8_lossy(&dom.stdout).into_owned();
-    assert!(dom.contains("data-ready=\"yes\""), "the page was not drawn");
-    assert!(dom.contains("The runs part at step 3"), "the page does not say where the runs part");
+    let drawn = |page: &str| {
+        let dom = Command::new("chromium").args(arguments(&["--dump-dom"], page)).output().unwrap();
+        let dom = String::from_utf8_lossy(&dom.stdout).into_owned();
+        assert!(dom.contains("data-ready=\"yes\""), "the page was not drawn");
+        // Without the script and its data, only what a reader sees is left.
+        dom.split("<script").filter_map(|part| part.split_once("</script>")).map(|p| p.1).collect()
+    };
+    let dom: String = drawn(&page_text);
+    assert!(dom.contains("The runs diverge at step 3"), "the page does not say where");
     assert!(dom.matches("<svg").count() >= 3, "figures are missing");
+    assert!(dom.contains("largest |a − b| in units of the bound (abs 10⁻⁴)"), "no legend");
+    assert!(dom.contains("index along axis 1 (0 to 249)"), "no axis");
+    assert!(dom.contains("Everything that was asked for was compared."), "nothing was left out");
+    let dom: String = drawn(&other);
+    assert!(dom.contains("in units of the bound (abs 0.001)"), "no legend of the cube");
+    for along in ["largest along axis 0", "largest along axis 1", "largest along axis 2"] {
+        assert!(dom.contains(along), "no map of the cube {along}");
+    }
+    assert!(dom.contains("1 item could not be compared; the table has the reasons."), "{dom}");
+    assert!(dom.contains("promises"), "no reason");
     let screenshot = format!("--screenshot={}", shot.display());
-    assert!(
-        Command::new("chromium").args(arguments(&[&screenshot])).output().unwrap().status.success()
-    );
+    let taken = Command::new("chromium").args(arguments(&[&screenshot], &other)).output().unwrap();
+    assert!(taken.status.success());
     assert!(std::fs::metadata(&shot).unwrap().len() > 20_000, "the picture is nearly empty");
+}
+
+/// An `.npy` file of f32 values, perhaps too short for its shape.
+fn npy(path: &Path, shape: &str, data: &[u8]) {
+    let mut bytes = b"\x93NUMPY\x01\x00\x76\x00".to_vec();
+    let head = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}");
+    bytes.extend(format!("{head:<117}\n").bytes());
+    bytes.extend(data);
+    std::fs::write(path, bytes).unwrap();
 }
 
 /// A file of tensors of f32.
@@ -485,9 +528,61 @@ fn named_objects_are_compared() {
     assert_eq!(found["unmatched"][0]["variable"], "y");
     assert_eq!(found["unmatched"].as_array().unwrap().len(), 1);
     let told = sentence(&["compare", &format!("{a}:/nothing"), &b], 2);
-    assert!(told.contains("no array and no group \"nothing\""), "{told}");
+    assert!(told.contains("no object \"nothing\""), "{told}");
     let told = sentence(&["compare", &format!("{a}:/w"), &b, "--list", &a], 2);
     assert!(told.contains("is one of the inputs"), "{told}");
+}
+
+/// A raw file of integers.
+fn integers(folder: &Path, name: &str, values: &[i64]) -> String {
+    let path = folder.join(name);
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    std::fs::write(&path, bytes).unwrap();
+    path.display().to_string()
+}
+
+#[test]
+fn bounds_hold_for_integers_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &str, values: &[i64]| integers(folder.path(), name, values);
+    let (a, b) = (of("a", &[1, 100, -7]), of("b", &[3, 101, -7]));
+    let compared = |b: &str, more: &[&str], code: i32| {
+        let all = [&["compare", &a, b, "--type", "i64", "--json"], more].concat();
+        answer(&all, code)
+    };
+    assert_eq!(compared(&b, &["--abs", "2"], 1)["differences"], 2);
+    assert_eq!(compared(&b, &["--abs", "2", "--integers"], 0)["differences"], 0);
+    assert_eq!(compared(&b, &["--abs", "1", "--integers"], 1)["differences"], 1);
+    assert_eq!(compared(&b, &["--rel", "0.02", "--integers"], 1)["first"]["index"][0], 0);
+    // No f64 equals it, so that nobody can tell.
+    let large = of("large", &[1, 100, (1 << 53) + 1]);
+    let told = sentence(&["compare", &a, &large, "--type", "i64", "--abs", "2", "--integers"], 2);
+    assert!(told.contains("9007199254740993"), "{told}");
+    compared(&large, &["--abs", "2"], 1);
+}
+
+#[test]
+fn a_file_is_listed_without_ingesting_it() {
+    let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/anatomy");
+    let file = kept.join("hdf5-earliest-records").display().to_string();
+    let listed = answer(&["show", &file, "--json"], 0);
+    assert_eq!(listed["format"], "hdf5");
+    let arrays = listed["arrays"].as_array().unwrap();
+    let kind = |name: &str| {
+        let array = arrays.iter().find(|array| array["name"] == name);
+        array.map_or("none", |array| array["kind"].as_str().unwrap())
+    };
+    let members = ["r.x", "r.in.y", "r.c.m", "r.s", "r.l", "p.ref", "p.t", "p.v"];
+    let kinds = ["f32", "f64", "u8", "text", "number", "reference", "text", "sequence"];
+    assert_eq!(members.map(kind), kinds, "{listed}");
+    let contents = listed["contents"].as_array().unwrap();
+    assert!(contents.iter().any(|item| item[0] == "link soft" && item[1] == "/r"), "{listed}");
+    let object = answer(&["show", &format!("{file}:/soft"), "--json"], 0);
+    assert!(object["arrays"].as_array().unwrap().len() < arrays.len(), "{object}");
+    assert_eq!(object["arrays"][0]["name"], "r.x");
+    let text = treering(&["show", &file]);
+    let text = String::from_utf8_lossy(&text.stdout).into_owned();
+    assert!(text.contains("hdf5 file of") && text.contains("link soft: /r"), "{text}");
 }
 
 #[test]
@@ -512,10 +607,102 @@ fn what_is_not_compared_is_listed_with_the_reason() {
     let output = treering(&["compare", &a, &b, "--report", &page.display().to_string()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("variable cut: not compared: ") && text.contains("promises"), "{text}");
+    assert!(text.contains("not compared: variable cut: ") && text.contains("promises"), "{text}");
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("promises"), "the page lists what was not compared");
     std::fs::copy(sides[0].join("cut.npy"), sides[1].join("cut.npy")).unwrap();
     let found = answer(&["compare", &a, &b, "--json"], 0);
     assert!(found["notes"].to_string().contains("same stored bytes: cut"), "{found}");
+}
+
+/// The lines that the command prints on a terminal of 80 columns, and the same without colours.
+fn on_terminal(arguments: &[&str], code: i32) -> (String, Vec<String>) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    use std::io::Read;
+    let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&master).unwrap();
+    unlockpt(&master).unwrap();
+    let name = ptsname(&master, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = std::fs::File::options().read(true).write(true).open(name).unwrap();
+    let size = rustix::termios::Winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    rustix::termios::tcsetwinsize(&terminal, size).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_treering"));
+    command.args(arguments).env("TERM", "xterm").env_remove("NO_COLOR").stdout(terminal);
+    let mut child = command.stderr(std::process::Stdio::null()).spawn().unwrap();
+    // The command holds the last handle of the terminal's other end.
+    drop(command);
+    let (mut raw, mut part) = (Vec::new(), [0; 4096]);
+    let mut master = std::fs::File::from(master);
+    while let Ok(count @ 1..) = master.read(&mut part) {
+        raw.extend_from_slice(&part[..count]);
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(code), "{arguments:?}");
+    let raw = String::from_utf8(raw).unwrap().replace('\r', "");
+    let mut plain = raw.clone();
+    for colour in ["\x1b[1;31m", "\x1b[1;32m", "\x1b[1;33m", "\x1b[0m"] {
+        plain = plain.replace(colour, "");
+    }
+    assert!(!plain.contains('\x1b'), "{plain:?}");
+    (raw, plain.lines().map(str::to_string).collect())
+}
+
+/// How many rows lines take on a terminal of 80 columns.
+fn height(lines: &[String]) -> usize {
+    lines.iter().map(|line| line.trim_end().chars().count().div_ceil(80).max(1)).sum()
+}
+
+#[test]
+fn the_first_screen_has_the_verdict_the_first_difference_and_the_worst_variables() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let name = |i: usize| format!("a/rather/deep/group/of/a/file/with/many/variables/v{i:02}");
+    let names: Vec<String> = (0..30).map(name).collect();
+    let sides = ["a", "b"].map(|side| {
+        let mut all: Vec<(&str, Vec<f32>)> = Vec::new();
+        for (i, name) in names.iter().enumerate() {
+            // The later, the further apart.
+            let moved = if side == "b" && i >= 5 { 0.001 * 1.5f32.powi(i as i32) } else { 0.0 };
+            all.push((name, vec![1.0, 2.0 + moved, 3.0]));
+        }
+        all.extend((0..4).map(|i| (["only1", "only2", "only3", side][i], vec![i as f32])));
+        if side == "b" {
+            all.retain(|(name, _)| !name.starts_with("only"));
+        }
+        let all: Vec<(&str, &[f32])> = all.iter().map(|(name, v)| (*name, &v[..])).collect();
+        tensors(&at(&format!("{side}.safetensors")), &all)
+    });
+    let compare = ["compare", &sides[0], &sides[1], "--abs", "1e-3"];
+    let (raw, lines) = on_terminal(&compare, 1);
+    let text = lines.join("\n");
+    assert!(raw.starts_with("\x1b[1;31mdifferent\x1b[0m: "), "{raw:?}");
+    assert!(
+        lines[0].contains("25 of 90 values beyond their bounds, in 25 of 30 variables"),
+        "{text}"
+    );
+    assert!(lines[1].contains(&format!("{}, index (1)", names[5])), "{text}");
+    assert!(lines[2].contains("a = 2.0, b = 2.00"), "{text}");
+    assert!(lines[3].contains("times the bound (abs:0.001)"), "{text}");
+    let row = |part: &str| lines.iter().position(|line| line.contains(part)).unwrap();
+    assert!(row("les/v29 ") < row("les/v28 ") && row("les/v28 ") < row("les/v22 "), "{text}");
+    assert!(!text.contains("les/v21 ") && text.contains("and 17 more variables (--all)"), "{text}");
+    assert!(text.contains("not in both: variable ") && text.contains("more: --all)"), "{text}");
+    assert!(text.contains("\nread ") && text.contains("\nmore: --all"), "{text}");
+    assert!(height(&lines) <= 23, "{text}");
+    // The same in a pipe, where names are whole and nothing is drawn.
+    let piped = treering(&compare);
+    let piped = String::from_utf8_lossy(&piped.stdout).into_owned();
+    assert!(
+        piped.starts_with("different: 25 of 90 values") && piped.contains(&names[29]),
+        "{piped}"
+    );
+    assert!(
+        !piped.contains('─') && !piped.contains('\x1b') && !piped.contains("\nmore: "),
+        "{piped}"
+    );
+    let all = treering(&[&compare[..], &["--all"]].concat());
+    let all = String::from_utf8_lossy(&all.stdout).into_owned();
+    assert!(names[5..].iter().all(|name| all.contains(name)) && all.contains("only3"), "{all}");
+    let (raw, lines) = on_terminal(&["compare", &sides[0], &sides[0]], 0);
+    assert!(raw.starts_with("\x1b[1;32mequal\x1b[0m: all 94 values of 34 variables"), "{raw}");
+    assert_eq!(lines.len(), 2, "{raw}");
 }

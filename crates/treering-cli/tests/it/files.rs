@@ -160,7 +160,7 @@ fn folders_of_files_are_taken_in_and_given_back() {
     for (arguments, words) in [
         (vec!["ingest", &at("x"), &files], "names no step"),
         (vec!["ingest", &nowhere, "nowhere"], "there is no"),
-        (vec!["ingest", &nowhere, &files, "--rank", "("], "tells no rank"),
+        (vec!["ingest", &nowhere, &files, "--rank", "("], "invalid pattern of the rank"),
         (vec!["ingest", &nowhere, &files, "--rank", "state"], "it has no group"),
         (vec!["ingest", &nowhere, &files, "--rank", "state_(\\d)"], "does not match"),
         (vec!["ingest", &nowhere, &files, "--rank", "([a-z])"], "twice"),
@@ -222,7 +222,7 @@ fn variables_are_rounded_when_asked_and_everybody_is_told() {
         ("state=1e-3", "no variable matches the bound of \"state\""),
         ("state*=0", "greater than 0"),
         ("state*=-1", "greater than 0"),
-        ("state*=much", "is no bound"),
+        ("state*=much", "invalid bound"),
         ("state*=ulp:3", "no distance"),
         ("state*=rel:2", "less than 1"),
     ] {

@@ -121,7 +121,7 @@ impl Place {
         checkpoints.iter().map(|checkpoint| checkpoint.step).collect()
     }
 
-    /// The files of a step, as they are given back.
+    /// The files of a step, as they are exported.
     fn export(&self, step: u64) -> BTreeMap<String, Vec<u8>> {
         let to = tempfile::tempdir().unwrap();
         let files = self.library().export("sim", Some(step), &[], to.path()).unwrap();
@@ -225,13 +225,13 @@ fn a_program_that_rests_inside_a_file_when_the_service_starts_is_waited_for() {
     let mut once = place.watch(&["--files", "1", "--settle", "0.1", "--once", "--remove"]);
     assert!(once.child.wait().unwrap().success());
     wait("a note", || {
-        once.notes().contains("step 1 is not taken in: state_1_0 is open for writing")
+        once.notes().contains("step 1 is not ingested: state_1_0 is open for writing")
     });
     let mut service = place.watch(&["--files", "1", "--settle", "0.1", "--remove"]);
     put(&place.out().join("state_2_0"), b"another state");
     service.wait_for_steps(&[2]);
     let waits =
-        format!("step 1 waits to be taken in: state_1_0 is open for writing by process {pid} (sh)");
+        format!("step 1 waits to be ingested: state_1_0 is open for writing by process {pid} (sh)");
     wait("a note", || service.notes().contains(&waits));
     assert_eq!((service.steps(), place.kept()), (vec![2], vec![2]));
     assert_eq!(fs::read(&path).unwrap(), b"half of ");
@@ -395,7 +395,7 @@ fn once_takes_what_is_there_and_ends() {
         let mut service = place.watch(arguments);
         assert!(service.child.wait().unwrap().success(), "{}", service.notes());
         wait("all lines", || Arc::strong_count(&service.lines) == 1);
-        wait("its note", || service.notes().contains("step 3 is not taken in: 1 file of 2"));
+        wait("its note", || service.notes().contains("step 3 is not ingested: 1 file of 2"));
         service.steps()
     };
     let sets = [place.write(1, 0), place.write(2, 0)];
@@ -511,10 +511,10 @@ fn trouble_is_told_in_a_sentence() {
         (vec![&step, "--watch", &out], "STORE#RUN"),
         (vec![&inner, "--watch", &out], "the store lies in"),
         (vec![&run, "--watch", &out, "--settle", "0"], "--files"),
-        (vec![&run, "--watch", &out, "--settle", "soon"], "is no time"),
-        (vec![&run, "--watch", &out, "--files", "0"], "is no number of files"),
-        (vec![&run, "--watch", &out, "--step", "x"], "tells no step"),
-        (vec![&run, "--watch", &out, "file"], "files are found, not given"),
+        (vec![&run, "--watch", &out, "--settle", "soon"], "invalid time"),
+        (vec![&run, "--watch", &out, "--files", "0"], "invalid number of files"),
+        (vec![&run, "--watch", &out, "--step", "x"], "invalid pattern of the step"),
+        (vec![&run, "--watch", &out, "file"], "finds files itself"),
         (vec![&run, "file", "--remove"], "--watch"),
         (vec![&run, "--watch", &out, "--remove", "--error-bound", "x=1"], "are not removed"),
         (vec![&run], "required"),

@@ -7,7 +7,7 @@ use std::fmt;
 /// The permitted difference between two values.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// The same bits, whatever they mean. Integers, booleans and bytes are always held to this.
+    /// The same bits, whatever they mean. Integers, booleans and bytes are always compared so.
     Bits,
     /// |a − b| ≤ abs + rel·|b|, where b is the second side; both 0 takes −0 for +0.
     Within {
@@ -34,13 +34,13 @@ impl Bound {
         Bound::Within { abs: 0.0, rel }
     }
 
-    /// Refuses numbers that are no bounds.
+    /// Returns an error for bounds that are negative, infinite or NaN.
     pub fn check(self) -> Result<Self> {
         let Bound::Within { abs, rel } = self else { return Ok(self) };
         for (name, value) in [("absolute", abs), ("relative", rel)] {
             if !value.is_finite() || value < 0.0 {
-                return Err(Error::usage(format!("{value} is no {name} bound"))
-                    .hint("give a number that is 0 or greater, such as 1e-6"));
+                return Err(Error::usage(format!("invalid {name} bound {value}"))
+                    .hint("expected a finite number ≥ 0, for example 1e-6"));
             }
         }
         Ok(self)
@@ -54,10 +54,16 @@ impl Bound {
         }
     }
 
+    /// Whether only equal values are within it.
+    #[cfg(feature = "tools")]
+    pub(crate) fn is_exact(self) -> bool {
+        self == Bound::EQUAL || matches!(self, Bound::Bits | Bound::Ulp(0))
+    }
+
     /// Reads `abs:1e-6`, `rel:1e-5`, `abs:1e-8,rel:1e-5`, `ulp:4` or `bits`.
     pub fn parse(text: &str) -> Result<Self> {
         let wrong = || {
-            Error::usage(format!("{text:?} is no bound"))
+            Error::usage(format!("invalid bound {text:?}"))
                 .hint("write abs:1e-6, rel:1e-5, abs:1e-8,rel:1e-5, ulp:4 or bits")
         };
         if text == "bits" {

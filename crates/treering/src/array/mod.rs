@@ -10,9 +10,13 @@ mod boxes;
 mod element;
 pub(crate) mod float_env;
 mod ids;
+mod labels;
 mod part;
+mod protected;
 mod rounding;
 mod strided;
+#[cfg(feature = "ndarray")]
+mod views;
 
 pub use bound::Bound;
 pub(crate) use boxes::{CommonRun, IndexBox};
@@ -20,7 +24,10 @@ pub use element::Element;
 use element::Memory;
 pub(crate) use element::{fill, filled, scalars_of, settled};
 pub use ids::{GroupId, Rank, Sequence, Step, VariableKey};
+pub use labels::Labels;
 pub use part::{Ghosts, GlobalBox, Part};
+pub(crate) use protected::{LentArray, LentArrayMut, ProtectedArray};
+pub use protected::{Protectable, Protected, RawArray};
 pub(crate) use rounding::{Marks, whole};
 pub use rounding::{Rounding, Spacing};
 pub(crate) use strided::ArrayBytes;
@@ -133,9 +140,18 @@ pub struct Description {
     pub order: Order,
     /// The relation to the variables of other ranks; `None` if it belongs to its rank alone.
     pub part: Option<Part>,
+    /// Texts about it by their keys, such as its units.
+    #[serde(default)]
+    pub attributes: Labels,
 }
 
 impl Description {
+    /// Whether both are of the same array: equal in everything but attributes.
+    pub(crate) fn is_same_array(&self, other: &Description) -> bool {
+        (&self.name, self.dtype, &self.shape) == (&other.name, other.dtype, &other.shape)
+            && (self.order, &self.part) == (other.order, &other.part)
+    }
+
     /// The extents in the order of memory: the slowest axis first.
     pub fn extents(&self) -> Vec<u64> {
         let mut extents = self.shape.0.clone();
@@ -175,6 +191,7 @@ impl Description {
         if let Some(fault) = fault {
             return wrong(fault);
         }
+        self.attributes.check().map_err(|e| e.at(format!("variable {:?}", self.name)))?;
         match self.bytes() {
             Some(bytes) => Ok(bytes),
             None => wrong("the shape has more than 2^64 bytes".into()),
@@ -239,7 +256,20 @@ impl Description {
     }
 }
 
-/// An array to be saved: a description and a view of its bytes.
+/// An array to be saved: its name, type and shape, and a view of its elements. Nothing is copied when it is made.
+///
+/// ```
+/// use treering::Variable;
+/// let (grid, time) = (vec![0.0f32; 200 * 300], 1.5f64);
+/// let state = [
+///     Variable::new("grid", &grid).shaped(&[200, 300]), // C order; `Variable::strided` for views
+///     Variable::scalar("time", &time),
+/// ];
+/// assert_eq!(state[0].description().shape.to_string(), "200×300");
+/// ```
+///
+/// A name may have up to 1024 bytes, and must be unique on its rank. Whether length and shape agree is checked by
+/// [`Run::checkpoint`](crate::Run::checkpoint).
 #[derive(Clone, Debug)]
 pub struct Variable<'a> {
     pub(crate) description: Description,
@@ -418,6 +448,22 @@ impl<'a> Variable<'a> {
         self
     }
 
+    /// Adds an attribute: a text about the variable, such as its units. It is stored with every checkpoint, shown by
+    /// `treering show`, and exported to HDF5 and Zarr. With several ranks, all of them give the same. Keys have 1 to 64
+    /// bytes, values up to 1,024; there are at most 64, of 4,096 bytes together.
+    ///
+    /// ```
+    /// use treering::Variable;
+    /// let heat = vec![293.15f64; 12];
+    /// let variable = Variable::new("heat", &heat).attribute("units", "K").attribute("level", 3);
+    /// assert_eq!(variable.description().attributes.get("level"), Some("3"));
+    /// ```
+    #[must_use]
+    pub fn attribute(mut self, key: &str, value: impl fmt::Display) -> Self {
+        self.description.attributes.set(key, value);
+        self
+    }
+
     /// Promises that the program does not change the array as long as it lies where it is: points that are clustered, a
     /// mesh. Replicas in memory ([`Options::replicas`](crate::Options::replicas)) are then kept without hashing all of it
     /// again. A sixty-fourth is looked at each time, in turns; a change that is found is an error of
@@ -447,7 +493,17 @@ impl<'a> Variable<'a> {
     }
 }
 
-/// An array to be filled by a restore.
+/// An array to be filled by a restore. Name, type and shape must be those of the stored variable, or it is an error.
+///
+/// ```
+/// use treering::VariableMut;
+/// let (mut grid, mut particles, mut salt) = (vec![0.0f32; 60], Vec::<f64>::new(), vec![0.0f64; 60]);
+/// let state = [
+///     VariableMut::new("grid", &mut grid).shaped(&[6, 10]),
+///     VariableMut::growing("particles", &mut particles), // gets the stored length
+///     VariableMut::new("salt", &mut salt).optional(), // may be missing: it then stays as it is
+/// ];
+/// ```
 pub struct VariableMut<'a> {
     description: Description,
     memory: Memory<'a>,
@@ -656,7 +712,8 @@ fn described<T: Element>(name: &str, len: usize) -> Description {
 
 fn flat(name: &str, dtype: DType, len: usize) -> Description {
     let (shape, order) = (Shape(vec![len as u64]), Order::C);
-    Description { name: name.to_string(), dtype, shape, order, part: None }
+    let attributes = Labels::default();
+    Description { name: name.to_string(), dtype, shape, order, part: None, attributes }
 }
 
 fn check_length(description: &Description, len: usize) -> Result<()> {

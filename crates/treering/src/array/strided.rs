@@ -23,6 +23,11 @@ pub(super) struct ViewPlace {
 }
 
 impl ViewPlace {
+    /// A view of memory whose first element is that of the view.
+    pub(super) fn new(size: usize, shape: &[u64], strides: Vec<i64>) -> ViewPlace {
+        ViewPlace { size, offset: 0, shape: shape.to_vec(), strides }
+    }
+
     pub(super) fn of<T: Element>(offset: u64, shape: &[u64], strides: &[i64]) -> Result<ViewPlace> {
         let each = scalars_of::<T>();
         let (mut shape, scaled) =
@@ -47,7 +52,7 @@ fn leaves(shape: &[u64]) -> Error {
 /// Where the elements of a view lie: the axes, the slowest first, each with its extent and the bytes from one element to the
 /// next.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct ViewLayout {
+pub(super) struct ViewLayout {
     size: usize,
     axes: Vec<(u64, i64)>,
     elements: u64,
@@ -56,7 +61,7 @@ struct ViewLayout {
 impl ViewLayout {
     /// Refuses shapes and strides that leave `before` and `behind`: the elements of the memory before the first one of the
     /// view, and from it on.
-    fn new(place: &ViewPlace, before: u64, behind: u64) -> Result<ViewLayout> {
+    pub(super) fn new(place: &ViewPlace, before: u64, behind: u64) -> Result<ViewLayout> {
         let ViewPlace { size, shape, strides, .. } = place;
         let (size, wrong) = (*size, || leaves(shape));
         let elements = shape.iter().try_fold(1u64, |n, e| n.checked_mul(*e)).ok_or_else(wrong)?;
@@ -141,6 +146,14 @@ impl<'a> Strided<'a> {
         Ok(Strided { first, layout: Arc::new(layout), of: PhantomData })
     }
 
+    /// A view of memory by the address of its first element.
+    ///
+    /// # Safety
+    /// All elements of the layout are valid, and nobody changes them as long as this lives.
+    pub(super) unsafe fn raw(first: *const u8, layout: ViewLayout) -> Self {
+        Strided { first, layout: Arc::new(layout), of: PhantomData }
+    }
+
     fn gather(&self, bytes: Range<usize>, to: &mut Vec<u8>) {
         let size = self.layout.size;
         to.clear();
@@ -211,6 +224,8 @@ pub struct StridedMut<'a> {
     first: *mut u8,
     layout: ViewLayout,
     pub(super) bytes: Vec<u8>,
+    /// Whether elements are 0 or 1 and nothing else.
+    flags: bool,
     of: PhantomData<&'a mut [u8]>,
 }
 
@@ -226,12 +241,27 @@ impl<'a> StridedMut<'a> {
         view.gather(0..layout.bytes(), &mut now);
         let all = (bytes.len() / place.size) as u64;
         let first = bytes.as_mut_ptr().wrapping_add(place.offset.min(all) as usize * place.size);
-        Ok(StridedMut { first, layout, bytes: now, of: PhantomData })
+        Ok(StridedMut { first, layout, bytes: now, flags: false, of: PhantomData })
+    }
+
+    /// A view of memory by the address of its first element.
+    ///
+    /// # Safety
+    /// All elements of the layout are valid, and nobody uses them as long as this lives.
+    pub(super) unsafe fn raw(first: *mut u8, layout: ViewLayout, flags: bool) -> Self {
+        // SAFETY: as the caller has promised.
+        let view = unsafe { Strided::raw(first, layout.clone()) };
+        let mut bytes = Vec::new();
+        view.gather(0..layout.bytes(), &mut bytes);
+        StridedMut { first, layout, bytes, flags, of: PhantomData }
     }
 
     /// Takes the bytes over. Elements that several indices share get the value of the last.
     pub(super) fn settle(&mut self) {
         let size = self.layout.size;
+        if self.flags {
+            self.bytes.iter_mut().for_each(|flag| *flag = u8::from(*flag != 0));
+        }
         self.layout.each(0..self.layout.elements, |at, to| {
             // SAFETY: the element lies in the memory of the view, which is borrowed exclusively, and `bytes` holds it.
             unsafe {

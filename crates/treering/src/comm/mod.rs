@@ -33,7 +33,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// How [`Comm::reduce`] combines the values of all ranks.
+/// Operation by which [`Comm::reduce`] combines the values of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum, modulo 2^64.
@@ -58,7 +58,25 @@ impl Reduction {
 /// A message and the rank that it goes to, or came from.
 pub type Message = (Rank, Vec<u8>);
 
-/// A group of ranks that communicate with each other.
+/// A group of ranks that communicate with each other: [`Alone`](crate::Alone), [`ThreadRanks`](crate::ThreadRanks), or
+/// MPI with the crate `treering-mpi`. Calls are collective unless their description says otherwise: all ranks call them
+/// in the same order, and each waits for the others. A call that needs a rank which has died returns an error of kind
+/// [`ErrorKind::Dead`], and one on a revoked communicator of kind [`ErrorKind::Revoked`].
+///
+/// ```
+/// use treering::{Options, Run, ThreadRanks, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// ThreadRanks::new(2).run(move |comm| {
+///     let own = vec![f64::from(comm.rank().0); 50]; // half of a global array of 100 values
+///     let offset = [50 * u64::from(comm.rank().0)];
+///     let mut run = Run::open(Options::directory(&store, "rod").ranks(comm))?;
+///     run.checkpoint(0, &[Variable::new("heat", &own).part_of(&[100], &offset)])?;
+///     run.finish()
+/// })
+/// .into_iter()
+/// .for_each(|end| end.done().expect("the rank has returned").expect("without an error"));
+/// ```
 ///
 /// No method has a default: a wrapper that forgets to pass one on does not compile.
 pub trait Comm: Send + Sync {

@@ -15,7 +15,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How a rank ended.
+/// End of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<T> {
     /// It returned.
@@ -27,7 +27,7 @@ pub enum End<T> {
 }
 
 impl<T> End<T> {
-    /// What it returned, if it did.
+    /// The value that it returned, if it did.
     pub fn done(self) -> Option<T> {
         match self {
             End::Done(value) => Some(value),
@@ -36,7 +36,18 @@ impl<T> End<T> {
     }
 }
 
-/// The ranks of a program whose ranks are threads, as their maker sees them.
+/// Ranks that are threads of one process, for tests and small programs. A panic of a rank is its death for the others.
+///
+/// ```
+/// use treering::{Reduction, ThreadRanks};
+/// let ends = ThreadRanks::new(4).run(|comm| {
+///     let mut sum = [u64::from(comm.rank().0)];
+///     comm.reduce(Reduction::Sum, &mut sum).unwrap();
+///     sum[0]
+/// });
+/// let sums: Vec<u64> = ends.into_iter().filter_map(|end| end.done()).collect();
+/// assert_eq!(sums, [6, 6, 6, 6]);
+/// ```
 #[derive(Clone)]
 pub struct ThreadRanks {
     world: Arc<World>,
@@ -91,7 +102,7 @@ struct Meeting {
 }
 
 impl ThreadRanks {
-    /// So many ranks on one node.
+    /// A number of ranks on one node.
     pub fn new(ranks: u32) -> ThreadRanks {
         Self::on_nodes(&vec!["node".to_string(); ranks as usize])
     }

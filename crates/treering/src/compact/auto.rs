@@ -5,22 +5,39 @@ use crate::error::Result;
 use crate::format::{Manifest, Origin};
 use crate::store::Store;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 /// The most notes that are kept.
 const NOTES: usize = 100;
 
-/// Notes of compactions that failed, shared with the program.
+/// Notes of compactions and removals that failed, shared with the program, and the turn of those who do either.
 #[derive(Clone, Default)]
-pub(crate) struct CompactionNotes(Arc<Mutex<Vec<String>>>);
+pub(crate) struct UpkeepNotes {
+    notes: Arc<Mutex<Vec<String>>>,
+    turn: Arc<Mutex<()>>,
+}
 
-impl CompactionNotes {
+impl UpkeepNotes {
     pub(crate) fn get(&self) -> Vec<String> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
+        self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 
-    fn add(&self, note: String) {
-        let mut notes = self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    /// Waits until nobody else changes what is stored.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// The same without waiting.
+    fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(crate) fn add(&self, note: String) {
+        let mut notes = self.notes.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if notes.len() < NOTES && !notes.contains(&note) {
             notes.push(note);
         }
@@ -33,7 +50,7 @@ impl CompactionNotes {
 pub(crate) struct AutoCompact {
     bundler: Bundler,
     rule: Option<Compaction>,
-    notes: CompactionNotes,
+    notes: UpkeepNotes,
     /// The open epoch, and its files.
     open: Option<Origin>,
     in_open: u64,
@@ -49,7 +66,7 @@ impl AutoCompact {
         run: &str,
         rule: Option<Compaction>,
         files: u64,
-        notes: CompactionNotes,
+        notes: UpkeepNotes,
     ) -> Self {
         let bundler = Bundler::new(last, run);
         AutoCompact { bundler, rule, notes, open: None, in_open: 0, closed: files, due: false }
@@ -74,6 +91,9 @@ impl AutoCompact {
     /// Compacts if it is time.
     pub(crate) fn run_if_due(&mut self) {
         let Some(rule) = self.rule.filter(|_| self.due) else { return };
+        // Saves do not wait for the removal of old checkpoints; the next look finds that it is still due.
+        let notes = self.notes.clone();
+        let Some(_turn) = notes.try_turn() else { return };
         // After an error, too, the next try comes when as many files have come together again.
         (self.due, self.closed) = (false, 0);
         let compact = || -> Result<()> {

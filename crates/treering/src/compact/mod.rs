@@ -28,7 +28,7 @@ mod bundler;
 mod check;
 mod plan;
 
-pub(crate) use auto::{AutoCompact, CompactionNotes};
+pub(crate) use auto::{AutoCompact, UpkeepNotes};
 pub(crate) use bundler::Bundler;
 pub(crate) use plan::HeldBundle;
 pub use plan::{CompactPlan, Compaction, PlannedBundle};

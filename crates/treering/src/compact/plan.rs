@@ -49,7 +49,7 @@ pub struct PlannedBundle {
     pub(crate) bundles: BTreeSet<BundleName>,
 }
 
-/// What a compaction would do.
+/// Plan of a compaction.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CompactPlan {
     /// The run.
@@ -325,6 +325,8 @@ mod tests {
             full_bytes: 100,
             stats: Stats::default(),
             groups: Groups::Here(vec![Group { packs: vec![range], seal }]),
+            labels: Default::default(),
+            source_bytes: 100,
         };
         FullManifest::of(manifest)
     }

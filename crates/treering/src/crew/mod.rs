@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// What a spare is told when the work is done.
 const DONE: &[u8] = b"done";
 
-/// How a rank has come to its place.
+/// Role of a rank: worker, survivor or spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// It works from the beginning.
@@ -55,12 +55,12 @@ impl Crew {
         &self.comm
     }
 
-    /// How this rank has come to its place.
+    /// Role of this rank.
     pub fn role(&self) -> Role {
         self.role
     }
 
-    /// How often the crew has changed so far.
+    /// Number of changes of the crew so far.
     pub fn recoveries(&self) -> u32 {
         self.recoveries
     }
@@ -108,7 +108,7 @@ pub trait Steps {
     }
 }
 
-/// How often states are kept.
+/// Intervals at which states are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Steps from one state in the memory of ranks to the next, with [`Options::replicas`]; 0: only checkpoints and the
@@ -129,20 +129,20 @@ pub struct Recovery {
     pub time: Duration,
 }
 
-/// How a program came to its end.
+/// Result of [`survive`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survival {
     /// The last role of this rank.
     pub role: Role,
     /// The last step.
     pub step: u64,
-    /// Whether somebody asked the program to stop before its end (`treering halt`).
+    /// Whether the program was asked to stop before its end (`treering halt`).
     pub halted: bool,
-    /// What this rank has recovered from.
+    /// Recoveries of this rank.
     pub recoveries: Vec<Recovery>,
     /// The time that this rank has spent in saving states and getting them back.
     pub saving: Duration,
-    /// What a person should know.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 

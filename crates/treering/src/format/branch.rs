@@ -131,12 +131,14 @@ impl Manifest {
         self.rounded = self.rounded.saturating_add(part.rounded);
         self.files = self.files.saturating_add(part.files);
         self.full_bytes = self.full_bytes.saturating_add(part.full_bytes);
+        self.source_bytes = self.source_bytes.saturating_add(part.source_bytes);
         let (stats, other) = (&mut self.stats, part.stats);
         stats.same_bytes = stats.same_bytes.saturating_add(other.same_bytes);
         stats.moved_bytes = stats.moved_bytes.saturating_add(other.moved_bytes);
         stats.new_bytes = stats.new_bytes.saturating_add(other.new_bytes);
         stats.blocked_ns = stats.blocked_ns.max(other.blocked_ns);
-        alike.then_some(())
+        // The first part has the labels.
+        (alike && part.labels.is_empty()).then_some(())
     }
 
     /// Whether it may stand in the log as it is: lists read all manifests of a run.
@@ -158,6 +160,7 @@ impl Manifest {
             level.push(Branch { of, level: 1, index: index as u32, part });
             (head.variables, head.rounded, head.files, head.full_bytes) = (0, 0, 0, 0);
             head.stats = Default::default();
+            (head.labels, head.source_bytes) = (Default::default(), 0);
         }
         let mut all = Vec::new();
         while level.len() > fan {
@@ -209,6 +212,8 @@ mod tests {
             full_bytes: 12345,
             stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
             groups: groups.map(group).collect(),
+            labels: Default::default(),
+            source_bytes: 12345,
         }
     }
 
@@ -241,13 +246,14 @@ mod tests {
         let joined = Branch::join(good()).unwrap();
         assert_eq!((joined.variables, joined.full_bytes, joined.groups.count()), (9, 3 * 12345, 3));
         type Spoil = fn(&mut Branch);
-        let spoils: [Spoil; 6] = [
+        let spoils: [Spoil; 7] = [
             |b| b.of = 4,
             |b| b.index = 5,
             |b| b.part.step = Step(9),
             |b| b.part.time = 9,
             |b| b.part.seed = 9,
             |b| b.part.writer.nonce = 9,
+            |b| b.part.labels = [("a", "b")].into_iter().collect(),
         ];
         for spoil in spoils {
             let mut bad = good();
@@ -257,14 +263,37 @@ mod tests {
         assert!(Branch::join(Vec::new()).is_err());
     }
 
+    /// Labels are as long as can be, and so are all numbers.
+    #[test]
+    fn a_manifest_is_small_whatever_it_has() {
+        let labels: crate::array::Labels =
+            (0..64).map(|n| (format!("{n:02}"), "v".repeat(62))).collect();
+        labels.check().unwrap();
+        let (step, time, full_bytes) = (Step(u64::MAX), u64::MAX, u64::MAX);
+        let run = "r".repeat(100);
+        let origin = Origin { run: Some(run.clone()), sequence: Sequence(u64::MAX) };
+        let (parent, epoch) = (Some(origin.clone()), origin);
+        for count in [1, 65, 66, 5000] {
+            let own = manifest(0..count);
+            let (labels, epoch, parent) = (labels.clone(), epoch.clone(), parent.clone());
+            let run = run.clone();
+            let whole = Manifest { run, labels, epoch, parent, step, time, full_bytes, ..own };
+            let small = if whole.is_small() { whole } else { whole.split(FAN).unwrap().1 };
+            assert!(small.write().len() <= MANIFEST_BYTES, "{count}: {}", small.write().len());
+            assert_eq!(Manifest::parse(&small.write()).unwrap(), small);
+        }
+    }
+
     proptest! {
         /// Splitting takes the groups out, keeps them in their order, and the branches make the manifest again.
         #[test]
         fn split_manifests_hold_the_same(count in 1u32..300, fan in 2u32..20) {
-            let whole = manifest(0..count);
+            let labels = (0..63).map(|n| (format!("{n:02}"), "v".repeat(63))).collect();
+            let whole = Manifest { labels, source_bytes: 5, ..manifest(0..count) };
             let (branches, small) = whole.clone().split(fan).unwrap();
             prop_assert_eq!(small.groups.count(), u64::from(count));
             prop_assert_eq!(small.full_bytes, whole.full_bytes);
+            prop_assert_eq!((&small.labels, small.source_bytes), (&whole.labels, whole.source_bytes));
             let low = branches.iter().filter(|b| b.level == 1);
             let groups: Vec<Group> =
                 low.flat_map(|b| b.part.groups.here().unwrap().to_vec()).collect();

@@ -180,6 +180,11 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Whether everything has been read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
     /// Everything must have been read.
     pub(super) fn end(self) -> Result<()> {
         match self.rest.is_empty() {

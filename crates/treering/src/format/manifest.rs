@@ -7,9 +7,10 @@
 
 use super::branch::MAX_LEVEL;
 use super::bytes::{Reader, Writer};
+use super::labels::{parse_labels, write_labels};
 use super::names::{PackName, WriterId, check_run_name};
 use super::pack::Seal;
-use crate::array::{GroupId, Sequence, Step};
+use crate::array::{GroupId, Labels, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::MAX_PACKS;
 use crate::merkle::Digest;
@@ -18,6 +19,10 @@ use serde::Serialize;
 const OPENING: &[u8; 8] = b"TREEOPEN";
 const MANIFEST: &[u8; 8] = b"TREERING";
 const MARK: &[u8; 8] = b"TREEMARK";
+
+/// What may stand at the end of a manifest, each kind once and in this order.
+const LABELS: u8 = 1;
+const SOURCE_BYTES: u8 = 2;
 
 /// The number of the hash of prints: xxh3-64 with a secret derived from the seed.
 const XXH3: u8 = 1;
@@ -314,6 +319,10 @@ pub struct Manifest {
     pub stats: Stats,
     /// The groups of ranks and their packs.
     pub groups: Groups,
+    /// Texts about the checkpoint by their keys.
+    pub labels: Labels,
+    /// The bytes as the program has them: the files as they were, or the arrays without trees.
+    pub source_bytes: u64,
 }
 
 impl Manifest {
@@ -356,9 +365,17 @@ impl Manifest {
                 write_branches(out, below);
             }
         }
+        if !self.labels.is_empty() {
+            out.byte(LABELS);
+            write_labels(out, &self.labels);
+        }
+        if self.source_bytes != self.full_bytes {
+            out.byte(SOURCE_BYTES);
+            out.int(self.source_bytes);
+        }
     }
 
-    /// What the checkpoint has added to its run: this file, and what stands below it.
+    /// Bytes that the checkpoint has added to its run: this file and everything below it.
     pub fn stored_bytes(&self) -> u64 {
         self.added_below().saturating_add(self.write().len() as u64)
     }
@@ -430,6 +447,8 @@ impl Manifest {
             },
             run,
             groups: Groups::Here(Vec::new()),
+            labels: Labels::default(),
+            source_bytes: 0,
         };
         let count = reader.count()?;
         manifest.groups = match count {
@@ -438,7 +457,31 @@ impl Manifest {
                 .map(|_| parse_group(reader, &manifest.run))
                 .collect::<Result<Groups>>()?,
         };
+        manifest.source_bytes = manifest.full_bytes;
+        manifest.parse_end(reader)?;
         Ok(manifest)
+    }
+
+    /// Reads what may stand behind the groups.
+    fn parse_end(&mut self, reader: &mut Reader) -> Result<()> {
+        let mut last = 0;
+        while !reader.is_empty() {
+            let kind = reader.byte()?;
+            if kind <= last {
+                return Err(Error::damaged("the end of a manifest makes no sense"));
+            }
+            match kind {
+                LABELS => self.labels = parse_labels(reader)?,
+                SOURCE_BYTES => self.source_bytes = reader.int()?,
+                _ => {
+                    let what = format!("a manifest has a part of kind {kind}, which is not known");
+                    return Err(Error::new(ErrorKind::Mismatch, what)
+                        .hint("use a newer release of treering"));
+                }
+            }
+            last = kind;
+        }
+        Ok(())
     }
 }
 
@@ -575,6 +618,8 @@ mod tests {
             full_bytes: 12345,
             stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
             groups: Groups::Here(vec![group]),
+            labels: [("git", "4542149"), ("grid", "64×64")].into_iter().collect(),
+            source_bytes: 999,
         }
     }
 
@@ -597,6 +642,8 @@ mod tests {
         assert_eq!(group.packs.len(), 3);
         assert_eq!(group.names(GroupId(0)).count(), 4);
         returns(&LogEntry::Manifest(Box::new(manifest.clone())), &manifest.write());
+        let plain = Manifest { labels: Labels::default(), source_bytes: 12345, ..manifest.clone() };
+        returns(&LogEntry::Manifest(Box::new(plain.clone())), &plain.write());
         let child = BranchRef { digest: Digest([7, 8]), groups: 64, added: 1 << 40 };
         let refs = vec![child.clone(), BranchRef { groups: 3, ..child }];
         let groups = Groups::Below(Branches { level: 2, first: 0, refs });

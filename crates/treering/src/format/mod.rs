@@ -11,6 +11,7 @@ mod bundle;
 mod bytes;
 mod delta;
 mod file;
+mod labels;
 mod manifest;
 mod names;
 mod pack;

@@ -458,6 +458,7 @@ mod tests {
                     shape: crate::array::Shape(vec![5000]),
                     order: crate::array::Order::C,
                     part: None,
+                    attributes: Default::default(),
                 },
                 chunk: ChunkSize::new(128).unwrap(),
                 root: Digest([3, 4]),

@@ -1,9 +1,10 @@
 //! A section: the variables that a group of ranks hands over at a checkpoint, in the footer of its pack.
 
 use super::bytes::{Reader, Writer};
+use super::labels::{parse_labels, write_labels};
 use crate::array::{
-    Bound, DType, Description, Ghosts, GlobalBox, GroupId, Order, Part, Rank, Rounding, Shape,
-    VariableKey,
+    Bound, DType, Description, Ghosts, GlobalBox, GroupId, Labels, Order, Part, Rank, Rounding,
+    Shape, VariableKey,
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::ChunkSize;
@@ -84,6 +85,7 @@ const COLUMN_MAJOR: u8 = 2;
 const SAME: u8 = 4;
 const ROWS: u8 = 8;
 const GHOSTS: u8 = 16;
+const ATTRIBUTES: u8 = 32;
 const BOX_WITH_GHOSTS: u8 = BOX | GHOSTS;
 
 pub(super) fn write_description(out: &mut Writer, description: &Description) {
@@ -98,7 +100,8 @@ pub(super) fn write_description(out: &mut Writer, description: &Description) {
         Some(Part::Box(GlobalBox { ghosts: None, .. })) => BOX,
         Some(Part::Box(_)) => BOX_WITH_GHOSTS,
     };
-    out.byte(relation | column_major);
+    let attributes = if description.attributes.is_empty() { 0 } else { ATTRIBUTES };
+    out.byte(relation | column_major | attributes);
     if let Some(Part::Box(part)) = &description.part {
         out.ints(&part.global.0);
         out.ints(&part.offset);
@@ -106,6 +109,9 @@ pub(super) fn write_description(out: &mut Writer, description: &Description) {
             out.ints(&ghosts.low);
             out.ints(&ghosts.high);
         }
+    }
+    if !description.attributes.is_empty() {
+        write_labels(out, &description.attributes);
     }
 }
 
@@ -116,7 +122,7 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
     let shape = Shape(reader.ints()?);
     let marks = reader.byte()?;
     let order = if marks & COLUMN_MAJOR == 0 { Order::C } else { Order::Fortran };
-    let part = match marks & !COLUMN_MAJOR {
+    let part = match marks & !(COLUMN_MAJOR | ATTRIBUTES) {
         0 => None,
         SAME => Some(Part::Same),
         ROWS => Some(Part::Rows),
@@ -128,7 +134,11 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
         }
         _ => return Err(Error::damaged("a variable has an unknown mark")),
     };
-    let description = Description { name, dtype, shape, order, part };
+    let attributes = match marks & ATTRIBUTES {
+        0 => Labels::default(),
+        _ => parse_labels(reader)?,
+    };
+    let description = Description { name, dtype, shape, order, part, attributes };
     description.check().map_err(|e| {
         Error::damaged(format!("the description of a variable makes no sense: {e}"))
     })?;
@@ -189,6 +199,7 @@ mod tests {
                     offset: vec![4, 0],
                     ghosts: None,
                 })),
+                attributes: Labels::default(),
             },
             chunk: ChunkSize::default(),
             root: Digest([1, 2]),
@@ -207,6 +218,11 @@ mod tests {
         let part = sample().description.global_box().cloned().unwrap();
         for part in [Part::Same, Part::Rows, Part::Box(GlobalBox { ghosts, ..part })] {
             let description = Description { part: Some(part), ..sample().description };
+            variables.push(VariableEntry { description, ..sample() });
+        }
+        for part in [None, sample().description.part] {
+            let attributes = [("units", "K"), ("é", "")].into_iter().collect();
+            let description = Description { part, attributes, ..sample().description };
             variables.push(VariableEntry { description, ..sample() });
         }
         let bytes = write_section(&variables);

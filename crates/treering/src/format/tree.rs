@@ -44,17 +44,17 @@ pub struct TreeEntry {
     pub rank: Rank,
     /// The variable.
     pub description: Description,
-    /// How the tree was made.
+    /// Bound, chunk size and planes of the tree.
     pub recipe: Recipe,
     /// Its root.
     pub root: Digest,
-    /// How many values are NaN.
+    /// Number of values that are NaN.
     pub nans: u64,
     /// The digest of the numbers of NaN.
     pub nans_digest: Digest,
     /// The exact root of the variable it was made from, if that is stored.
     pub exact: Digest,
-    /// Where its body begins.
+    /// Offset of its body.
     pub offset: u64,
 }
 
@@ -75,7 +75,7 @@ impl TreeEntry {
         }
     }
 
-    /// Where what is in its body.
+    /// Byte ranges of the sections of its body (levels, leaves, planes).
     pub fn layout(&self) -> Result<Layout> {
         let bytes = self.description.bytes().unwrap_or(0);
         Layout::new(self.description.dtype, bytes, &self.recipe)
@@ -167,7 +167,7 @@ impl TreeFile {
     pub fn head_len(prefix: &[u8]) -> Result<u64> {
         let mut reader = Reader::new(prefix);
         if reader.raw(8)? != TREES {
-            return Err(Error::damaged("this is no tree file"));
+            return Err(Error::damaged("this is not a tree file"));
         }
         super::bytes::check_version([reader.byte()?, reader.byte()?])?;
         match reader.u64()? {

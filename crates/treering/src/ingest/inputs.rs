@@ -1,11 +1,11 @@
 //! The variables of a set of files: what each is called, what it is like, and how a file comes back.
 //!
 //! Every file gives its fields and one variable more, the record of the file. The law: within a rank
-//! no two variables share a name, and no two files of a set do, so that everything can be given back.
+//! no two variables share a name, and no two files of a set do, so that everything can be exported.
 
 use super::RankFile;
 use super::merge::Merge;
-use crate::array::{Bound, DType, Description, Order, Rank, Rounding, Shape, VariableKey};
+use crate::array::{Bound, DType, Description, Labels, Order, Rank, Rounding, Shape, VariableKey};
 use crate::codec::Nature;
 use crate::compare::matches;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,6 +40,14 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// The first bytes; more are not about to be read.
+    pub(super) fn sample(&self, out: &mut [u8]) -> Result<()> {
+        match self {
+            Source::Blob(blob) => blob.read_many(&mut [(0, out)]),
+            Source::Held(_) => self.read_at(0, out),
+        }
+    }
+
     pub(super) fn read_at(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         match self {
             Source::Blob(blob) => blob.read_at(offset, out),
@@ -77,10 +85,10 @@ impl FileVariable {
     }
 }
 
-/// Refuses sets that cannot be given back as they are.
+/// Refuses sets that cannot be exported as they are.
 pub(super) fn check(files: &[RankFile]) -> Result<()> {
     if files.is_empty() {
-        return Err(Error::new(ErrorKind::NotFound, "there are no files to take in")
+        return Err(Error::new(ErrorKind::NotFound, "there are no files to ingest")
             .hint("give files, or a folder that has some"));
     }
     let mut names = HashSet::new();
@@ -215,8 +223,8 @@ pub(super) fn gather(
         let record = record(file, anatomy, fields, in_skeleton.collect())?.write();
         let name = format!("{FILE_PREFIX}{}", file.like);
         let shape = Shape(vec![record.len() as u64]);
-        let description =
-            Description { name, dtype: DType::Bytes, shape, order: Order::C, part: None };
+        let (dtype, order, attributes) = (DType::Bytes, Order::C, Labels::default());
+        let description = Description { name, dtype, shape, order, part: None, attributes };
         description.check().map_err(|e| e.at(file.path.display()))?;
         if !taken.insert(VariableKey::new(file.rank, &description.name)) {
             return Err(Error::usage(format!(

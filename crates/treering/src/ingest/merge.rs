@@ -1,16 +1,27 @@
 //! How the variables of many ranks are put together in a pack.
 //!
-//! By meaning, like variables of all ranks lie side by side, as in mcrEngine, unless a sample says that the arrays of a rank
-//! should stay together ([`stays_with_rank`]). The other schemes of mcrEngine are there for who wants them: whole files,
-//! and ranks that take turns in blocks.
+//! By meaning, like variables of all ranks lie side by side, as in mcrEngine. Where a program keeps the same values in several
+//! arrays, it can be better to leave the arrays of a rank together. A sample is packed in both ways, and that decides. The
+//! other schemes of mcrEngine can be chosen explicitly: whole files, and ranks that take turns in blocks.
 
-use super::inputs::FileVariable;
+use super::inputs::{FileVariable, Source};
+use super::packing::Packing;
+use crate::array::{Order, Rank, Shape};
 use crate::error::Result;
-use crate::pack::{MergedVariable, stays_with_rank};
-use std::collections::VecDeque;
+use crate::pack::MergedVariable;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
-/// How variables of many ranks are put together.
+/// The bytes that are packed in both ways to choose one.
+const SAMPLE: u64 = 4 << 20;
+/// The ranks that the sample is of, at most.
+const SAMPLED_RANKS: usize = 4;
+/// The runs of variables that it is made of, if it is not made of all.
+const SAMPLED_RUNS: usize = 8;
+/// Of a large variable, so many bytes are in it at least.
+const PIECE: u64 = 64 << 10;
+
+/// Order in which the variables of many ranks are packed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
     /// As does better on a sample.
@@ -69,11 +80,54 @@ pub(super) fn sort(inputs: &mut [&FileVariable], merge: Merge) {
     }
 }
 
-/// Tries both on a sample.
-pub(super) fn choose(inputs: &[&FileVariable]) -> Result<Merge> {
-    let merged: Vec<MergedVariable> = inputs.iter().map(|input| merged(input)).collect();
-    let read = |number: usize, out: &mut [u8]| inputs[number].bytes.read_at(0, out);
-    Ok(if stays_with_rank(&merged, &read)? { Merge::Ranks } else { Merge::Meaning })
+/// Packs a sample in both ways. Arrays of a rank stay together only if that is clearly smaller: by meaning, later steps
+/// can be stored as differences to the step before, which a sample of one step does not show.
+pub(super) fn choose(inputs: &[&FileVariable], packing: &Packing) -> Result<Merge> {
+    let sample = sample(inputs)?;
+    if sample.len() < 2 {
+        return Ok(Merge::Meaning);
+    }
+    let by_rank = packing.measure(&sample, Merge::Ranks)?;
+    let by_meaning = packing.measure(&sample, Merge::Meaning)?;
+    Ok(if by_rank * 10 < by_meaning * 9 { Merge::Ranks } else { Merge::Meaning })
+}
+
+/// The first rows of the variables of some ranks. Of more than can be packed twice quickly, runs of variables that
+/// follow each other are taken, the same of all these ranks: so neighbours in a file stay neighbours, and like variables of
+/// several ranks are there.
+fn sample(inputs: &[&FileVariable]) -> Result<Vec<FileVariable>> {
+    let ranks: BTreeSet<Rank> = inputs.iter().map(|input| input.rank).collect();
+    let every = ranks.len().div_ceil(SAMPLED_RANKS);
+    let ranks: BTreeSet<Rank> = ranks.into_iter().step_by(every.max(1)).collect();
+    let own = || inputs.iter().filter(|input| ranks.contains(&input.rank));
+    let names: BTreeSet<&str> = own().map(|input| input.like.as_str()).collect();
+    let pieces: u64 = own().map(|input| input.len().min(PIECE)).sum();
+    let part = pieces.div_ceil(SAMPLE).max(1) as usize;
+    let run = names.len().div_ceil(SAMPLED_RUNS).max(part);
+    let chosen = names.into_iter().enumerate().filter(|(at, _)| at % run < run / part);
+    let chosen: BTreeSet<&str> = chosen.map(|(_, name)| name).collect();
+    let count = own().filter(|input| chosen.contains(input.like.as_str())).count() as u64;
+    let most = (SAMPLE / count.max(1)).max(PIECE);
+    let taken = own().filter(|input| chosen.contains(input.like.as_str()));
+    taken.map(|input| beginning(input, most)).collect()
+}
+
+/// The first rows of a variable, of about so many bytes; the first values, if a row has many more.
+fn beginning(input: &FileVariable, most: u64) -> Result<FileVariable> {
+    let mut description = input.description.clone();
+    let (size, extents) = (description.dtype.size(), description.extents());
+    let rows = extents.first().copied().unwrap_or(1).max(1);
+    let row = input.len() / rows;
+    if input.len() > most && row <= 2 * most {
+        let slowest = if description.order == Order::C { 0 } else { extents.len() - 1 };
+        description.shape.0[slowest] = most.div_ceil(row.max(1)).clamp(1, rows);
+    } else if input.len() > most {
+        description.shape = Shape(vec![most / size]);
+    }
+    let mut bytes = vec![0; description.bytes().unwrap_or(0) as usize];
+    input.bytes.sample(&mut bytes).map_err(|error| error.at(&description.name))?;
+    let (rank, like, rounded) = (input.rank, input.like.clone(), input.rounded);
+    Ok(FileVariable { rank, description, like, bytes: Source::Held(bytes), rounded })
 }
 
 fn merged(input: &FileVariable) -> MergedVariable<'_> {

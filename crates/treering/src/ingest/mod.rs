@@ -13,6 +13,7 @@ mod files;
 mod inputs;
 mod merge;
 mod names;
+mod packing;
 mod watch;
 
 pub use files::{ChosenFiles, is_inside, rank_files};
@@ -20,21 +21,22 @@ pub use merge::Merge;
 pub use names::FileRules;
 pub use watch::{WatchEvent, WatchSettings, WatchStop, Watcher};
 
-use self::feed::{Batch, Prints, read};
+use self::feed::Prints;
 use self::inputs::{FileVariable, Limit};
-use crate::array::{Bound, GroupId, Rank, Sequence, Step};
+use self::packing::Packing;
+use crate::array::{Bound, GroupId, Labels, Rank, Sequence, Step};
 use crate::codec::Encoding;
-use crate::compact::{AutoCompact, CompactionNotes};
+use crate::compact::{AutoCompact, UpkeepNotes};
 use crate::error::{Error, Result};
 use crate::format::{Manifest, Names, Origin, WriterId};
 use crate::log::Log;
-use crate::merkle::{BOUGH, Hasher};
-use crate::pack::{Before, Keeper, Learnt, firsts, remembers_no_longer};
+use crate::merkle::Hasher;
+use crate::pack::{Before, Keeper, Learnt, remembers_no_longer};
 use crate::restore::{Checkpoint, Pack, Previous, RestoredVariable};
 use crate::run::{Options, Overload};
 use crate::save::{
-    self, Decision, Epoch, GroupMember, GroupWriter, LogWriter, PackJob, SealedPack, Vote,
-    WriterSettings, decide, draft, restore_cost,
+    self, Decision, Epoch, GroupWriter, LogWriter, SealedPack, Vote, WriterSettings, decide, draft,
+    restore_cost,
 };
 use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Lock, Store};
@@ -43,10 +45,7 @@ use regex::Regex;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, sync_channel};
 
-/// How many batches wait to be packed.
-const AHEAD: usize = 1;
 /// How much memory the record of stored chunks may take for all groups.
 const RECORD: u64 = 256 << 20;
 
@@ -55,28 +54,28 @@ const RECORD: u64 = 256 << 20;
 pub struct RankFile {
     /// The rank that wrote it.
     pub rank: Rank,
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
-    /// What it is called in the checkpoint: a path below a folder.
+    /// Name in the checkpoint: a path below a folder.
     pub name: String,
-    /// The same without what tells its rank, so that like files of all ranks are called the same.
+    /// The name without the rank, the same for similar files of all ranks.
     pub like: String,
 }
 
-/// How files are taken in.
+/// Settings of an [`Ingest`].
 #[derive(Clone, Debug)]
 pub struct IngestSettings {
-    /// How many ranks share a pack.
+    /// Number of ranks that share a pack. Default: 32.
     pub ranks_per_pack: u32,
-    /// What raw files hold; without it, what is not understood is kept as bytes.
+    /// Layout of raw files. Default: `None`, files of unknown formats are kept as bytes.
     pub raw: Option<RawLayout>,
-    /// How variables of many ranks are put together.
+    /// Order in which the variables of many ranks are packed. Default: [`Merge::Auto`].
     pub merge: Merge,
-    /// How many bytes a rank gives before the next one has its turn, rounded up to whole boughs of
-    /// chunks; one rank after another if there are none.
+    /// Interleave ranks in blocks of this size, rounded up to whole groups of chunks. Default: `None`, one rank after
+    /// another.
     pub block: Option<u64>,
-    /// Variables are like each other when their names agree after these replacements, as
-    /// [`Regex::replace_all`] makes them, and their types do.
+    /// Replacements in names ([`Regex::replace_all`]): variables whose names and types are then the same are similar, and
+    /// encoded together.
     pub like: Vec<(Regex, String)>,
     /// Variables whose names match the pattern (`*` and `?`) are rounded within the bound, absolute or
     /// relative; the first that matches counts. An exported file then holds the rounded values. A pattern
@@ -97,11 +96,29 @@ impl Default for IngestSettings {
     }
 }
 
-/// Takes files in as the checkpoints of a run.
+/// A run whose checkpoints are made of files that a program wrote.
+///
+/// ```
+/// use treering::{FileRules, Ingest, IngestSettings, Library, Options, export, rank_files};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (out, store, back) = (folder.path().join("out"), folder.path().join("store"), folder.path().join("back"));
+/// std::fs::create_dir(&out)?;
+/// std::fs::write(out.join("state_0.raw"), [1u8; 4096])?;
+/// std::fs::write(out.join("state_1.raw"), [2u8; 4096])?;
+/// let files = rank_files(&[out.clone()], &FileRules::default())?.files; // the ranks are in the names: 0 and 1
+/// let mut ingest = Ingest::open(Options::directory(&store, "sim"), IngestSettings::default())?;
+/// let manifest = ingest.take(100, &files, &|_packed, _of| {})?;
+/// assert_eq!(manifest.ranks, 2);
+/// let checkpoint = Library::open(&store)?.checkpoint("sim", Some(100))?;
+/// export(&checkpoint, &[], &back)?;
+/// assert_eq!(std::fs::read(back.join("state_1.raw"))?, [2u8; 4096]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Ingest {
     writer: WriterSettings,
     settings: IngestSettings,
     within: Vec<Limit>,
+    labels: Labels,
     store: Arc<dyn Store>,
     log: LogWriter,
     id: WriterId,
@@ -122,7 +139,7 @@ pub struct Ingest {
     sequence: Sequence,
     changed: u64,
     compact: AutoCompact,
-    compaction: CompactionNotes,
+    compaction: UpkeepNotes,
     notes: Vec<String>,
     _lock: Option<Lock>,
 }
@@ -136,8 +153,8 @@ struct GroupState {
 }
 
 impl Ingest {
-    /// Takes the run, as [`Run::open`](crate::Run::open) does. Options that only matter to programs are
-    /// refused.
+    /// Opens the run for writing, as [`Run::open`](crate::Run::open) does. Options that only matter to programs are
+    /// an error.
     pub fn open(options: Options, settings: IngestSettings) -> Result<Ingest> {
         if settings.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));
@@ -151,13 +168,14 @@ impl Ingest {
         let writer = options.writer;
         let opened = save::open(&writer.tiers, &writer.run, None)?;
         let newest = Log::read(opened.store.clone(), &writer.run)?.manifests().0.pop();
-        let compaction = CompactionNotes::default();
+        let compaction = UpkeepNotes::default();
         Ok(Ingest {
             log: opened.log(&writer.tiers.last, true),
             id: opened.opening.writer,
             hasher: Hasher::new(opened.seed),
             settings,
             within,
+            labels: options.labels,
             writers: Vec::new(),
             groups: Vec::new(),
             ranks: Vec::new(),
@@ -183,7 +201,7 @@ impl Ingest {
         })
     }
 
-    /// What opening the run found that is worth knowing.
+    /// Notes for people about the opening of the run.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -193,7 +211,11 @@ impl Ingest {
         self.compaction.get()
     }
 
-    /// Takes in a set of files as the checkpoint of a step; `told` hears of bytes that were packed.
+    /// Ingests a set of files as the checkpoint of a step. `told` is called with the bytes that were packed, and their
+    /// total.
+    ///
+    /// Returns when the checkpoint is durable. After an error there is no checkpoint of these files, and the next call
+    /// works as before. Files must not change meanwhile; one that does is an error.
     pub fn take(
         &mut self,
         step: u64,
@@ -231,7 +253,9 @@ impl Ingest {
         // A number is used once, and so is the name of a pack.
         self.sequence = decision.sequence;
         let told = |done: u64| told(done, total);
-        let outcome = self.save(decision, &inputs, &told, &|| {
+        let sizes = anatomies.iter().map(|anatomy| anatomy.skeleton.size);
+        let source_bytes = sizes.fold(0, u64::saturating_add);
+        let outcome = self.save((decision, source_bytes), &inputs, &told, &|| {
             anatomies.iter().try_for_each(Anatomy::unchanged)?;
             confirm()
         });
@@ -263,7 +287,7 @@ impl Ingest {
 
     fn save(
         &mut self,
-        decision: Decision,
+        (decision, source_bytes): (Decision, u64),
         inputs: &BTreeMap<Rank, Vec<FileVariable>>,
         told: &(dyn Fn(u64) + Sync),
         confirm: &dyn Fn() -> Result<()>,
@@ -275,8 +299,17 @@ impl Ingest {
                 ranks.iter().filter_map(|rank| inputs.get(rank)).flatten().collect();
             let state = &mut self.groups[number];
             if state.merge == Merge::Auto {
+                let packing = Packing {
+                    settings: &self.writer,
+                    hasher: &self.hasher,
+                    writer: self.id,
+                    attempt: decision.sequence.0,
+                    merge: Merge::Meaning,
+                    block: self.settings.block,
+                    before: None,
+                };
                 state.merge = match self.writer.encoding {
-                    Encoding::Best(_) => merge::choose(&members)?,
+                    Encoding::Best(_) => merge::choose(&members, &packing)?,
                     _ => Merge::Meaning,
                 };
             }
@@ -293,7 +326,7 @@ impl Ingest {
             })?);
         }
         confirm()?;
-        let manifest = self.manifest(decision, &sealed);
+        let manifest = Manifest { source_bytes, ..self.manifest(decision, &sealed) };
         self.log.commit(&manifest)?;
         self.keep(&manifest, sealed, previous);
         Ok(manifest)
@@ -417,50 +450,20 @@ impl Ingest {
         told: &mut (dyn FnMut(u64) + Send),
     ) -> Result<SealedPack> {
         let (writer, state) = (&mut self.writers[number], &mut self.groups[number]);
-        let (merge, block) = (state.merge, self.settings.block);
-        let members: Vec<GroupMember> =
-            inputs.iter().map(|input| input.member(merge, block)).collect();
-        let packed: Vec<_> = members.iter().map(|member| member.packed.clone()).collect();
-        let chunk = self.writer.chunk.bytes();
-        let block = block.map(|block| block.max(1).next_multiple_of((chunk * BOUGH) as u64));
-        let firsts = firsts(&packed);
-        let turns = merge::turns(inputs, &firsts, block);
-        for learnt in std::mem::take(&mut state.learnt) {
-            learnt.tell(&mut writer.keeper.chooser, &packed, &firsts);
-        }
-        let name = writer.name(self.id, self.sequence.0);
-        let mut put = self.store.put(&Names::new(&self.writer.run).pack(name))?;
-        let job = PackJob {
+        let packing = Packing {
+            settings: &self.writer,
+            hasher: &self.hasher,
             writer: self.id,
             attempt: self.sequence.0,
-            members: &members,
-            hasher: &self.hasher,
+            merge: state.merge,
+            block: self.settings.block,
             before,
-            turns: block.is_some(),
-            pool: None,
         };
-        let (sender, batches) = sync_channel(AHEAD);
-        let (give_back, spare) = sync_channel(AHEAD + 2);
-        let hasher = &self.hasher;
+        let name = writer.name(self.id, self.sequence.0);
+        let mut put = self.store.put(&Names::new(&self.writer.run).pack(name))?;
         let mut prints = std::mem::take(&mut state.prints);
-        let sealed = std::thread::scope(|scope| {
-            let prints = &mut prints;
-            scope.spawn(move || {
-                if let Err(error) = read(inputs, &turns, chunk, hasher, prints, &sender, &spare) {
-                    let _ = sender.send(Err(error));
-                }
-            });
-            let batches: Receiver<Result<Batch>> = batches;
-            writer.write(&self.writer, job, put.as_mut(), |take| {
-                for batch in batches {
-                    let batch = batch?;
-                    take(&batch.strips, &batch.bytes[..batch.filled])?;
-                    told(batch.read);
-                    let _ = give_back.try_send(batch.bytes);
-                }
-                Ok(())
-            })
-        })?;
+        let learnt = (&mut prints, std::mem::take(&mut state.learnt));
+        let sealed = packing.write(writer, inputs, learnt, put.as_mut(), told)?;
         state.prints = prints;
         put.finish()?;
         Ok(sealed)
@@ -477,6 +480,7 @@ impl Ingest {
             parent: parent.map(|m| Origin { run: None, sequence: m.sequence }),
             epoch: self.origin.clone().unwrap_or(Origin { run: None, sequence }),
             seed: self.hasher.seed(),
+            labels: self.labels.clone(),
             ..draft(&self.writer.run, &self.writers, sealed, ranks)
         }
     }
@@ -493,10 +497,11 @@ fn refuse_unused(options: &Options) -> Result<()> {
         (options.trees != plain.trees, "Options::tree"),
         (options.trees_only, "Options::trees_only"),
         (options.reference.is_some(), "Options::reference"),
+        (options.keep.is_some(), "Options::keep and Options::limit"),
     ];
     match unused.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::usage(format!("ingest cannot use {what}"))
-            .hint("files are taken in as they are and go straight to the store")),
+            .hint("files are ingested as they are and go straight to the store")),
         None => Ok(()),
     }
 }

@@ -55,8 +55,10 @@ impl FileRules {
         let step = step.map(|text| grouped(text, "step")).transpose()?;
         let rank = rank.map(|text| grouped(text, "rank")).transpose()?;
         if let Some(rank) = rank.as_ref().filter(|rank| rank.captures_len() > 2) {
-            return Err(Error::usage(format!("\"{rank}\" tells no rank: it has several groups"))
-                .hint("write a regular expression with one group, such as 'rank(\\d+)'"));
+            return Err(Error::usage(format!(
+                "invalid pattern of the rank \"{rank}\": it has several groups"
+            ))
+            .hint("write a regular expression with one group, such as 'rank(\\d+)'"));
         }
         Ok(FileRules { step, rank, no_ranks: false })
     }
@@ -75,9 +77,13 @@ impl FileRules {
             return Err("names no step".into());
         }
         let digits: String = step.iter().map(|place| digits(&name[place.clone()])).collect();
-        let number: u64 = digits.parse().map_err(|_| "has a step that is no number")?;
+        let number: u64 =
+            digits.parse().map_err(|_| "has a step that is not a whole number of up to 64 bits")?;
         let of_rank = |place: &Range<usize>| name[place.clone()].parse::<u32>();
-        let own = rank.as_ref().map_or(Ok(0), of_rank).map_err(|_| "has a rank that is none")?;
+        let own = rank
+            .as_ref()
+            .map_or(Ok(0), of_rank)
+            .map_err(|_| "has a rank that is not a whole number of up to 32 bits")?;
         let in_step = |place: &Range<usize>| step.iter().any(|step| overlap(place, step));
         if rank.as_ref().is_some_and(in_step) {
             return Err("has the same number for its step and its rank".into());
@@ -152,8 +158,10 @@ impl FileRules {
             match ranked.filter(|(rank, _)| ranks.contains(rank)) {
                 Some((rank, like)) => Ok(RankFile { rank: Rank(rank), path, name, like }),
                 // A pattern says that it is one.
-                None if told => Err(Error::usage(format!("the rank in {name:?} is none"))
-                    .hint("say with --rank how the rank stands in the name")),
+                None if told => Err(Error::usage(format!(
+                    "the rank in {name:?} is not a whole number of up to 32 bits"
+                ))
+                .hint("set the position of the rank in the name with --rank")),
                 None => Ok(RankFile { rank: Rank(0), path, like: name.clone(), name }),
             }
         };
@@ -249,7 +257,7 @@ fn only_match(pattern: &Regex, name: &str) -> Result<Range<usize>> {
 /// Compiles a pattern whose groups are the number of a step or a rank.
 fn grouped(text: &str, what: &str) -> Result<Regex> {
     let bad = |why: String| {
-        Error::usage(format!("{text:?} tells no {what}: {why}"))
+        Error::usage(format!("invalid pattern of the {what} {text:?}: {why}"))
             .hint(format!("write a regular expression with a group, such as '{what}(\\d+)'"))
     };
     let pattern = Regex::new(text).map_err(|e| bad(e.to_string().replace('\n', " ")))?;

@@ -36,7 +36,7 @@ pub(crate) fn cached(file: &File, from: u64, buffer: &mut [u8]) -> bool {
 pub(crate) fn is_warm(file: &File, from: u64, len: u64) -> bool {
     const CACHESTAT: libc::c_long = 451;
     let range = [from, len];
-    // Pages there, dirty, being written, evicted, and evicted of late.
+    // Pages there, dirty, being written, evicted, and recently evicted.
     let mut counts = [0u64; 5];
     // SAFETY: the call reads a range and fills the counts, which are as it wants them.
     let told = unsafe {

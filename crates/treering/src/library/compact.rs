@@ -1,9 +1,10 @@
 //! Compaction as a tool: planned first, carried out afterwards.
 
-use super::{LOCK, Library, Progress, prune};
+use super::{Library, Progress};
 use crate::compact::{Bundler, CompactPlan, Compaction};
 use crate::error::Result;
 use crate::log::named_packs;
+use crate::retention::{LOCK, PATIENCE};
 use crate::store::lock_patiently;
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -20,7 +21,7 @@ impl Library {
     pub fn compact(&self, run: &str, rule: Compaction, progress: Progress) -> Result<CompactPlan> {
         self.refuse_tier(run)?;
         self.log(run)?;
-        let _lock = lock_patiently(self.last.as_ref(), LOCK, prune::PATIENCE)?;
+        let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
         let bundler = Bundler::new(self.last.clone(), run);
         // It is not known what is needed while an entry cannot be read: then what was left stays.
         let tidied = bundler.tidy(&|| named_packs(&self.seen, run), &BTreeSet::new());

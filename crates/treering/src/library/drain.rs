@@ -7,13 +7,14 @@
 //! What lost nodes had is first made again, as far as the parity files of these nodes suffice. Nothing that nodes hold is
 //! changed otherwise, and a second time finds nothing to do.
 
-use super::{Library, PlannedStep, Progress};
+use super::{Library, Progress};
 use crate::array::{Rank, Sequence};
 use crate::comm::ThreadRanks;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BranchName, LogEntry, Manifest, Names, Opening, ParityName, WriterId};
 use crate::log::{FullManifest, Log};
 use crate::redundancy::{NodeRanks, PIECE, Rebuilt, Redundancy, rebuild};
+use crate::retention::PlannedStep;
 use crate::save::{
     Fence, LogWriter, NodeParts, OnNodes, PackPath, StagedPart, Tiers, bring_section, completed,
     lock_run, on_nodes, section_packs, what_waits,
@@ -38,7 +39,7 @@ pub struct DrainedPart {
     pub bytes: u64,
 }
 
-/// What draining nodes' stores does.
+/// Plan of a drain: what it copies from the stores of nodes.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DrainPlan {
     /// The run.

@@ -6,6 +6,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, VariableEntry};
 use crate::memory::{Scratch, TOGETHER, batches};
 use crate::restore::Checkpoint;
+use crate::source::FieldValues;
 use crate::store::{Disk, OsDisk};
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -18,6 +19,10 @@ use std::time::{Duration, UNIX_EPOCH};
 
 /// How many bytes of a field are fetched at a time, where a file is too large to be read at once.
 const WINDOW: u64 = 8 << 20;
+/// Bytes between two rows of chunks that are fetched rather than skipped: they lie in the same frames.
+const GAP: u64 = 256 << 10;
+/// Number of bytes of chunks that are gathered at a time: each time costs a walk along the field.
+const CHUNKS: u64 = 128 << 20;
 
 /// Bytes of a field that were fetched together.
 struct Window {
@@ -32,18 +37,18 @@ impl Window {
     }
 }
 
-/// A file that was given back.
+/// A file that was exported.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Exported {
     /// The rank.
     pub rank: Rank,
-    /// Where it is now.
+    /// Path of the exported file.
     pub path: PathBuf,
     /// Its format.
     pub format: String,
     /// Its size.
     pub bytes: u64,
-    /// How many of its arrays hold values within a bound of the original ones.
+    /// Number of its arrays with values within a bound of the original ones.
     pub rounded: u64,
 }
 
@@ -192,11 +197,78 @@ impl<'c> FileParts<'c> {
     /// Makes the file again; a part of its fields is in memory at a time.
     pub(super) fn stream(&self, checkpoint: &Checkpoint, out: &mut dyn Write) -> Result<()> {
         let window = RefCell::new(None);
-        let read = |field: usize, offset: u64, out: &mut [u8]| {
-            let entry = self.fields.get(field).ok_or_else(no_field)?;
-            fetch(checkpoint, entry, (field, offset), out, &window)
+        self.record.skeleton.rebuild(&StreamedFields { parts: self, checkpoint, window }, out)
+    }
+}
+
+/// The fields of a file in the store, of which a window is in memory.
+struct StreamedFields<'c> {
+    parts: &'c FileParts<'c>,
+    checkpoint: &'c Checkpoint,
+    window: RefCell<Option<Window>>,
+}
+
+impl FieldValues for StreamedFields<'_> {
+    fn read(&self, field: usize, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.fetch(field, offset, out, WINDOW)
+    }
+
+    /// Rows that lie close together are fetched together.
+    fn read_rows(&self, field: usize, rows: &mut [(u64, &mut [u8])]) -> Result<()> {
+        let mut at = 0;
+        while at < rows.len() {
+            let start = rows[at].0;
+            let mut end = start;
+            let mut near = |(offset, row): &(u64, &mut [u8])| {
+                let next = offset.saturating_add(row.len() as u64);
+                let near =
+                    *offset <= end.saturating_add(GAP) && next <= start.saturating_add(WINDOW);
+                if near {
+                    end = end.max(next);
+                }
+                near
+            };
+            let count = rows[at..].iter().map_while(|row| near(row).then_some(())).count().max(1);
+            for (offset, row) in &mut rows[at..at + count] {
+                self.fetch(field, *offset, row, end - start)?;
+            }
+            at += count;
+        }
+        Ok(())
+    }
+
+    fn batch(&self) -> u64 {
+        CHUNKS
+    }
+}
+
+impl StreamedFields<'_> {
+    /// Bytes of a field, out of a window of it that is kept for the next time.
+    fn fetch(&self, field: usize, offset: u64, out: &mut [u8], ahead: u64) -> Result<()> {
+        let entry = self.parts.fields.get(field).ok_or_else(no_field)?;
+        let size = size(entry);
+        let end = offset.checked_add(out.len() as u64).filter(|end| *end <= size);
+        let end = end.ok_or_else(past_the_end)?;
+        if out.len() as u64 >= WINDOW {
+            return self.checkpoint.read_bytes(entry, offset..end, out);
+        }
+        let mut window = self.window.borrow_mut();
+        let holds = |window: &&Window| {
+            window.field == field && window.from <= offset && end <= window.from + window.len()
         };
-        self.record.skeleton.rebuild(&read, out)
+        if window.as_ref().filter(holds).is_none() {
+            // Its memory serves the next one.
+            drop(window.take());
+            let range = offset..size.min(end.max(offset + ahead));
+            let mut bytes = Scratch::new((range.end - range.start) as usize)?;
+            self.checkpoint.read_bytes(entry, range, &mut bytes)?;
+            *window = Some(Window { field, from: offset, bytes });
+        }
+        if let Some(window) = &*window {
+            let from = (offset - window.from) as usize;
+            out.copy_from_slice(&window.bytes[from..from + out.len()]);
+        }
+        Ok(())
     }
 }
 
@@ -250,37 +322,4 @@ fn write(
     let (format, bytes) = (record.format.clone(), record.skeleton.size);
     let rounded = file.fields.iter().filter(|field| field.rounded.is_some()).count() as u64;
     Ok(Exported { rank, path, format, bytes, rounded })
-}
-
-/// Bytes of a field, out of a window of it that is kept for the next time.
-fn fetch(
-    checkpoint: &Checkpoint,
-    entry: &VariableEntry,
-    (field, offset): (usize, u64),
-    out: &mut [u8],
-    window: &RefCell<Option<Window>>,
-) -> Result<()> {
-    let size = size(entry);
-    let end = offset.checked_add(out.len() as u64).filter(|end| *end <= size);
-    let end = end.ok_or_else(past_the_end)?;
-    if out.len() as u64 >= WINDOW {
-        return checkpoint.read_bytes(entry, offset..end, out);
-    }
-    let mut window = window.borrow_mut();
-    let holds = |window: &&Window| {
-        window.field == field && window.from <= offset && end <= window.from + window.len()
-    };
-    if window.as_ref().filter(holds).is_none() {
-        // Its memory serves the next one.
-        drop(window.take());
-        let range = offset..size.min(offset + WINDOW);
-        let mut bytes = Scratch::new((range.end - range.start) as usize)?;
-        checkpoint.read_bytes(entry, range, &mut bytes)?;
-        *window = Some(Window { field, from: offset, bytes });
-    }
-    if let Some(window) = &*window {
-        let from = (offset - window.from) as usize;
-        out.copy_from_slice(&window.bytes[from..from + out.len()]);
-    }
-    Ok(())
 }

@@ -62,7 +62,7 @@ impl Holdings {
         }
     }
 
-    /// How many files the newest checkpoint has.
+    /// Number of files of the newest checkpoint.
     pub fn newest_count(&self) -> Option<usize> {
         self.newest
     }
@@ -99,8 +99,8 @@ impl HeldSet {
         self.files.iter().map(|(_, file)| (file.name.as_str(), file.skeleton.size, file.modified))
     }
 
-    /// Whether the file at `path`, taken in again within the same bounds, would be given back as what is
-    /// given back under this name; without bounds, whether it [`gives`](Self::gives) the file.
+    /// Whether the file at `path`, ingested again within the same bounds, would be exported as what is exported under
+    /// this name; without bounds, whether it [`gives`](Self::gives) the file.
     pub fn took(&self, name: &str, path: &Path, raw: Option<&RawLayout>) -> Result<bool> {
         let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
             return Ok(false);
@@ -123,7 +123,7 @@ impl HeldSet {
         parts.stream(&self.checkpoint, &mut io::sink()).map(|()| true)
     }
 
-    /// Whether what is given back under this name is, byte for byte, the file at `path`.
+    /// Whether what is exported under this name is, byte for byte, the file at `path`.
     pub fn gives(&self, name: &str, path: &Path) -> Result<bool> {
         let Some((rank, record)) = self.files.iter().find(|(_, file)| file.name == name) else {
             return Ok(false);

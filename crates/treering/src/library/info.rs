@@ -1,7 +1,7 @@
 //! What tables and JSON show of runs, checkpoints and variables.
 
 use super::Library;
-use crate::array::{DType, Order, Part, Rank, Sequence, Shape, VariableKey};
+use crate::array::{DType, Labels, Order, Part, Rank, Sequence, Shape, VariableKey};
 use crate::error::{ErrorKind, Result};
 use crate::format::{
     Footer, Manifest, Origin, Stats, TREE_FRONT, TREE_PREFIX, TreeEntry, TreeFile, TreeOrigin,
@@ -19,17 +19,19 @@ use std::ops::Range;
 pub struct RunInfo {
     /// Its name.
     pub name: String,
-    /// How many checkpoints can be read.
+    /// Number of checkpoints that can be read.
     pub checkpoints: u64,
-    /// How many entries of the log cannot be read.
+    /// Number of entries of the log that cannot be read.
     pub unreadable: u64,
     /// The step of the newest.
     pub newest_step: Option<u64>,
-    /// When the newest was captured, in milliseconds since 1970.
+    /// Time at which the newest was captured, in milliseconds since 1970.
     pub newest_time: Option<u64>,
-    /// What full copies of all checkpoints would take.
+    /// Bytes of all checkpoints as the program has them: its files as they were, or its arrays.
+    pub source_bytes: u64,
+    /// The bytes of all variables of all checkpoints, decoded, with trees.
     pub full_bytes: u64,
-    /// What its packs and its log take; a branch's share in another run's packs is counted there.
+    /// Bytes of its packs and its log. A branch's share in the packs of another run counts there.
     pub stored_bytes: u64,
 }
 
@@ -40,23 +42,27 @@ pub struct CheckpointInfo {
     pub sequence: Sequence,
     /// The program's iteration number.
     pub step: u64,
-    /// When, in milliseconds since 1970.
+    /// Time of capture, in milliseconds since 1970.
     pub time: u64,
     /// The checkpoint it continues.
     pub parent: Option<Origin>,
-    /// Where its epoch began.
+    /// First checkpoint of its epoch.
     pub epoch: Origin,
     /// Whether the newest checkpoint does not descend from it.
     pub abandoned: bool,
-    /// What a full copy would take.
+    /// Its bytes as the program has them: its files as they were, or its arrays.
+    pub source_bytes: u64,
+    /// The bytes of all variables, decoded, with trees.
     pub full_bytes: u64,
-    /// What this checkpoint added to the store.
+    /// Bytes that this checkpoint has added to the store.
     pub stored_bytes: u64,
-    /// How many variables it has.
+    /// Number of variables.
     pub variables: u64,
-    /// How many ranks it is of.
+    /// Number of ranks.
     pub ranks: u32,
-    /// How its bytes divide, and how long the program was held up.
+    /// Its labels.
+    pub labels: Labels,
+    /// Bytes by kind, and the time for which the program was blocked.
     #[serde(flatten)]
     pub stats: Stats,
 }
@@ -76,13 +82,15 @@ pub struct VariableInfo {
     pub order: Order,
     /// Its place in a global array.
     pub part: Option<Part>,
+    /// Texts about it, such as its units.
+    pub attributes: Labels,
     /// Its length in bytes.
     pub bytes: u64,
     /// The bytes of it that this checkpoint stored.
     pub new_bytes: u64,
-    /// What these take in the pack; a frame that it shares with others counts in part.
+    /// Bytes of these in the pack. A frame that it shares with others counts in part.
     pub encoded_bytes: u64,
-    /// How they are encoded.
+    /// Their encodings.
     pub codecs: Vec<String>,
     /// The bytes of it that this checkpoint found elsewhere.
     pub moved_bytes: u64,
@@ -104,9 +112,9 @@ pub struct TreeInfo {
     pub bound: Bound,
     /// The size of its chunks.
     pub chunk_bytes: u64,
-    /// How many planes its sketch has.
+    /// Number of planes of its sketch.
     pub planes: u8,
-    /// What it takes.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -132,6 +140,7 @@ pub(super) fn run(library: &Library, run: &str) -> Result<Option<RunInfo>> {
         unreadable: trouble.len() as u64,
         newest_step: newest.map(|m| m.step.0),
         newest_time: newest.map(|m| m.time),
+        source_bytes: manifests.iter().map(|m| m.source_bytes).sum(),
         full_bytes: manifests.iter().map(|m| m.full_bytes).sum(),
         stored_bytes,
     }))
@@ -146,10 +155,12 @@ pub(super) fn checkpoints(manifests: &[Manifest]) -> Vec<CheckpointInfo> {
         parent: m.parent.clone(),
         epoch: m.epoch.clone(),
         abandoned: !line.contains(&m.sequence),
+        source_bytes: m.source_bytes,
         full_bytes: m.full_bytes,
         stored_bytes: m.stored_bytes(),
         ranks: m.ranks,
         variables: m.variables,
+        labels: m.labels.clone(),
         stats: m.stats,
     };
     manifests.iter().map(info).collect()
@@ -204,6 +215,7 @@ fn row(entry: &VariableEntry, added: Option<(&Footer, &VariableDelta)>) -> Varia
         shape: entry.description.shape.clone(),
         order: entry.description.order,
         part: entry.description.part.clone(),
+        attributes: entry.description.attributes.clone(),
         bytes,
         new_bytes,
         encoded_bytes,
@@ -226,6 +238,7 @@ fn without_data(rank: Rank, tree: &TreeEntry) -> VariableInfo {
         shape: description.shape,
         order: description.order,
         part: description.part,
+        attributes: description.attributes,
         new_bytes: 0,
         encoded_bytes: 0,
         codecs: Vec::new(),

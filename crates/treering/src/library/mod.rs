@@ -5,10 +5,14 @@
 
 mod arrays;
 mod compact;
+mod copy;
+mod copy_plan;
 mod drain;
 mod export;
 mod holdings;
 mod info;
+mod labelled;
+mod listing;
 mod place;
 mod prune;
 mod remove;
@@ -17,14 +21,16 @@ mod trees;
 mod verify;
 
 pub use arrays::{ArrayExport, ArrayFormat, ExportedArray, ExportedArrays, export_arrays};
+pub use copy::CopiedRun;
 pub use drain::{DrainPlan, DrainedPart};
 pub use export::{Exported, NotTakenApart, export};
 pub use holdings::{HeldSet, Holdings};
 pub use info::{CheckpointInfo, RunInfo, TreeInfo, VariableInfo};
+pub use labelled::LabelTest;
+pub use listing::{FileListing, ListedArray};
 pub use place::Place;
-pub use prune::{Keep, PlannedStep, PrunePlan};
 pub use remove::RemovedRun;
-pub use sides::open_side;
+pub use sides::{open_side, open_side_following};
 pub use verify::{Finding, VerifyReport};
 
 use crate::array::{Sequence, Step};
@@ -33,16 +39,38 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, FAN, Manifest, Names, Origin, WriterId, check_run_name};
 use crate::log::{KnownEntries, Log, runs};
 use crate::restore::{Backwards, Checkpoint, KnownFooters};
+use crate::retention::{LOCK, PATIENCE};
 use crate::store::{BundledStore, DirectoryStore, Store, TieredStore, lock_patiently};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// The lock that keeps those apart who remove packs and those who begin to share them.
-const LOCK: &str = "lock";
+/// How often a log is listed again that changes while it is read.
+const LISTINGS: usize = 10;
 
-/// A store, as tools see it.
+/// A store as tools see it: lists runs and checkpoints, reads, verifies, prunes and exports them.
+///
+/// ```
+/// use treering::{Keep, Library, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// for step in 0..5 {
+///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
+/// }
+/// run.finish()?;
+/// let library = Library::open(&store)?;
+/// assert_eq!(library.run_names()?, ["rod"]);
+/// let (checkpoints, unreadable) = library.checkpoints("rod")?;
+/// assert_eq!((checkpoints.len(), unreadable.len()), (5, 0));
+/// let keep = Keep { last: 2, every: None, limit: None, forget_damaged: false };
+/// let plan = library.plan_prune("rod", keep, &|_, _| {})?; // what `prune` would remove
+/// # assert!(plan.removed.len() <= 3);
+/// # Ok::<(), treering::Error>(())
+/// ```
+///
+/// It takes no lock for reading, and may be used while a program writes to the store: it sees complete checkpoints only.
 #[derive(Clone)]
 pub struct Library {
     /// All tiers as one, for reading.
@@ -65,14 +93,19 @@ impl Library {
         if !items.iter().any(|item| item.folder && item.name == Names::RUNS) {
             return Err(Error::new(
                 ErrorKind::NotFound,
-                format!("{} is no store", folder.display()),
+                format!("{} is not a store", folder.display()),
             )
-            .hint("give the folder that a run was opened in"));
+            .hint("give the folder in which a run was opened"));
         }
         Ok(library)
     }
 
-    /// Any store.
+    /// A store that is a folder, which need not exist yet: copies of runs make it.
+    pub fn directory(folder: impl AsRef<Path>) -> Self {
+        Library::of(Arc::new(DirectoryStore::new(folder.as_ref())))
+    }
+
+    /// Opens any store.
     pub fn of(store: Arc<dyn Store>) -> Self {
         let seen: Arc<dyn Store> = Arc::new(BundledStore::new(store.clone()));
         Library {
@@ -85,7 +118,7 @@ impl Library {
         }
     }
 
-    /// A store and the tiers in front of it, the nearest first.
+    /// Opens a store and the tiers in front of it, the nearest first.
     pub fn of_tiers(near: Vec<Arc<dyn Store>>, last: Arc<dyn Store>) -> Self {
         let seen: Arc<dyn Store> = Arc::new(BundledStore::new(last.clone()));
         let store = Arc::new(TieredStore::new(near.clone(), seen.clone()));
@@ -106,7 +139,14 @@ impl Library {
 
     /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.
     pub fn checkpoints(&self, run: &str) -> Result<(Vec<CheckpointInfo>, Vec<Error>)> {
-        let (manifests, trouble) = self.log(run)?.manifests();
+        let (mut manifests, mut trouble) = self.log(run)?.manifests();
+        // Entries that are removed or compacted while they are read are no trouble: the next listing tells.
+        for _ in 0..LISTINGS {
+            if !trouble.iter().any(|error| error.kind() == ErrorKind::NotFound) {
+                break;
+            }
+            (manifests, trouble) = self.log(run)?.manifests();
+        }
         Ok((info::checkpoints(&manifests), trouble))
     }
 
@@ -136,7 +176,7 @@ impl Library {
     /// Begins a new run with a checkpoint of another one; no data is copied.
     pub fn branch(&self, run: &str, step: Option<u64>, new: &str) -> Result<Manifest> {
         check_run_name(new)?;
-        let _lock = lock_patiently(self.store.as_ref(), LOCK, prune::PATIENCE)?;
+        let _lock = lock_patiently(self.store.as_ref(), LOCK, PATIENCE)?;
         // A state that cannot be restored is no beginning. Only the last tier outlives the node.
         let last = Library::of(self.last.clone());
         let checkpoint = last.checkpoint(run, step)?;

@@ -41,7 +41,7 @@ impl Place {
 }
 
 fn wrong(text: &str) -> Error {
-    Error::usage(format!("{text:?} is no place")).hint("write STORE, STORE#RUN or STORE#RUN@STEP")
+    Error::usage(format!("invalid place {text:?}")).hint("write STORE, STORE#RUN or STORE#RUN@STEP")
 }
 
 impl fmt::Display for Place {

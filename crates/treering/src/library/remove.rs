@@ -5,11 +5,11 @@
 //! leaves whole checkpoints or none, and can begin again. Runs that share its packs keep it from going. A program that
 //! is at work on it finds its opening gone and stops with an error.
 
-use super::prune::{PATIENCE, Rule};
-use super::{LOCK, Library, Progress, PrunePlan};
+use super::{Library, Progress};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Names;
 use crate::log::{FullManifest, Log, runs};
+use crate::retention::{LOCK, PATIENCE, PrunePlan, Rule};
 use crate::store::{Store, lock_patiently};
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ struct RunFile {
 }
 
 impl Library {
-    /// What [`Library::remove_checkpoint`] would do.
+    /// Plan of [`Library::remove_checkpoint`].
     pub fn plan_remove_checkpoint(
         &self,
         run: &str,
@@ -52,7 +52,7 @@ impl Library {
         removes(plan, run, step)
     }
 
-    /// What [`Library::remove_run`] would remove.
+    /// Plan of [`Library::remove_run`].
     pub fn plan_remove_run(&self, run: &str) -> Result<RemovedRun> {
         self.refuse_tier(run)?;
         let (manifests, trouble) = self.log(run)?.manifests();
@@ -73,6 +73,13 @@ impl Library {
         let names = Names::new(run);
         let removed = self.plan_remove_run(run)?;
         let _writer = self.last.lock(&names.lock())?;
+        self.remove_files(run)?;
+        Ok(removed)
+    }
+
+    /// Removes everything of a run, first what makes its checkpoints visible.
+    pub(super) fn remove_files(&self, run: &str) -> Result<()> {
+        let names = Names::new(run);
         for tier in std::iter::once(&self.last).chain(&self.near) {
             let files = files_of(tier.as_ref(), run)?;
             let shows = |file: &&RunFile| {
@@ -89,11 +96,11 @@ impl Library {
             }
             delete(tier.as_ref(), &rest)?;
         }
-        Ok(removed)
+        Ok(())
     }
 
     /// Refuses a run whose packs others name.
-    fn refuse_shared(&self, run: &str) -> Result<()> {
+    pub(super) fn refuse_shared(&self, run: &str) -> Result<()> {
         for other in runs(self.last.as_ref())?.iter().filter(|other| *other != run) {
             let mut survey = Log::read(self.seen.clone(), other)?.survey();
             let full = survey.take_full(self.seen.as_ref());

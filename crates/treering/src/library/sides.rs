@@ -28,7 +28,7 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
         };
     }
     if let Some((file, object)) = named_object(text) {
-        return Ok(Box::new(FileSide::open(file, raw, trees)?.only(object)?));
+        return Ok(Box::new(FileSide::open_object(file, object, raw, trees)?));
     }
     if path.exists() || !text.contains('#') {
         return Ok(Box::new(FileSide::open(path, raw, trees)?));
@@ -47,8 +47,22 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
     }
 }
 
+/// Opens a side as [`open_side`] does; links in an HDF5 file are followed, and what they lead to is compared under the
+/// names of the links.
+pub fn open_side_following(
+    text: &str,
+    raw: Option<&RawLayout>,
+    trees: bool,
+) -> Result<Box<dyn Side>> {
+    let path = Path::new(text);
+    match path.is_file() && !is_tree_file(path) {
+        true => Ok(Box::new(FileSide::open_following(path, raw, trees)?)),
+        false => open_side(text, raw, trees),
+    }
+}
+
 /// A file and the name of an array or a group in it, unless the whole text is the name of something.
-fn named_object(text: &str) -> Option<(&Path, &str)> {
+pub(super) fn named_object(text: &str) -> Option<(&Path, &str)> {
     let splits = text.rmatch_indices(':').map(|(at, _)| (Path::new(&text[..at]), &text[at + 1..]));
     let mut named = splits.filter(|(file, object)| file.is_file() && !object.is_empty());
     named.next().filter(|_| !Path::new(text).exists())

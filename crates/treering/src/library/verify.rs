@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Something that is wrong.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
-    /// Where: a key of the store, or `run@step`.
+    /// Location: a key of the store, or `run@step`.
     pub place: String,
-    /// What.
+    /// Description of the problem.
     pub what: String,
 }
 
-/// What a verification found.
+/// Result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyReport {
-    /// How many checkpoints were looked at.
+    /// Number of checkpoints that were checked.
     pub checkpoints: u64,
-    /// How many of them can be restored.
+    /// Number of these that can be restored.
     pub sound: u64,
-    /// How many packs were read.
+    /// Number of packs that were read.
     pub packs: u64,
-    /// How many bytes were read of them.
+    /// Bytes that were read of these.
     pub bytes: u64,
     /// Everything that is wrong.
     pub findings: Vec<Finding>,

@@ -31,7 +31,7 @@ use crate::error::{Error, Result};
 pub(crate) use nodes::NodeRanks;
 pub(crate) use placement::{NodePlacement, place, spent};
 #[cfg(test)]
-pub(crate) use protect::Protected;
+pub(crate) use protect::ProtectedBytes;
 pub(crate) use protect::{ProtectJob, protect};
 pub(crate) use rebuild::{Rebuilt, rebuild};
 

@@ -38,7 +38,7 @@ pub(crate) struct ProtectJob<'a> {
 
 /// What was protected, on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Protected {
+pub(crate) struct ProtectedBytes {
     /// The number of objects, and their bytes.
     pub(crate) objects: u64,
     pub(crate) bytes: u64,
@@ -53,9 +53,9 @@ pub(crate) fn protect(
     placement: &NodePlacement,
     store: &dyn Store,
     job: &ProtectJob,
-) -> Result<Protected> {
+) -> Result<ProtectedBytes> {
     if placement.sets.is_empty() {
-        return Ok(Protected::default());
+        return Ok(ProtectedBytes::default());
     }
     let keys = ranks.to_heads(job.objects);
     let done = ranks.together("keep what it should for others", keys, |heads, keys| {
@@ -167,7 +167,7 @@ impl<'a> NodePart<'a> {
         self.fail(Error::new(ErrorKind::Lost, what));
     }
 
-    fn work(mut self) -> Result<Result<Protected>> {
+    fn work(mut self) -> Result<Result<ProtectedBytes>> {
         self.describe()?;
         let striping = self.striping(self.set);
         let rounds = striping.map_or(0, |s| self.own.bytes().div_ceil(block(s, self.job.piece)));
@@ -193,8 +193,11 @@ impl<'a> NodePart<'a> {
         }
         self.describe()?;
         let kept = self.end(keeping);
-        let done =
-            Protected { objects: self.own.objects.len() as u64, bytes: self.own.bytes(), kept };
+        let done = ProtectedBytes {
+            objects: self.own.objects.len() as u64,
+            bytes: self.own.bytes(),
+            kept,
+        };
         Ok(match self.failed {
             None => Ok(done),
             Some(error) => Err(error),

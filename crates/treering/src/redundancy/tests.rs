@@ -67,7 +67,7 @@ fn protect_all(
     objects: &[Objects],
     scheme: Redundancy,
     wrap: impl Fn(Arc<dyn Comm>) -> Arc<dyn Comm> + Send + Sync + 'static,
-) -> Vec<Option<Result<Protected>>> {
+) -> Vec<Option<Result<ProtectedBytes>>> {
     let (stores, objects) = (stores.to_vec(), objects.to_vec());
     let ends = ranks.run(move |comm| {
         let node = node_of(&*comm);
@@ -232,7 +232,7 @@ fn parity_is_as_small_as_the_scheme_promises() {
         let ends = protect_all(&ranks, &shared(&stores), &objects, scheme, |comm| comm);
         for end in ends.iter().take(4) {
             let done = end.as_ref().unwrap().as_ref().unwrap();
-            assert_eq!(*done, Protected { objects: 2, bytes: 90_000, kept: 90_000 / share });
+            assert_eq!(*done, ProtectedBytes { objects: 2, bytes: 90_000, kept: 90_000 / share });
         }
     }
 }

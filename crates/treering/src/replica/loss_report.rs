@@ -231,11 +231,11 @@ pub struct LossReport {
     pub replicas: u32,
     /// The number of ranks on a node.
     pub ranks_per_node: u32,
-    /// What fails as a whole: "rank" or "node".
+    /// Unit of failure: "rank" or "node".
     pub unit: &'static str,
     /// The number of ranks or nodes.
     pub units: u32,
-    /// How probabilities were computed: "exact", "counted" (exact, too), "approximate" or "simulated".
+    /// Method of computation: "exact", "counted" (exact, too), "approximate" or "simulated".
     pub method: &'static str,
     /// The expected number of failures up to and including the one that loses data, in units.
     pub expected_failures: f64,

@@ -23,9 +23,13 @@ mod after_deaths;
 #[cfg(test)]
 mod comparison;
 mod counts;
+#[cfg(feature = "tools")]
 mod loss;
+#[cfg(feature = "tools")]
 mod loss_exact;
+#[cfg(feature = "tools")]
 mod loss_report;
+#[cfg(feature = "tools")]
 mod loss_simulation;
 mod permutation;
 mod placement;
@@ -34,7 +38,9 @@ mod store;
 mod topology;
 
 pub use counts::{ReplicaCount, ReplicaOperation, ReplicaScale};
+#[cfg(feature = "tools")]
 pub(crate) use loss_report::{LossCurve, LossMachine};
+#[cfg(feature = "tools")]
 pub use loss_report::{LossPoint, LossReport, LossSettings, loss};
 pub use probing::Probing;
 pub(crate) use store::HeldStreams;

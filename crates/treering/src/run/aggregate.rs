@@ -169,12 +169,12 @@ fn unreachable() -> Error {
     )
 }
 
-/// What an aggregator has done.
+/// Work of an aggregator.
 #[derive(Clone, Debug, Default)]
 pub struct AggregationReport {
     /// The number of checkpoints whose part it has published.
     pub checkpoints: u64,
-    /// Those that failed: their steps, and what went wrong. The compute ranks have heard of them, too.
+    /// Checkpoints that failed: their steps and errors. The compute ranks get these errors, too.
     pub failures: Vec<(u64, Error)>,
     /// The most bytes that were on their way from ranks to packs at any time; see [`Options::aggregator_memory`].
     pub most_held: u64,

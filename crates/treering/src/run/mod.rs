@@ -7,29 +7,43 @@
 mod aggregate;
 mod nearby;
 mod options;
+mod protected;
 mod protection;
 mod ranks;
+#[cfg(feature = "tools")]
+mod reference;
+#[cfg(not(feature = "tools"))]
+#[path = "no_reference.rs"]
 mod reference;
 mod replicas;
+#[cfg(feature = "signals")]
+mod requests;
+#[cfg(not(feature = "signals"))]
+#[path = "no_requests.rs"]
 mod requests;
 mod restoring;
 mod schedule;
+#[cfg(feature = "toml")]
 mod settings;
+#[cfg(feature = "tools")]
 mod share;
 mod waiting;
 
 pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
 pub use options::{Options, Overload};
+#[cfg(feature = "tools")]
 pub use reference::ReferenceReport;
 pub use restoring::Restored;
 pub use schedule::{Due, Every};
 
-use crate::array::{Description, Part, Rank, Sequence, Step, Variable};
+use crate::array::{Description, Labels, Part, ProtectedArray, Rank, Sequence, Step, Variable};
 use crate::capture::{self, Capture, Declared, Staging, state_bytes};
 use crate::comm::{Alone, Comm, Reduction};
-use crate::compact::CompactionNotes;
-use crate::compare::{Outcome, matches};
+use crate::compact::UpkeepNotes;
+#[cfg(feature = "tools")]
+use crate::compare::Outcome;
+use crate::compare::matches;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Names;
 use crate::lineage::Method;
@@ -38,11 +52,13 @@ use crate::merkle::{Digest, digest};
 use crate::points::reach;
 use crate::redundancy::{NodeRanks, Redundancy};
 use crate::restore::Backwards;
+use crate::retention::Retention;
 use crate::save::{
     self, Awaited, Cadence, Decision, Failures, GroupSeat, Level, Opened, RankOf, Recovered, Save,
     SaveProgress, Saver, SaverRank, Team, Ticket, Tiers, Together, Vote, WriterSettings,
 };
 use crate::store::{Lock, Store};
+use crate::trace::{TracedKind, TracedWork};
 use ranks::RankSide;
 use reference::ReferenceWatch;
 use replicas::ReplicaLevel;
@@ -52,7 +68,42 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use waiting::WaitNotice;
 
-/// A run that is open for writing. One process at a time can have it.
+/// A checkpoint that the program asks for.
+struct CheckpointCall {
+    step: u64,
+    start: Instant,
+    /// Whether it goes to the shared store.
+    shared: bool,
+    labels: Labels,
+}
+
+/// A run that is open for writing. One process at a time, or one group of ranks, can have it open.
+///
+/// ```
+/// use treering::{Options, Run, Variable, VariableMut};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let (mut heat, mut time) = (vec![0.0f64; 1000], 0.0f64);
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// let mut state = [VariableMut::new("heat", &mut heat), VariableMut::scalar("time", &mut time)];
+/// let restored = run.restore(&mut state)?;
+/// for step in restored.map_or(0, |r| r.step + 1)..10 {
+///     heat[step as usize] += 1.0; // the simulation
+///     time += 0.1;
+///     run.checkpoint(step, &[Variable::new("heat", &heat), Variable::scalar("time", &time)])?;
+///     for (step, error) in run.failures() {
+///         eprintln!("the save of step {step} failed: {error}"); // the program continues
+///     }
+/// }
+/// run.finish()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
+///
+/// **Waiting**: `checkpoint` returns when what has changed is copied; data is encoded and written behind the program. It
+/// waits longer only if the staging memory is full ([`Options::staging`], [`Options::overload`]). `finish` waits until
+/// everything is durable, and so does dropping a run, which then discards errors. **Memory**: 12 bytes for each chunk,
+/// the staging memory, and the record of stored chunks ([`Options::record`]). **Errors**: after a failed save the
+/// program can continue, and the next checkpoint is whole if need be; earlier checkpoints are never affected.
 pub struct Run {
     options: Options,
     /// All tiers as one, for reading.
@@ -78,18 +129,27 @@ pub struct Run {
     /// The newest save of which it is not known yet how long it takes.
     writing: Option<(Instant, SaveProgress)>,
     notes: Vec<String>,
+    /// The labels of the next checkpoint, besides those of all.
+    labels: Labels,
     /// Whether it was looked for bounds that no variable has.
     bounds_checked: bool,
     /// Whether the program has asked for earlier states, or has been told that there are some.
     looked_back: bool,
-    compaction: CompactionNotes,
+    upkeep: UpkeepNotes,
+    /// Removes old checkpoints, on the first rank.
+    retention: Option<Retention>,
+    /// Arrays that it knows by itself, in the order in which they were registered.
+    protected: Vec<Arc<dyn ProtectedArray>>,
+    /// The bytes of the arrays that the last restore filled.
+    restored_bytes: u64,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,
 }
 
 impl Run {
-    /// Opens a run for writing, creating it if it is new.
+    /// Opens a run for writing, and creates it if it is new. If another process has it open, the error is of kind
+    /// [`ErrorKind::Busy`], after two seconds. After an error the checkpoints of the run are as they were.
     pub fn open(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
         let link = options.aggregator.clone();
@@ -129,13 +189,15 @@ impl Run {
         replicas: Option<ReplicaLevel>,
     ) -> Result<Run> {
         let ticket = opened.ticket();
-        let compaction = CompactionNotes::default();
+        let upkeep = UpkeepNotes::default();
         let requests = options.signals.then(Requests::listen).transpose()?;
         let left = |end: SystemTime| end.duration_since(SystemTime::now()).unwrap_or_default();
         let schedule = Schedule::new(options.every, options.end().map(left));
-        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &compaction)?;
+        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &upkeep)?;
+        let retention = retain(&options, ranks.as_ref(), &upkeep)?;
         Ok(Run {
             capture,
+            retention,
             cadence: Cadence::new(options.shared_every),
             halting: None,
             replicas,
@@ -152,9 +214,12 @@ impl Run {
             requests,
             writing: None,
             notes: opened.notes,
+            labels: Labels::default(),
             bounds_checked: false,
             looked_back: false,
-            compaction,
+            upkeep,
+            protected: Vec::new(),
+            restored_bytes: 0,
             process: std::process::id(),
             _lock: opened.lock,
         })
@@ -205,8 +270,8 @@ impl Run {
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
     ///
-    /// An error here means that nothing was captured: the arguments make no sense. Whether the save
-    /// succeeds is asked of the [`Save`], or of [`Run::failures`].
+    /// An error here means that nothing was captured: the arguments make no sense. Whether the save succeeds is reported
+    /// later, by the [`Save`] or by [`Run::failures`]. The arrays may be changed as soon as this returns.
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.checkpoint_at(step, variables, self.cadence.is_due())
     }
@@ -221,6 +286,7 @@ impl Run {
     fn checkpoint_at(&mut self, step: u64, variables: &[Variable], to: bool) -> Result<Save> {
         self.check_process()?;
         let start = Instant::now();
+        let labels = self.options.labels.with(&std::mem::take(&mut self.labels));
         let checked = capture::check(variables);
         let shared = self.shared(variables);
         let own = self.own_of(variables);
@@ -234,7 +300,8 @@ impl Run {
             |capture: &mut Capture, whole, declared: &[Declared], hand: &mut dyn FnMut(_)| {
                 capture.capture(whole, variables, declared, hand)
             };
-        let save = self.save(step, start, to, declared, &shared, scan);
+        let asked = CheckpointCall { step, start, shared: to, labels };
+        let save = self.save(asked, declared, &shared, scan);
         // A rank whose capture failed after all have agreed takes part: the others wait for its vote.
         let agreed = self.ranks.as_ref().is_some_and(|ranks| ranks.decisions() > before);
         match &save {
@@ -247,6 +314,28 @@ impl Run {
             self.submit_replicas(step, variables)?;
         }
         save
+    }
+
+    /// Adds a label to the next checkpoint, besides those of all ([`Options::label`]); a label of the same key is replaced. It
+    /// is used up by the next call of [`Run::checkpoint`], whatever comes of it. With several ranks, all of them give the same.
+    ///
+    /// ```
+    /// use treering::{Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let heat = vec![293.15f64; 1000];
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.label("phase", "equilibrated")?;
+    /// run.checkpoint(1, &[Variable::new("heat", &heat)])?;
+    /// run.finish()?;
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    pub fn label(&mut self, key: &str, value: impl std::fmt::Display) -> Result<()> {
+        let mut labels = self.labels.clone();
+        labels.set(key, value);
+        self.options.labels.with(&labels).check()?;
+        self.labels = labels;
+        Ok(())
     }
 
     /// Keeps the arrays as the state of `step` in the memory of the ranks, and nowhere else: it survives the death of
@@ -293,9 +382,9 @@ impl Run {
         }
     }
 
-    /// Waits until the newest checkpoint is on the nodes and protects it with [`Options::redundancy`]: from then on it
+    /// Waits until the newest checkpoint is on the nodes and makes it redundant by [`Options::redundancy`]: from then on it
     /// survives the loss of a node. Otherwise the next checkpoint does this. Collective. Does nothing without redundancy.
-    pub fn protect(&mut self) -> Result<()> {
+    pub fn make_redundant(&mut self) -> Result<()> {
         self.check_process()?;
         let Some(ranks) = self.ranks.as_mut().filter(|ranks| ranks.protection.is_some()) else {
             return Ok(());
@@ -311,7 +400,9 @@ impl Run {
     /// Saves trees that were made elsewhere, and nothing else.
     pub(crate) fn checkpoint_trees(&mut self, step: u64, trees: &[Variable]) -> Result<Save> {
         let declared = Declared::of(trees)?;
-        self.save(step, Instant::now(), true, declared, &[], |capture, whole, declared, hand| {
+        let (start, labels) = (Instant::now(), Labels::default());
+        let asked = CheckpointCall { step, start, shared: true, labels };
+        self.save(asked, declared, &[], |capture, whole, declared, hand| {
             Ok(capture.capture_as_is(whole, trees, declared, hand))
         })
     }
@@ -319,9 +410,7 @@ impl Run {
     /// Decides on a checkpoint and captures it.
     fn save(
         &mut self,
-        step: u64,
-        start: Instant,
-        to_shared: bool,
+        asked: CheckpointCall,
         declared: Vec<Declared>,
         shared: &[(Description, Digest)],
         scan: impl FnOnce(
@@ -331,6 +420,7 @@ impl Run {
             &mut dyn FnMut(capture::StagedBatch),
         ) -> Result<u64>,
     ) -> Result<Save> {
+        let CheckpointCall { step, start, shared: to_shared, labels } = asked;
         let state = state_bytes(&declared);
         let mut vote = Vote {
             state,
@@ -353,19 +443,22 @@ impl Run {
         // Saves that wait for an aggregator that is gone would take up all turns.
         let lost = self.ranks.as_ref().is_some_and(RankSide::has_lost_aggregator);
         let turn = (!vote.overloaded).then(|| staging.begin_save());
-        let (decision, time) = self.decide(Step(step), vote, &declared, shared, lost)?;
+        let (decision, time) = self.decide((Step(step), &labels), vote, &declared, shared, lost)?;
         if decision.skip {
             return Ok(Save::skipped(Step(step)));
         }
         reach("decided");
         self.cadence.decided(decision);
         let hasher = self.capture.hasher();
-        let mut capturing = self.saver.begin((decision, time), vote, declared.clone(), hasher);
+        let mut capturing =
+            self.saver.begin((decision, time, labels), vote, declared.clone(), hasher);
         if let Some(ranks) = &mut self.ranks {
             ranks.began(decision, capturing.progress.clone());
         }
         let hand = &mut |batch| capturing.hand(batch);
-        let changed = scan(&mut self.capture, decision.whole, &declared, hand)?;
+        let traced = TracedWork::begin(TracedKind::Capture, &self.options.writer.run, Some(step));
+        let scanned = scan(&mut self.capture, decision.whole, &declared, hand);
+        let changed = traced.end(scanned, |changed| (None, *changed))?;
         reach("captured");
         let blocked = start.elapsed();
         self.blocked += blocked;
@@ -376,6 +469,9 @@ impl Run {
             Awaited::new(last, run, writer, sequence, self.options.patience, ranks.watch())
         });
         let progress = capturing.end(changed, blocked);
+        if let Some(retention) = &self.retention {
+            progress.when_durable(retention.bell());
+        }
         self.schedule.saved(self.opened_at.elapsed(), blocked);
         if let Some((begun, _)) = self.writing.replace((Instant::now(), progress.clone())) {
             // It takes so long at least.
@@ -429,7 +525,7 @@ impl Run {
     /// Decides on a checkpoint, with the other ranks if there are some; the time that they agree on.
     fn decide(
         &mut self,
-        step: Step,
+        (step, labels): (Step, &Labels),
         vote: Vote,
         declared: &[Declared],
         shared: &[(Description, Digest)],
@@ -439,6 +535,7 @@ impl Run {
         let Some(ranks) = &mut self.ranks else { return Ok((own, None)) };
         let ballot = ranks.ballot(Together::Checkpoint, self.saver.newest);
         let ballot = ballot.on(step, Vote { whole: own.whole, ..vote }).regrouping(regroup);
+        let ballot = ballot.labelled(labels);
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
         let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
@@ -509,15 +606,16 @@ impl Run {
         }
     }
 
-    /// What a person should know: a file system without locks, checkpoints that a node gave up, bounds
-    /// that no variable of the first checkpoint has.
+    /// Notes for people: a file system without locks, checkpoints that a node gave up, bounds that no variable of the
+    /// first checkpoint has.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Compactions of small files that failed; see [`Options::compact`]. No checkpoint is affected.
-    pub fn compaction_notes(&self) -> Vec<String> {
-        self.compaction.get()
+    /// What failed of the upkeep behind the program: compactions of small files ([`Options::compact`]), the removal of old
+    /// checkpoints ([`Options::keep`]), a limit that cannot be held ([`Options::limit`]). No checkpoint is affected.
+    pub fn upkeep_notes(&self) -> Vec<String> {
+        self.upkeep.get()
     }
 
     fn check_process(&self) -> Result<()> {
@@ -530,15 +628,17 @@ impl Run {
         }
     }
 
-    /// What was found at the first checkpoint that differs from the reference run beyond the bounds;
+    /// The comparison of the first checkpoint that differs from the reference run beyond the bounds;
     /// nothing as long as the two agree. See [`Options::reference`]. With several ranks, all of them have the same
     /// answer when [`Run::checkpoint`] has returned on all; `variables` of the outcome are this rank's.
+    #[cfg(feature = "tools")]
     pub fn divergence(&self) -> Option<&Outcome> {
         self.reference_report()?.divergence.as_ref()
     }
 
     /// Checkpoints that were compared with the reference run, and those that were not, with reasons;
     /// nothing without [`Options::reference`].
+    #[cfg(feature = "tools")]
     pub fn reference_report(&self) -> Option<&ReferenceReport> {
         self.reference.as_ref().map(|watch| &watch.report)
     }
@@ -573,13 +673,14 @@ impl Run {
         Backwards::new(self.store.clone(), run, newest)
     }
 
-    /// Waits until everything is durable, trying once more what could not be moved to the last tier. The
-    /// first failure that no [`Save`] and no [`Run::failures`] has told, if any.
+    /// Waits until everything is durable, and tries once more what could not be moved to the last tier. Returns the first
+    /// failure that no [`Save`] and no [`Run::failures`] has reported.
     pub fn finish(mut self) -> Result<()> {
         self.check_process()?;
         self.drain();
         self.finish_together()?;
         self.end_halt();
+        self.end_retention();
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
             None => Ok(()),
@@ -695,7 +796,9 @@ impl Run {
             *ranks = None;
         }
         let (saver, capture) =
-            start(&self.options, ranks, &mut opened, &self.failures, &self.compaction)?;
+            start(&self.options, ranks, &mut opened, &self.failures, &self.upkeep)?;
+        // The first rank may be another one.
+        self.retention = retain(&self.options, ranks.as_ref(), &self.upkeep)?;
         self.ticket = opened.ticket();
         self.looked_back = true;
         (self.saver, self.capture, self.store) = (saver, capture, opened.store);
@@ -717,12 +820,12 @@ impl Run {
         ranks.vote(Ok(ranks.ballot(call, self.saver.newest)), &self.failures).map(drop)
     }
 
-    /// The saves that have failed since the last call: their steps and what went wrong.
+    /// The saves that have failed since the last call, with their errors. Does not wait.
     pub fn failures(&mut self) -> Vec<(u64, Error)> {
         self.failures.take().into_iter().map(|(step, error)| (step.0, error)).collect()
     }
 
-    /// How long checkpoints have held the program up so far.
+    /// Time for which checkpoints have blocked the program so far.
     pub fn blocked(&self) -> Duration {
         self.blocked
     }
@@ -737,6 +840,14 @@ impl Run {
         });
     }
 
+    /// Waits until the last of the old checkpoints that may go are gone.
+    fn end_retention(&mut self) {
+        let notice = WaitNotice::new(&self.options.writer.run);
+        if let Some(mut retention) = self.retention.take() {
+            retention.end(|| notice.look());
+        }
+    }
+
     /// The log, when nothing is under way.
     fn read_log(&self) -> Result<Log> {
         self.check_process()?;
@@ -747,13 +858,25 @@ impl Run {
     }
 }
 
+/// Starts what removes old checkpoints; the first rank does it for all.
+fn retain(
+    options: &Options,
+    ranks: Option<&RankSide>,
+    upkeep: &UpkeepNotes,
+) -> Result<Option<Retention>> {
+    let first = ranks.is_none_or(|ranks| ranks.rank() == Rank(0));
+    let WriterSettings { tiers, run, .. } = &options.writer;
+    let start = |keep| Retention::start(tiers.last.clone(), run, keep, upkeep.clone());
+    options.keep.filter(|_| first).map(start).transpose()
+}
+
 /// Starts what works behind a run that was opened: the ranks take their seats, and their budgets are divided.
 fn start(
     options: &Options,
     ranks: &mut Option<RankSide>,
     opened: &mut Opened,
     failures: &Failures,
-    compaction: &CompactionNotes,
+    upkeep: &UpkeepNotes,
 ) -> Result<(Saver, Capture)> {
     let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
     let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
@@ -780,7 +903,7 @@ fn start(
         opened,
         staging.clone(),
         failures.clone(),
-        compaction.clone(),
+        upkeep.clone(),
         SaverRank { own, seat, team, outcomes, staged, protected, threads: share.threads },
     )?;
     Ok((saver, Capture::new(options.capture(), opened.seed, staging)))
@@ -830,8 +953,12 @@ impl Drop for Run {
         match self.check_process() {
             Ok(()) => {
                 self.drain();
+                self.end_retention();
             }
-            Err(_) => self.saver.abandon(),
+            Err(_) => {
+                self.saver.abandon();
+                self.retention.iter_mut().for_each(Retention::abandon);
+            }
         }
     }
 }
@@ -855,7 +982,9 @@ mod tests {
             let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
                 Err(Error::new(ErrorKind::Limit, "out of memory"))
             };
-            assert!(run.save(1, Instant::now(), true, declared, &[], scan).is_err());
+            let (start, labels) = (Instant::now(), Labels::default());
+            let asked = CheckpointCall { step: 1, start, shared: true, labels };
+            assert!(run.save(asked, declared, &[], scan).is_err());
         }
         data[8] += 1;
         run.drain();

@@ -3,12 +3,14 @@
 use super::aggregate::{Aggregation, AggregatorLink, no_node_store};
 use super::reference::Reference;
 use super::schedule::Every;
-use crate::array::DType;
+use crate::array::{DType, Labels};
 use crate::capture::CaptureSettings;
 use crate::codec::Encoding;
 use crate::comm::Comm;
 use crate::compact::Compaction;
-use crate::compare::{CompareSettings, TreeSettings};
+#[cfg(feature = "tools")]
+use crate::compare::CompareSettings;
+use crate::compare::TreeSettings;
 use crate::error::{Error, Result};
 use crate::format::check_run_name;
 use crate::lineage::{ChunkSize, Method};
@@ -16,6 +18,7 @@ use crate::merkle::bounded::{Bound, Recipe};
 use crate::merkle::checksum;
 use crate::redundancy::Redundancy;
 use crate::replica::ReplicaSettings;
+use crate::retention::Keep;
 use crate::save::{Growth, Tiers, WriterSettings};
 use crate::store::{DirectoryStore, Store};
 use std::path::Path;
@@ -27,20 +30,36 @@ pub(super) const LEAST_STAGING: u64 = 1 << 20;
 /// The least memory of an aggregator.
 const LEAST_AGGREGATOR: u64 = 8 << 20;
 
-/// What to do when the memory for staged data is full.
+/// Reaction of a checkpoint to full staging memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overload {
-    /// Hold the program up until there is room.
+    /// Block the program until there is room.
     #[default]
     Wait,
-    /// Leave this checkpoint out, unless nothing else is staged.
+    /// Skip this checkpoint, unless nothing else is staged.
     Skip,
 }
 
-/// How a run is kept.
+/// Options of a run. Every option has a default; only the store and the name of the run must be given.
+///
+/// ```
+/// use treering::{Bound, Every, Options, Overload, Run};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let options = Options::directory(&store, "rod")
+///     .every(Every::Steps(100)) // `Run::due` asks for a checkpoint every 100 steps
+///     .staging(64 << 20) // memory for copies that wait to be written
+///     .overload(Overload::Skip) // skip a checkpoint rather than wait for memory
+///     .bound("*", Bound::abs(1e-6)); // trees, so that runs can be compared within this bound
+/// let run = Run::open(options)?; // options that make no sense are refused here, and nothing is written
+/// # run.finish()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct Options {
     pub(crate) writer: WriterSettings,
+    pub(crate) keep: Option<Keep>,
+    pub(crate) progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
     pub(crate) staging: u64,
     pub(crate) overload: Overload,
     pub(crate) bounds: Vec<(String, Bound)>,
@@ -61,15 +80,16 @@ pub struct Options {
     pub(crate) every: Option<Every>,
     pub(crate) deadline: Option<SystemTime>,
     pub(crate) signals: bool,
+    pub(crate) labels: Labels,
 }
 
 impl Options {
-    /// A run in a store that is a folder.
+    /// Options of a run in a store that is a folder; the folder is created if need be.
     pub fn directory(folder: impl AsRef<Path>, run: &str) -> Self {
         Self::in_store(Arc::new(DirectoryStore::new(folder.as_ref())), run)
     }
 
-    /// A run in any store.
+    /// Options of a run in any store.
     pub fn in_store(store: Arc<dyn Store>, run: &str) -> Self {
         Options {
             writer: WriterSettings {
@@ -83,6 +103,8 @@ impl Options {
                 compaction: Some(Compaction::default()),
                 together: 4 << 20,
             },
+            keep: None,
+            progress: None,
             staging: 1 << 30,
             overload: Overload::Wait,
             bounds: Vec::new(),
@@ -103,6 +125,7 @@ impl Options {
             every: None,
             deadline: None,
             signals: false,
+            labels: Labels::default(),
         }
     }
 
@@ -118,7 +141,7 @@ impl Options {
         self
     }
 
-    /// How long ranks wait for each other in a collective call before those that are missing are named in an error.
+    /// Time for which ranks wait for each other in a collective call before an error names those that are missing.
     /// Default: 10 minutes.
     #[must_use]
     pub fn patience(mut self, limit: Duration) -> Self {
@@ -192,7 +215,7 @@ impl Options {
     /// [`Redundancy::None`].
     ///
     /// The data is sent between nodes on the program's thread, at the first call after a checkpoint: the next
-    /// [`checkpoint`](crate::Run::checkpoint), or an earlier [`Run::protect`](crate::Run::protect). If a node is lost after
+    /// [`checkpoint`](crate::Run::checkpoint), or an earlier [`Run::make_redundant`](crate::Run::make_redundant). If a node is lost after
     /// that, the next [`Run::open`](crate::Run::open) or `treering drain` rebuilds its part. If a node has no room for the
     /// data of others, [`Run::notes`](crate::Run::notes) reports it and the run continues.
     #[must_use]
@@ -214,7 +237,7 @@ impl Options {
         self
     }
 
-    /// How replicas are kept; the same on all ranks. [`Options::domain`] says where they may fail together.
+    /// Settings of replicas; the same on all ranks. [`Options::domain`] names the ranks that may fail together.
     #[must_use]
     pub fn replica_settings(mut self, settings: ReplicaSettings) -> Self {
         self.replica_settings = settings;
@@ -238,21 +261,21 @@ impl Options {
         self
     }
 
-    /// The size of the chunks by which changes are found; 512 bytes unless told.
+    /// Size of the chunks by which changes are found. Default: 512 bytes.
     #[must_use]
     pub fn chunk(mut self, chunk: ChunkSize) -> Self {
         self.writer.chunk = chunk;
         self
     }
 
-    /// How checkpoints are reduced to what is new; [`Method::Tree`] unless told.
+    /// Method by which checkpoints are reduced to what is new. Default: [`Method::Tree`].
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.writer.method = method;
         self
     }
 
-    /// How new bytes are encoded; by what does best on a sample, with a balanced aim, unless told.
+    /// Encoding of new data. Default: chosen by sampling each variable, with [`Aim::Balanced`](crate::Aim).
     #[must_use]
     pub fn encoding(mut self, encoding: Encoding) -> Self {
         self.writer.encoding = encoding;
@@ -261,7 +284,7 @@ impl Options {
 
     /// Memory for copies that wait to be written. Default: 1 GiB. The ranks of a node share it evenly.
     ///
-    /// A checkpoint of which more has changed streams through it and holds the program up meanwhile.
+    /// A checkpoint of which more has changed streams through it and blocks the program meanwhile.
     /// However small they are, at most 16 checkpoints are under way at a time.
     #[must_use]
     pub fn staging(mut self, bytes: u64) -> Self {
@@ -277,14 +300,14 @@ impl Options {
         self
     }
 
-    /// What to do when the staging memory is full; wait unless told.
+    /// Reaction to full staging memory. Default: [`Overload::Wait`].
     #[must_use]
     pub fn overload(mut self, overload: Overload) -> Self {
         self.overload = overload;
         self
     }
 
-    /// How much more a restore may cost than that of its epoch's first checkpoint, which holds everything.
+    /// Permitted extra cost of a restore, as a part of that of its epoch's first checkpoint, which holds everything.
     /// When the deltas come to that, a whole checkpoint begins the next epoch: small values restore faster,
     /// large ones store less. Default: 1.0, but at least the equivalent of reading 64 MiB, so that small states
     /// are not written whole again and again; a value given here counts alone.
@@ -303,6 +326,46 @@ impl Options {
         self
     }
 
+    /// Removes old checkpoints behind the program, when a newer one has reached the last tier: the newest `last` stay, and
+    /// besides those whose step is a multiple of `every`. Default: all stay.
+    ///
+    /// What goes is decided by the plan of `treering prune`: never the newest checkpoint, nor the newest that was
+    /// verified, nor the newest of a second epoch, nor what is not in the last tier yet. So some more than
+    /// `last` may stay. The newest checkpoint is verified by reading its packs back; with several groups of ranks only by
+    /// their footers. With several ranks the first one does it, by its own options. A failure is one of
+    /// [`Run::upkeep_notes`](crate::Run::upkeep_notes).
+    ///
+    /// ```
+    /// use treering::Options;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path();
+    /// let options = Options::directory(store, "rod").keep(3, Some(1000)); // the newest 3, and every 1000th step
+    /// ```
+    #[must_use]
+    pub fn keep(mut self, last: u64, every: Option<u64>) -> Self {
+        self.keep = Some(Keep { last, every, ..self.kept() });
+        self
+    }
+
+    /// Removes the oldest checkpoints behind the program, as [`Options::keep`] does, as long as the run takes more than
+    /// so many bytes in the last tier. Default: no limit.
+    ///
+    /// The removal follows the save, so that the run takes more for a moment: by the size of the newest checkpoint.
+    /// Checkpoints that must stay do so, whatever the limit: the newest, and one of a second epoch, with all that they build
+    /// on. With the default [`growth`](Options::growth) these take up to about four times the size of a whole
+    /// checkpoint. If that is more than the limit, [`Run::upkeep_notes`](crate::Run::upkeep_notes) tells what the run takes
+    /// and what to try.
+    #[must_use]
+    pub fn limit(mut self, bytes: u64) -> Self {
+        self.keep = Some(Keep { limit: Some(bytes), ..self.kept() });
+        self
+    }
+
+    fn kept(&self) -> Keep {
+        let all = Keep { last: u64::MAX, every: None, limit: None, forget_damaged: false };
+        self.keep.unwrap_or(all)
+    }
+
     /// Makes a tree of every variable whose name matches the pattern (`*` and `?`), so that runs can
     /// be compared within this bound, and larger ones, without reading their data. Several bounds for
     /// a variable make several trees, in one pass over it.
@@ -312,16 +375,16 @@ impl Options {
         self
     }
 
-    /// The size of the chunks of trees (4 KiB unless told) and the number of planes of their sketches
-    /// (4 unless told, 0 for none).
+    /// Size of the chunks of trees (default: 4 KiB) and number of planes of their sketches (default: 4; 0: no sketches).
     #[must_use]
     pub fn tree(mut self, chunk: u32, planes: u8) -> Self {
         self.trees = TreeSettings { chunk, planes, ..self.trees };
         self
     }
 
-    /// Keeps only the trees of the variables, and not their data. Such a run can be compared, and
-    /// cannot be restored.
+    /// Keeps only the trees of the variables, and not their data.
+    ///
+    /// **Caution**: the run can then be compared, but not restored.
     #[must_use]
     pub fn trees_only(mut self) -> Self {
         self.trees_only = true;
@@ -336,6 +399,7 @@ impl Options {
     ///
     /// With several ranks, all of them give it. Each compares its own variables and boxes, in whatever boxes the
     /// reference has them, and one more small vote joins the results.
+    #[cfg(feature = "tools")]
     #[must_use]
     pub fn reference(
         mut self,
@@ -347,7 +411,7 @@ impl Options {
         self
     }
 
-    /// Says how often [`Run::due`](crate::Run::due) asks for a checkpoint.
+    /// Interval at which [`Run::due`](crate::Run::due) asks for a checkpoint. Default: none.
     ///
     /// ```
     /// use std::time::Duration;
@@ -363,19 +427,60 @@ impl Options {
         self
     }
 
-    /// The time by which the program has ended. [`Run::due`](crate::Run::due) asks for the last checkpoint while there is
-    /// time for it. Without this, it is the end of the job where Slurm tells it (`SLURM_JOB_END_TIME`).
+    /// Time at which the program will be ended. [`Run::due`](crate::Run::due) asks for the last checkpoint while there is
+    /// time for it. Default: the end of a Slurm job (`SLURM_JOB_END_TIME`), otherwise none.
     #[must_use]
     pub fn deadline(mut self, deadline: SystemTime) -> Self {
         self.deadline = Some(deadline);
         self
     }
 
-    /// Lets signals ask for checkpoints, which [`Run::due`](crate::Run::due) tells: SIGUSR1 for one, SIGTERM for the last
-    /// one. A second SIGTERM ends the process.
+    /// Lets signals ask for checkpoints, which [`Run::due`](crate::Run::due) reports: SIGUSR1 for one, SIGTERM for the last
+    /// one. A second SIGTERM ends the process. Default: signals are not handled.
+    #[cfg(feature = "signals")]
     #[must_use]
     pub fn on_signals(mut self) -> Self {
         self.signals = true;
+        self
+    }
+
+    /// Adds a label to every checkpoint of this run: a text under a key, such as a git commit or a parameter. `treering show`
+    /// prints labels, and `treering ls --where` finds checkpoints by them; [`Run::label`](crate::Run::label) labels one
+    /// checkpoint. With several ranks, all of them give the same. Keys have 1 to 64 bytes, values up to 1,024; a checkpoint
+    /// has at most 64, of 4,096 bytes together.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let heat = vec![293.15f64; 1000];
+    /// let options = Options::directory(&store, "rod").label("git", "4542149").label("cells", heat.len());
+    /// let mut run = Run::open(options)?;
+    /// run.checkpoint(1, &[Variable::new("heat", &heat).attribute("units", "K")])?;
+    /// run.finish()?;
+    /// let checkpoint = Library::open(&store)?.checkpoint("rod", None)?;
+    /// assert_eq!(checkpoint.labels().get("cells"), Some("1000"));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    #[must_use]
+    pub fn label(mut self, key: &str, value: impl std::fmt::Display) -> Self {
+        self.labels.set(key, value);
+        self
+    }
+
+    /// Calls a function during restores with the bytes that are filled and those of all arrays that are to be filled; at the
+    /// end both are the same. It is called from several threads, so it should return soon. A restore from
+    /// the memory of ranks ([`Options::replicas`]) does not call it.
+    ///
+    /// ```
+    /// use treering::Options;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path();
+    /// let options = Options::directory(store, "rod").on_progress(|done, all| eprint!("\r{done} of {all} B"));
+    /// ```
+    #[must_use]
+    pub fn on_progress(mut self, told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.progress = Some(Arc::new(told));
         self
     }
 
@@ -411,6 +516,7 @@ impl Options {
 
     pub(crate) fn check(&self) -> Result<()> {
         check_run_name(&self.writer.run)?;
+        self.labels.check()?;
         for (_, bound) in &self.bounds {
             Recipe::new(DType::F64, *bound, self.trees.chunk, self.trees.planes)?;
         }
@@ -436,13 +542,12 @@ impl Options {
         }
         self.redundancy.check()?;
         if self.spares > 0 {
-            return Err(Error::usage("a run by itself has no use for spares")
+            return Err(Error::usage("spares were given for a run without `survive`")
                 .hint("survive(…) lets spares wait, or leave Options::spares out"));
         }
         if self.replicas > 0 {
             let ranks = self.ranks.as_ref().map(|comm| comm.size()).ok_or_else(|| {
-                Error::usage("replicas are kept in the memory of ranks, and there are none")
-                    .hint("give Options::ranks")
+                Error::usage("replicas need ranks, and none were given").hint("give Options::ranks")
             })?;
             self.replica_settings.check(ranks, self.replicas)?;
             if !self.replica_settings.domains.is_empty() {
@@ -451,14 +556,16 @@ impl Options {
             }
         }
         if self.redundancy != Redundancy::None && near == 0 {
-            return Err(Error::usage("redundancy is between stores of nodes, and there are none")
+            return Err(Error::usage("redundancy needs the stores of nodes, and none were given")
                 .hint("give Options::node"));
         }
         if let Some(reference) = &self.reference {
-            check_run_name(&reference.run)?;
-            reference.settings.check()?;
+            reference.check()?;
         }
         self.writer.encoding.check()?;
+        if let Some(keep) = &self.keep {
+            keep.check()?;
+        }
         if self.aggregator.is_some() && !self.writer.tiers.near.is_empty() {
             return Err(no_node_store());
         }
@@ -467,8 +574,9 @@ impl Options {
             return Err(Error::usage(what).hint("give it 8 MiB at least"));
         }
         if self.every == Some(Every::Steps(0)) {
-            return Err(Error::usage("checkpoints every 0 steps make no sense")
-                .hint("give Every::Steps 1 or more"));
+            return Err(
+                Error::usage("invalid interval: 0 steps").hint("give Every::Steps 1 or more")
+            );
         }
         if self.ranks_per_pack == 0 {
             return Err(Error::usage("a pack needs one rank at least"));

@@ -10,6 +10,7 @@
 use super::aggregate::AggregatorLink;
 use super::options::Options;
 use super::protection::{NodeProtection, remove_spent};
+#[cfg(feature = "tools")]
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
 use crate::comm::{Comm, Voting, vote};
@@ -359,6 +360,7 @@ impl RankSide {
     }
 
     /// Joins what all ranks have found in comparing with a reference.
+    #[cfg(feature = "tools")]
     pub(super) fn join_shares(&mut self, share: &ReferenceShare) -> Result<ReferenceShare> {
         self.votes += 1;
         let joined = vote(&*self.comm, self.votes, share.write(), &mut ShareVoting, self.limit)?;

@@ -16,6 +16,7 @@ use crate::compare::{
     StoredSide, compare, compare_share,
 };
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::check_run_name;
 use crate::log::Log;
 use crate::save::RankOf;
 use crate::store::{BundledStore, Store};
@@ -28,6 +29,13 @@ pub(crate) struct Reference {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) run: String,
     pub(crate) settings: CompareSettings,
+}
+
+impl Reference {
+    pub(super) fn check(&self) -> Result<()> {
+        check_run_name(&self.run)?;
+        self.settings.check()
+    }
 }
 
 /// Checkpoints that were compared with a reference run, and those that were not. With several ranks, it is the same

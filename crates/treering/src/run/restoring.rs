@@ -17,17 +17,36 @@ use crate::restore::{
     Checkpoint, HeldCheckpoint, HeldState, RestoredVariable, fill_together, readers,
 };
 use crate::save::{Level, RankOf, Together};
+use crate::trace::{TracedKind, TracedWork};
 use std::collections::HashSet;
 
-/// What a restore found.
+/// The state that a restore has filled the arrays with.
+///
+/// ```
+/// use treering::{Options, Run, Variable, VariableMut};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let options = Options::directory(folder.path().join("store"), "rod");
+/// let mut run = Run::open(options.clone())?;
+/// run.checkpoint(7, &[Variable::new("heat", &[1.0f64, 2.0])])?;
+/// run.finish()?;
+/// let mut run = Run::open(options)?; // after a crash, say
+/// let (mut heat, mut salt) = (vec![0.0f64; 2], vec![0.0f64; 2]);
+/// let mut state = [VariableMut::new("heat", &mut heat), VariableMut::new("salt", &mut salt).optional()];
+/// let restored = run.restore(&mut state)?.expect("there is a checkpoint");
+/// assert_eq!((restored.step, heat), (7, vec![1.0, 2.0]));
+/// assert_eq!(restored.missing, ["salt"]); // added to the program after that checkpoint
+/// restored.notes.iter().for_each(|note| eprintln!("{note}"));
+/// # run.finish()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Restored {
     /// The step of the state.
     pub step: u64,
-    /// Where the state was: in the memory of ranks, on the nodes, or in the shared store. Data that only some nodes have
-    /// comes from the shared store.
+    /// Location of the state: the memory of ranks, the nodes, or the shared store. Data that only some nodes have comes
+    /// from the shared store.
     pub level: Level,
-    /// What went wrong on the way: damaged copies, or newer checkpoints that could not be used.
+    /// Problems that the restore has worked around: damaged copies, or newer checkpoints that could not be used.
     pub notes: Vec<String>,
     /// Optional variables that the checkpoint does not have; their arrays were left as they are.
     pub missing: Vec<String>,
@@ -43,7 +62,22 @@ impl Run {
     /// arrays is unspecified.
     pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
         self.looked_back = true;
-        settled(self.restore_newest(variables), variables)
+        let upkeep = self.upkeep.clone();
+        // Nothing is removed meanwhile.
+        let _turn = upkeep.turn();
+        let traced = TracedWork::begin(TracedKind::Restore, &self.options.writer.run, None);
+        let restored = self.restore_newest(variables);
+        let restored = traced.end(restored, |restored| {
+            (restored.as_ref().map(|restored| restored.step), self.restored_bytes)
+        });
+        self.prepare(variables);
+        settled(restored, variables)
+    }
+
+    /// Touches memory for the checkpoints to come, behind the program: these are the arrays that they will hold.
+    fn prepare(&self, variables: &[VariableMut]) {
+        let bytes = variables.iter().filter_map(|v| v.description().bytes());
+        self.capture.prepare(bytes.fold(0, u64::saturating_add));
     }
 
     fn restore_newest(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
@@ -118,7 +152,13 @@ impl Run {
     /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
     pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
         self.looked_back = true;
-        settled(self.restore_of(step, variables), variables)
+        let upkeep = self.upkeep.clone();
+        let _turn = upkeep.turn();
+        let traced = TracedWork::begin(TracedKind::Restore, &self.options.writer.run, Some(step));
+        let restored = self.restore_of(step, variables);
+        let restored = traced.end(restored, |_| (None, self.restored_bytes));
+        self.prepare(variables);
+        settled(restored, variables)
     }
 
     fn restore_of(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
@@ -170,6 +210,7 @@ impl Run {
         variables: &mut [VariableMut],
     ) -> Result<Restored> {
         let filled = self.fill(manifest, variables);
+        self.restored_bytes = variables.iter_mut().map(|array| array.bytes().len() as u64).sum();
         self.replicas.iter_mut().for_each(ReplicaLevel::restored);
         let mut goes_on = open && filled.as_ref().is_ok_and(|filled| filled.goes_on);
         // An epoch goes on for all ranks, or for none.
@@ -181,6 +222,9 @@ impl Run {
             false => self.capture.forget(),
         }
         let level = if near { Level::Node } else { Level::Shared };
+        if let Some(progress) = &self.options.progress {
+            progress(self.restored_bytes, self.restored_bytes);
+        }
         Ok(Restored { step: checkpoint.step(), level, notes: checkpoint.notes(), missing })
     }
 
@@ -323,6 +367,11 @@ impl Run {
         let in_place = in_place && near.is_none();
         let loaded =
             check_targets(variables).and_then(|()| self.load(manifest, own, in_place, near));
+        if let (Ok(checkpoint), Some(progress)) = (&loaded, self.options.progress.clone()) {
+            let total: u64 =
+                variables.iter().map(|array| wanted(checkpoint, own.rank, array)).sum();
+            checkpoint.tell(Box::new(move |filled| progress(filled.min(total), total)));
+        }
         let is_own = |checkpoint: &Checkpoint, variable: &VariableMut| {
             let entry = checkpoint.entry(&VariableKey::new(own.rank, variable.name()));
             in_place && entry.is_some_and(|entry| variable.is_as(&entry.description))
@@ -389,6 +438,13 @@ impl Run {
             read.map(|(group, _)| group).collect()
         })
     }
+}
+
+/// The bytes that an array will have.
+fn wanted(checkpoint: &Checkpoint, rank: Rank, array: &VariableMut) -> u64 {
+    let stored = checkpoint.entry(&VariableKey::new(rank, array.name()));
+    let description = stored.map_or(array.description(), |entry| &entry.description);
+    description.bytes().unwrap_or(0)
 }
 
 /// Refuses arrays that make no sense, or two of one name.

@@ -10,10 +10,10 @@
 
 use std::time::Duration;
 
-/// How often checkpoints are due; see [`Options::every`](crate::Options::every).
+/// Interval of checkpoints; see [`Options::every`](crate::Options::every).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// So many steps: at those that the number divides.
+    /// A number of steps: checkpoints are due at its multiples.
     Steps(u64),
     /// So much time, from one checkpoint to the next.
     Time(Duration),

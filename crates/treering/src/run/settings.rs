@@ -49,9 +49,21 @@ struct Settings {
     spares: Option<u32>,
     domain: Option<String>,
     compact: Option<bool>,
+    keep: Option<KeepSettings>,
+    limit: Option<Size>,
     trees_only: Option<bool>,
     #[serde(default)]
     bounds: BTreeMap<String, String>,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+/// The arguments of [`Options::keep`].
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeepSettings {
+    last: u64,
+    every: Option<u64>,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -221,12 +233,22 @@ impl Settings {
         if self.compact == Some(false) {
             options = options.compact(None);
         }
+        if let Some(KeepSettings { last, every }) = self.keep {
+            options = options.keep(last, every);
+        }
+        if let Some(bytes) = self.limit {
+            options = options.limit(size("limit", bytes)?);
+        }
         if self.trees_only == Some(true) {
             options = options.trees_only();
         }
         for (pattern, bound) in &self.bounds {
             options = options.bound(pattern, Bound::parse(bound)?);
         }
+        for (key, text) in &self.labels {
+            options = options.label(key, text);
+        }
+        options.labels.check()?;
         Ok(options)
     }
 }
@@ -336,7 +358,10 @@ mod tests {
             replicas = 3
             domain = "rack 7"
             compact = false
+            keep = { last = 3, every = 100 }
+            limit = "10GiB"
             bounds = { "p*" = "abs:1e-6" }
+            labels = { git = "4542149" }
         "#;
         let options = plain().with_toml(text).unwrap();
         assert_eq!(options.writer.chunk, ChunkSize::new(128).unwrap());
@@ -351,6 +376,9 @@ mod tests {
         assert_eq!(options.redundancy, Redundancy::Xor { set: 4 });
         assert!(options.domain.as_deref() == Some("rack 7") && options.writer.compaction.is_none());
         assert_eq!(options.bounds, [("p*".to_string(), Bound::abs(1e-6))]);
+        assert_eq!(options.labels.get("git"), Some("4542149"));
+        let keep = options.keep.unwrap();
+        assert_eq!((keep.last, keep.every, keep.limit), (3, Some(100), Some(10 << 30)));
         // What is not said stays.
         let same = options.with_toml("growth = 2").unwrap();
         assert_eq!((same.staging, same.replicas), (512 << 20, 3));
@@ -368,6 +396,8 @@ mod tests {
             ("chunk = 100", "100"),
             ("bounds = { x = \"1e-6\" }", "1e-6"),
             ("replicas = \"many\"", "replicas"),
+            ("labels = { step = \"5\" }", "step"),
+            ("keep = { newest = 3 }", "newest"),
             ("= 5", "TOML"),
         ] {
             let error = plain().with_toml(text).err().map(|error| error.to_string());

@@ -48,6 +48,7 @@ enum ValueLetter {
     Int(i64, u64),
     Float(u64),
     Complex(u64, u64),
+    Text(String),
 }
 
 impl ValueLetter {
@@ -56,14 +57,16 @@ impl ValueLetter {
             Value::Int(x) => ValueLetter::Int((x >> 64) as i64, x as u64),
             Value::Float(x) => ValueLetter::Float(x.to_bits()),
             Value::Complex(x, y) => ValueLetter::Complex(x.to_bits(), y.to_bits()),
+            Value::Text(text) => ValueLetter::Text(text),
         }
     }
 
     fn value(&self) -> Value {
-        match *self {
-            ValueLetter::Int(high, low) => Value::Int(i128::from(high) << 64 | i128::from(low)),
-            ValueLetter::Float(x) => Value::Float(f64::from_bits(x)),
-            ValueLetter::Complex(x, y) => Value::Complex(f64::from_bits(x), f64::from_bits(y)),
+        match self {
+            ValueLetter::Int(high, low) => Value::Int(i128::from(*high) << 64 | i128::from(*low)),
+            ValueLetter::Float(x) => Value::Float(f64::from_bits(*x)),
+            ValueLetter::Complex(x, y) => Value::Complex(f64::from_bits(*x), f64::from_bits(*y)),
+            ValueLetter::Text(text) => Value::Text(text.clone()),
         }
     }
 }
@@ -80,7 +83,7 @@ impl FirstLetter {
             rank: first.rank.0,
             index: first.index.clone(),
             until: first.until.clone(),
-            values: [first.a, first.b].map(|value| value.map(ValueLetter::of)),
+            values: [first.a.clone(), first.b.clone()].map(|value| value.map(ValueLetter::of)),
         }
     }
 

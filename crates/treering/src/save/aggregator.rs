@@ -15,7 +15,7 @@ use super::behind::HeldBytes;
 use super::handed::HandedStage;
 use super::open::Ticket;
 use super::{Decision, Outcomes, held};
-use crate::array::{GroupId, Rank, Sequence, Step};
+use crate::array::{GroupId, Labels, Rank, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::Post;
 use serde::{Deserialize, Serialize};
@@ -47,6 +47,7 @@ pub(crate) struct HandedDecision {
     whole: bool,
     pub(super) time: u64,
     pub(super) seed: u64,
+    pub(super) labels: Labels,
     /// The checkpoint that was restored since the last one was handed over.
     pub(super) resumed: Option<ResumedFrom>,
 }
@@ -59,9 +60,9 @@ pub(crate) struct ResumedFrom {
 }
 
 impl HandedDecision {
-    pub(super) fn new(decision: Decision, time: u64, seed: u64) -> HandedDecision {
+    pub(super) fn new(decision: Decision, time: u64, seed: u64, labels: Labels) -> HandedDecision {
         let Decision { sequence: Sequence(sequence), step: Step(step), whole, .. } = decision;
-        HandedDecision { sequence, step, whole, time, seed, resumed: None }
+        HandedDecision { sequence, step, whole, time, seed, labels, resumed: None }
     }
 
     /// The same, with the checkpoint that was restored before it.

@@ -5,10 +5,10 @@
 //! or shapes) is an error that all ranks return.
 
 use super::epoch::{Decision, Vote, moves_too_much};
-use crate::array::{Description, Part, Rank, Sequence, Step};
+use crate::array::{Description, Labels, Part, Rank, Sequence, Step};
 use crate::comm::Voting;
 use crate::error::{Error, ErrorKind, Result};
-use crate::merkle::Digest;
+use crate::merkle::{Digest, checksum};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,6 +71,10 @@ pub(crate) struct Ballot {
     /// The form of a row of each array of rows, and a rank that has it.
     rows: BTreeMap<String, (String, u32)>,
     same: BTreeMap<String, SharedVariable>,
+    /// The attributes of variables that belong to their ranks alone, and a rank that gives them.
+    attributes: BTreeMap<String, (String, u32)>,
+    /// The labels of the checkpoint, and a rank that gives them.
+    labels: (String, u32),
     /// The number of ranks that speak.
     ranks: u32,
     /// Reasons for which what was tried did not work, and something else may.
@@ -175,6 +179,8 @@ impl Ballot {
             arrays: BTreeMap::new(),
             rows: BTreeMap::new(),
             same: BTreeMap::new(),
+            attributes: BTreeMap::new(),
+            labels: (String::new(), rank.0),
             ranks: 1,
             doubts: BTreeSet::new(),
         }
@@ -206,7 +212,13 @@ impl Ballot {
         self
     }
 
-    /// Adds the boxes of global arrays, whose owned elements are counted, and the forms of rows.
+    /// Adds the labels of the checkpoint.
+    pub(crate) fn labelled(mut self, labels: &Labels) -> Ballot {
+        self.labels.0 = brief(labels);
+        self
+    }
+
+    /// Adds the boxes of global arrays, whose owned elements are counted, the forms of rows, and attributes.
     pub(crate) fn with<'d>(mut self, variables: impl Iterator<Item = &'d Description>) -> Ballot {
         for variable in variables {
             let name = variable.name.clone();
@@ -214,14 +226,18 @@ impl Ballot {
                 Some(Part::Box(part)) => {
                     let array = GlobalArray {
                         shape: part.global.0.clone(),
-                        dtype: variable.dtype.name().to_string(),
+                        dtype: format!("{}{}", variable.dtype, noted(variable)),
                         elements: part.owned(&variable.shape).elements().unwrap_or(u64::MAX).into(),
                     };
                     self.arrays.insert(name, array);
                 }
                 Some(Part::Rows) => {
-                    let form = format!("{} of {}", variable.rows().1, variable.dtype);
+                    let (elements, noted) = (variable.rows().1, noted(variable));
+                    let form = format!("{elements} of {}{noted}", variable.dtype);
                     self.rows.insert(name, (form, self.step.1));
+                }
+                None if !variable.attributes.is_empty() => {
+                    self.attributes.insert(name, (brief(&variable.attributes), self.step.1));
                 }
                 Some(Part::Same) | None => {}
             }
@@ -235,7 +251,8 @@ impl Ballot {
         variables: impl Iterator<Item = (&'d Description, Digest)>,
     ) -> Ballot {
         for (variable, digest) in variables {
-            let form = format!("{} {} {:?}", variable.dtype, variable.shape, variable.order);
+            let noted = noted(variable);
+            let form = format!("{} {} {:?}{noted}", variable.dtype, variable.shape, variable.order);
             let shared = SharedVariable { form, digest: digest.0, rank: self.step.1, ranks: 1 };
             self.same.insert(variable.name.clone(), shared);
         }
@@ -291,6 +308,7 @@ impl Ballot {
         self.ranks += other.ranks;
         self.merge_arrays(other.arrays)?;
         self.merge_rows(other.rows)?;
+        self.merge_texts(other.attributes, other.labels)?;
         self.merge_same(other.same)
     }
 
@@ -321,6 +339,35 @@ impl Ballot {
             }
             *of = rank.min(*of);
         }
+        Ok(())
+    }
+
+    fn merge_texts(
+        &mut self,
+        attributes: BTreeMap<String, (String, u32)>,
+        (labels, rank): (String, u32),
+    ) -> Result<()> {
+        for (name, (text, rank)) in attributes {
+            let own = self.attributes.entry(name.clone());
+            let (own, of) = own.or_insert_with(|| (text.clone(), rank));
+            if *own != text {
+                return Err(Error::usage(format!(
+                    "the ranks disagree about the attributes of {name:?}: rank {of} has {own}, rank {rank} {text}"
+                )));
+            }
+            *of = rank.min(*of);
+        }
+        let (own, of) = &mut self.labels;
+        if *own != labels {
+            let shown = |text: &str| if text.is_empty() { "none".into() } else { text.to_string() };
+            return Err(Error::usage(format!(
+                "the ranks disagree about the labels of the checkpoint: rank {of} has {}, rank {rank} {}",
+                shown(own),
+                shown(&labels)
+            ))
+            .hint("give the same labels on all ranks"));
+        }
+        *of = rank.min(*of);
         Ok(())
     }
 
@@ -384,6 +431,23 @@ impl Ballot {
             ))),
             None => Ok(()),
         }
+    }
+}
+
+/// Words by which two sets of texts can be told apart: all of them if they are short.
+fn brief(labels: &Labels) -> String {
+    let shown = labels.to_string();
+    match shown.len() <= 100 {
+        true => shown,
+        false => format!("{} of digest {:016x}", labels.iter().len(), checksum(shown.as_bytes())),
+    }
+}
+
+/// The attributes of a variable, behind its form.
+fn noted(variable: &Description) -> String {
+    match variable.attributes.is_empty() {
+        true => String::new(),
+        false => format!(" with attributes {}", brief(&variable.attributes)),
     }
 }
 

@@ -23,6 +23,7 @@ use crate::array::{GroupId, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, Names, PackName};
 use crate::store::Store;
+use crate::trace::{TracedKind, TracedWork};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -61,6 +62,7 @@ pub(crate) struct CarrierWork {
     pub(crate) log: LogWriter,
     pub(crate) sections: Sections,
     pub(crate) own: GroupOf,
+    pub(crate) run: String,
     pub(crate) names: Names,
     /// The sections of this writer that the node holds.
     pub(crate) staged: BTreeMap<Sequence, Branch>,
@@ -183,7 +185,9 @@ impl CarrierWork {
     /// Carries what waits, in order, up to the first that cannot be carried now.
     fn carry_all(&mut self) {
         while let Some(carried) = self.waiting.pop_front() {
-            let Err(error) = guarded(|| self.carry(carried.sequence)) else { continue };
+            let traced = TracedWork::begin(TracedKind::Move, &self.run, Some(carried.step.0));
+            let moved = guarded(|| self.carry(carried.sequence));
+            let Err(error) = traced.end(moved, |bytes| (None, *bytes)) else { continue };
             let hopeless = is_hopeless(&error);
             if hopeless {
                 // Nothing that builds on it could be carried either.
@@ -199,15 +203,15 @@ impl CarrierWork {
         }
     }
 
-    fn carry(&mut self, sequence: Sequence) -> Result<()> {
+    fn carry(&mut self, sequence: Sequence) -> Result<u64> {
         let gone = || Error::new(ErrorKind::Lost, "this checkpoint is not on the node any more");
         let section = self.staged.get(&sequence).ok_or_else(gone)?;
         self.log.catch_up()?;
         self.log.check()?;
-        self.path.bring_all(packs(section))?;
+        let bytes = self.path.bring_all(packs(section))?;
         self.sections.publish(&mut self.log, &section.part, self.own)?;
         self.published.push(sequence);
-        Ok(())
+        Ok(bytes)
     }
 
     /// Tells the program, once, about each checkpoint that could not be carried.

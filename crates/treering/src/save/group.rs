@@ -244,13 +244,18 @@ pub(crate) fn draft(
         full_bytes: 0,
         stats: Stats::default(),
         groups: writers.iter().zip(sealed).map(|(writer, sealed)| writer.with(sealed)).collect(),
+        labels: Default::default(),
+        source_bytes: 0,
     };
     for sealed in sealed {
         manifest.stats.same_bytes += sealed.stats.same_bytes;
         manifest.stats.moved_bytes += sealed.stats.moved_bytes;
         manifest.stats.new_bytes += sealed.stats.new_bytes;
         for variable in &sealed.footer.variables {
-            manifest.variables += u64::from(!variable.is_hidden());
+            if !variable.is_hidden() {
+                manifest.variables += 1;
+                manifest.source_bytes = manifest.source_bytes.saturating_add(variable.bytes());
+            }
             manifest.rounded += u64::from(variable.rounded.is_some());
             manifest.files += u64::from(variable.description.name.starts_with(FILE_PREFIX));
             manifest.full_bytes = manifest.full_bytes.saturating_add(variable.bytes());

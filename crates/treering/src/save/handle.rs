@@ -21,12 +21,17 @@ struct SaveState {
     error: Option<Error>,
 }
 
+/// Called when a save is in the last tier.
+pub(crate) type SaveBell = Box<dyn FnOnce() + Send>;
+
 /// The progress of a save, shared by the threads that make it and the program that waits.
 #[derive(Clone, Default)]
 pub(crate) struct SaveProgress {
     state: Arc<(Mutex<SaveState>, Condvar)>,
     /// Whether the program has been told of the error.
     told: Arc<AtomicBool>,
+    /// Called when it is in the last tier.
+    bell: Arc<Mutex<Option<SaveBell>>>,
 }
 
 impl SaveProgress {
@@ -38,6 +43,20 @@ impl SaveProgress {
     /// It is complete in the last tier.
     pub(crate) fn durable(&self) {
         self.set(|state| (state.durable, state.error) = (true, None));
+        self.ring();
+    }
+
+    /// Calls a function as soon as it is in the last tier.
+    pub(crate) fn when_durable(&self, bell: SaveBell) {
+        *held(&self.bell) = Some(bell);
+        if self.is_durable() {
+            self.ring();
+        }
+    }
+
+    fn ring(&self) {
+        let bell = held(&self.bell).take();
+        bell.into_iter().for_each(|bell| bell());
     }
 
     /// Whether it is known to be in the last tier.
@@ -167,7 +186,7 @@ impl Awaited {
     }
 }
 
-/// The place that a checkpoint is meant for.
+/// Destination of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The memory of ranks: it survives the death of some ranks, and is lost with the program.
@@ -240,10 +259,10 @@ struct Found {
 
 /// A checkpoint on its way to the store.
 ///
-/// It goes there whether or not anybody waits. A program that wants to know waits for it ([`staged`](Save::staged),
-/// [`durable`](Save::durable), [`wait_timeout`](Save::wait_timeout)), asks now and then ([`is_durable`](Save::is_durable)),
-/// hands over a function ([`on_durable`](Save::on_durable)), or awaits it: a save is a future, whose output is that of
-/// `durable`, and which needs no particular runtime.
+/// It is written whether or not the program waits. A program that needs to know can wait ([`staged`](Save::staged),
+/// [`durable`](Save::durable), [`wait_timeout`](Save::wait_timeout)), ask ([`is_durable`](Save::is_durable)),
+/// register a callback ([`on_durable`](Save::on_durable)), or await it: a save is a future, whose output is that of
+/// `durable`, and which needs no particular runtime. Dropping it does not stop the save.
 ///
 /// ```
 /// use std::time::Duration;
@@ -287,7 +306,7 @@ impl Save {
         self.waited.step.0
     }
 
-    /// Whether it was left out because the staging memory was full; see [`crate::Overload`].
+    /// Whether it was skipped because the staging memory was full; see [`crate::Overload`].
     pub fn is_skipped(&self) -> bool {
         self.waited.progress.is_none()
     }
@@ -297,12 +316,12 @@ impl Save {
         self.changed
     }
 
-    /// The time for which the program was held up.
+    /// Time for which the program was blocked.
     pub fn blocked(&self) -> Duration {
         self.blocked
     }
 
-    /// The place that it is meant for; see [`Options::shared_every`](crate::Options::shared_every).
+    /// Destination; see [`Options::shared_every`](crate::Options::shared_every).
     pub fn level(&self) -> Level {
         self.waited.level
     }
@@ -358,7 +377,7 @@ impl Save {
         begun.map(drop).map_err(|error| Error::io("cannot start a thread that waits", error))
     }
 
-    /// Whether somebody has asked the program to stop after this checkpoint (`treering halt`), which goes to the shared
+    /// Whether the program was asked to stop after this checkpoint (`treering halt`), which goes to the shared
     /// store; the same on all ranks. The program does so by calling [`Run::finish`](crate::Run::finish) and ending.
     pub fn halts(&self) -> bool {
         self.halts

@@ -47,7 +47,7 @@ pub(crate) use mover::PackPath;
 pub(crate) use open::{
     Opened, RunLock, Succession, Ticket, join, lock_run, open, open_locked, probe, random,
 };
-pub(crate) use publish::{Fence, LogWriter};
+pub(crate) use publish::{Fence, LogWriter, with_branches};
 pub(crate) use recover::{
     NodeParts, Recovered, bring_section, clean_packs, clean_sections, completed, rebuild_lost,
     recover, section_packs, what_waits,

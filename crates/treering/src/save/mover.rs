@@ -18,6 +18,7 @@ use crate::merkle::checksum;
 use crate::points::inherited;
 use crate::restore::read_footer;
 use crate::store::{Blob, BundledStore, Put, Store};
+use crate::trace::{TracedKind, TracedWork};
 use std::collections::{HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
@@ -187,7 +188,7 @@ impl Porter {
                     if published.is_ok() {
                         self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                     }
-                    let _ = done.send(published);
+                    let _ = done.send(published.map(drop));
                 }
                 MoverMessage::MakeRoom(done) => {
                     self.move_all();
@@ -206,8 +207,11 @@ impl Porter {
     /// Moves what waits, in order, up to the first that cannot be moved now.
     fn move_all(&mut self) {
         while let Some(moving) = self.waiting.pop_front() {
-            let error = match guarded(|| self.edge.publish(&moving.manifest)) {
-                Ok(()) => {
+            let Manifest { run, step, .. } = &moving.manifest;
+            let traced = TracedWork::begin(TracedKind::Move, run, Some(step.0));
+            let moved = guarded(|| self.edge.publish(&moving.manifest));
+            let error = match traced.end(moved, |bytes| (None, *bytes)) {
+                Ok(_) => {
                     self.moved(moving);
                     continue;
                 }
@@ -382,12 +386,13 @@ impl Edge {
         trouble
     }
 
-    /// Brings a checkpoint over: its packs, then its manifest.
-    fn publish(&mut self, manifest: &Manifest) -> Result<()> {
+    /// Brings a checkpoint over: its packs, then its manifest; the bytes that were copied.
+    fn publish(&mut self, manifest: &Manifest) -> Result<u64> {
         self.log.check()?;
         let full = FullManifest::read(self.path.from.as_ref(), manifest.clone())?;
-        self.path.bring_all(full.packs())?;
-        self.log.commit(manifest)
+        let bytes = self.path.bring_all(full.packs())?;
+        self.log.commit(manifest)?;
+        Ok(bytes)
     }
 
     /// Removes from the nearer tier what the next one has: of closed epochs, or without `newest` all of it.

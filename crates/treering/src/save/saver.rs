@@ -21,15 +21,16 @@ use super::sections::Sections;
 use super::team::Team;
 use super::tree::GroupOf;
 use super::{RankOf, WriterSettings};
-use crate::array::{Rank, Sequence, Step};
+use crate::array::{GroupId, Labels, Rank, Sequence, Step};
 use crate::capture::{Declared, StagedBatch, Staging};
-use crate::compact::{AutoCompact, CompactionNotes};
+use crate::compact::{AutoCompact, UpkeepNotes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, Group, LogEntry, Manifest, Names, Origin, WriterId};
 use crate::log::read_group;
 use crate::merkle::{Hasher, Tree};
 use crate::points::{inherited, reach};
 use crate::restore::{Checkpoint, RestoredVariable};
+use crate::trace::{TracedKind, TracedWork};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -51,6 +52,7 @@ struct SaveJob {
     decision: Decision,
     /// The time of the checkpoint, if the ranks have agreed on one.
     time: Option<u64>,
+    labels: Labels,
     hasher: Arc<Hasher>,
     declared: Vec<Declared>,
     progress: SaveProgress,
@@ -130,7 +132,7 @@ impl Saver {
         opened: &mut Opened,
         staging: Staging,
         failures: Failures,
-        notes: CompactionNotes,
+        notes: UpkeepNotes,
         rank: SaverRank,
     ) -> Result<Self> {
         let seat = rank.seat.clone();
@@ -160,7 +162,7 @@ impl Saver {
     /// Begins the checkpoint that was decided on.
     pub(crate) fn begin(
         &mut self,
-        (decision, time): (Decision, Option<u64>),
+        (decision, time, labels): (Decision, Option<u64>, Labels),
         vote: Vote,
         declared: Vec<Declared>,
         hasher: Arc<Hasher>,
@@ -169,7 +171,8 @@ impl Saver {
         held(&self.epoch).begin(decision, vote.state);
         let (sender, feed) = channel();
         let progress = SaveProgress::default();
-        let job = SaveJob { decision, time, hasher, declared, progress: progress.clone(), feed };
+        let told = progress.clone();
+        let job = SaveJob { decision, time, labels, hasher, declared, progress: told, feed };
         self.send(SaverMessage::Save(Box::new(job)));
         Capturing { decision, progress, sender, epoch: self.epoch.clone() }
     }
@@ -295,7 +298,7 @@ impl Work {
         opened: &mut Opened,
         staging: Staging,
         failures: Failures,
-        notes: CompactionNotes,
+        notes: UpkeepNotes,
         rank: SaverRank,
     ) -> Result<Work> {
         let SaverRank { own, seat, team, outcomes, staged, protected, threads } = rank;
@@ -317,6 +320,7 @@ impl Work {
                     outcomes.clone(),
                 ),
                 own: GroupOf { group: seat.group, groups: seat.groups },
+                run: settings.run.clone(),
                 names: Names::new(&settings.run),
                 staged: BTreeMap::new(),
                 past: BTreeSet::new(),
@@ -424,9 +428,16 @@ impl Work {
         // Also what comes before the first batch (giving back the record of the last epoch, opening files) would
         // take time from the capture.
         self.staging.wait_for_turn();
+        let traced =
+            TracedWork::begin(TracedKind::Save, &self.settings.run, Some(job.decision.step.0));
         let outcome = catch_unwind(AssertUnwindSafe(|| self.write(&job)));
         let outcome = outcome.unwrap_or_else(|_| {
             Err(Error::new(ErrorKind::Io, "a save ended in an internal error; please report it"))
+        });
+        let outcome = traced.end(outcome, |saved| {
+            let manifest = saved.as_ref().map(|(manifest, _)| manifest);
+            let groups = manifest.and_then(|manifest| manifest.groups.here()).unwrap_or_default();
+            (None, groups.iter().map(|group| group.seal.size).sum())
         });
         // What is left of a save that has failed is taken in, so that its memory is free again.
         while job.feed.recv().is_ok() {}
@@ -623,7 +634,8 @@ impl Work {
             pool: &pool,
         };
         let time = job.time.unwrap_or_default();
-        let decision = HandedDecision::new(job.decision, time, job.hasher.seed());
+        let labels = job.labels.clone();
+        let decision = HandedDecision::new(job.decision, time, job.hasher.seed(), labels);
         let staging = &self.staging;
         let handed = self
             .group
@@ -661,6 +673,9 @@ impl Work {
             (manifest.parent, manifest.epoch) = (parent.clone(), epoch.clone());
             (manifest.writer, manifest.seed) = (writer, job.hasher.seed());
             manifest.stats.blocked_ns = sealed.stats.blocked_ns;
+            if self.seat.group == GroupId(0) {
+                manifest.labels = job.labels.clone();
+            }
             manifest
         };
         let group_job = GroupJob {
@@ -723,7 +738,7 @@ pub(crate) fn serve(
     let (staging, failures) = (Staging::new(0), Failures::default());
     let staged = Arc::default();
     let rank = SaverRank { own, seat, team, outcomes, staged, protected: false, threads };
-    let notes = CompactionNotes::default();
+    let notes = UpkeepNotes::default();
     let mut work = Work::new(settings, &mut opened, staging.clone(), failures, notes, rank)?;
     loop {
         let Team::Aggregator(aggregator) = &mut work.group.team else { return Ok(()) };
@@ -761,6 +776,7 @@ impl SaveJob {
         SaveJob {
             decision: handed.decision(),
             time: Some(handed.time),
+            labels: handed.labels.clone(),
             hasher: Arc::new(Hasher::new(handed.seed)),
             declared: Vec::new(),
             progress: SaveProgress::default(),

@@ -19,6 +19,17 @@ use std::sync::{Arc, Mutex};
 const TEMPORARY: &str = ".new-";
 
 /// A store in a folder.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{DirectoryStore, Options};
+/// let scratch = Arc::new(DirectoryStore::new("/local/scratch")); // of the node
+/// let shared = Arc::new(DirectoryStore::new("/lustre/project/store"));
+/// let options = Options::in_store(shared, "rod").node(scratch); // nothing is touched before `Run::open`
+/// ```
+///
+/// Writes are durable (fsync of file and folder) before they are reported. After a full disk or an I/O error the object
+/// in question does not exist, and everything else is as it was.
 pub struct DirectoryStore {
     disk: Arc<dyn Disk>,
     root: PathBuf,

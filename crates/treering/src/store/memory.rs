@@ -9,7 +9,18 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 type Objects = Arc<Mutex<BTreeMap<String, Arc<Vec<u8>>>>>;
 
-/// A store in memory.
+/// A store in memory, for tests and as a tier: it is gone with the process. Clones share their content.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{Library, MemoryStore, Options, Run, Variable};
+/// let store = Arc::new(MemoryStore::new());
+/// let mut run = Run::open(Options::in_store(store.clone(), "test"))?;
+/// run.checkpoint(0, &[Variable::new("x", &[1.0f64])])?;
+/// run.finish()?;
+/// assert_eq!(Library::of(store).checkpoint("test", None)?.step(), 0);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Default)]
 pub struct MemoryStore {
     objects: Objects,

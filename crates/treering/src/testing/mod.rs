@@ -20,7 +20,7 @@ pub use store_suite::store_suite;
 
 // Rooms that fuzzers, benchmarks and oracles look into.
 pub use crate::array::{GroupId, Rounding};
-pub use crate::codec::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
+pub use crate::codec::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning, TableShape};
 pub use crate::compare::{FileSide, Judge, MemorySide, Reading};
 pub use crate::format::{
     Branch, BundleIndex, FileRecord, Footer, LogEntry, ParityHead, Seal, Skeleton, StageHead,
@@ -30,5 +30,5 @@ pub use crate::format::{TREE_FRONT, TREE_PREFIX, VariableEntry};
 pub use crate::merkle::bounded::{Builder, Grid, Image, Leaf, MAX_PLANES, Recipe, Sketch, Verdict};
 pub use crate::merkle::{Digest, digest};
 pub use crate::points::{POINTS, PointHook, set_point_hook};
-pub use crate::source::{Anatomy, Field, name_of, open as open_file, take_apart};
+pub use crate::source::{Anatomy, Field, decode_chunk, name_of, open as open_file, take_apart};
 pub use crate::store::{Disk, DiskFile, Fault, FaultStore, PowerCut, SimDisk, SimFault};

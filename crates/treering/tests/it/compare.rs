@@ -3,6 +3,7 @@
 use crate::laws::files::{code, npy, npz};
 use crate::laws::values::{Dice, Maker, bounds};
 use crate::laws::{FLOATS, Format, oracle};
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -42,7 +43,7 @@ fn expected(
         }
         found.differences += 1;
         found.first.get_or_insert_with(|| index(shape, fortran, at as u64));
-        let apart = Value::read(dtype, x).difference(Value::read(dtype, y));
+        let apart = Value::read(dtype, x).difference(&Value::read(dtype, y));
         if apart.is_nan() {
             found.nan_differences += 1;
             continue;
@@ -1037,6 +1038,8 @@ impl Side for BadSide {
             values: Some(values),
             trees: Vec::new(),
             unread: None,
+            meaning: Default::default(),
+            chunk: None,
         };
         let mut entries =
             vec![entry("bad", Arc::new(Bad { size: self.size, panics: self.panics }))];
@@ -1058,6 +1061,99 @@ impl Side for BadSide {
 
     fn notes(&self) -> Vec<String> {
         Vec::new()
+    }
+}
+
+/// A side of one array in memory that is said to be in chunks.
+struct ChunkedSide {
+    values: Vec<f64>,
+    shape: Vec<u64>,
+    chunk: Option<Vec<u64>>,
+}
+
+impl Side for ChunkedSide {
+    fn name(&self) -> String {
+        "chunked".into()
+    }
+
+    fn steps(&self) -> treering::Result<Vec<Option<treering::Step>>> {
+        Ok(vec![None])
+    }
+
+    fn entries(&self, _: Option<treering::Step>) -> treering::Result<Vec<SideEntry<'_>>> {
+        let store = MemoryStore::new();
+        let bytes: Vec<u8> = self.values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        store.commit("v", &bytes)?;
+        Ok(vec![SideEntry {
+            rank: treering::Rank(0),
+            description: Variable::from_bytes("v", DType::F64, &self.shape, &bytes)
+                .description()
+                .clone(),
+            values: Some(store.open("v")?.into()),
+            trees: Vec::new(),
+            unread: None,
+            chunk: self.chunk.clone(),
+            meaning: Default::default(),
+        }])
+    }
+
+    fn files(&self, _: Option<treering::Step>) -> treering::Result<Vec<FileView>> {
+        Ok(Vec::new())
+    }
+
+    fn unreadable(&self) -> u64 {
+        0
+    }
+
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+proptest! {
+    /// The order in which an array is walked changes nothing: whatever its chunks and however little memory there is, every
+    /// count, the first difference, examples and pictures are those of a walk from front to back.
+    #[test]
+    fn tiles_find_what_a_walk_finds(
+        axes in proptest::collection::vec((1u64..12, 1u64..6, 1u64..6), 1..4),
+        changes in proptest::collection::vec((any::<u16>(), prop_oneof![Just(0.25), Just(f64::NAN), Just(8.0)]), 0..9),
+        memory in 16u64..6000,
+        one_sided in any::<bool>(),
+    ) {
+        let shape: Vec<u64> = axes.iter().map(|a| a.0).collect();
+        let values: Vec<f64> = (0..shape.iter().product::<u64>()).map(|i| i as f64).collect();
+        let mut changed = values.clone();
+        for (place, by) in &changes {
+            let place = usize::from(*place) % changed.len();
+            changed[place] += by;
+        }
+        let chunks = [axes.iter().map(|a| a.1).collect(), axes.iter().map(|a| a.2).collect()];
+        let [a, b]: [Vec<u64>; 2] = chunks;
+        let side = |values: &[f64], chunk| ChunkedSide { values: values.to_vec(), shape: shape.clone(), chunk };
+        let compared = |a: Option<Vec<u64>>, b: Option<Vec<u64>>| {
+            let settings = CompareSettings {
+                memory,
+                examples: 3,
+                pictures: true,
+                ..CompareSettings::within(Bound::Within { abs: 0.5, rel: 0.0 })
+            };
+            compare(&side(&values, a), &side(&changed, b), &settings, None, &|_, _| {}).unwrap()
+        };
+        let (walked, in_tiles) = (compared(None, None), compared(Some(a), (!one_sided).then_some(b)));
+        let seen = |outcome: &treering::Outcome| {
+            let mut variables = serde_json::to_value(&outcome.variables).unwrap();
+            // A sum of squares depends on the order of its terms.
+            let rms = variables[0]["rms"].take().as_f64();
+            let first = serde_json::to_value(&outcome.first).unwrap();
+            (variables, rms, first, outcome.differences, outcome.bytes_read, outcome.equal)
+        };
+        let (walked, in_tiles) = (seen(&walked), seen(&in_tiles));
+        let near = match (walked.1, in_tiles.1) {
+            (Some(x), Some(y)) => (x - y).abs() <= 1e-12 * x.abs(),
+            (x, y) => x == y,
+        };
+        prop_assert!(near, "{:?} {:?}", walked.1, in_tiles.1);
+        prop_assert_eq!((walked.0, walked.2, walked.3, walked.4), (in_tiles.0, in_tiles.2, in_tiles.3, in_tiles.4));
     }
 }
 

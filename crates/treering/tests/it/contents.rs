@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use treering::{
     Answer, Bound, CompareSettings, Ingest, IngestSettings, Library, Options, Outcome, RankFile,
-    compare, open_side,
+    compare, open_side, open_side_following,
 };
 
 fn ingest(store: &Path, run: &str, file: &Path) {
@@ -83,6 +83,7 @@ fn pairs(answer: &str) -> Vec<(PathBuf, PathBuf)> {
         let files = std::fs::read_dir(pair.unwrap().path()).unwrap();
         let mut files: Vec<PathBuf> = files.map(|file| file.unwrap().path()).collect();
         files.sort();
+        // Beside the pair there may be what is expected of it.
         all.push((files[0].clone(), files[1].clone()));
     }
     all.sort();
@@ -138,6 +139,180 @@ fn files_that_differ_in_their_layout_are_equal() {
 #[ignore = "its pairs of files are made by `make test`"]
 fn files_that_nobody_understands_are_never_equal() {
     check("unknown", |outcome| outcome.verdict != Answer::Equal);
+}
+
+/// A difference as a test expects it: variable, index, and both values as they are shown.
+type Told = (String, Vec<u64>, String, String);
+
+/// Differences of records, texts, references and other values are told by member, index and value, of files and from
+/// a store.
+#[test]
+#[ignore = "its pairs of files are made by `make test`"]
+fn differences_are_told_by_member_and_index() {
+    for (a, b) in pairs("reported") {
+        let folder = a.parent().unwrap();
+        let expected = std::fs::read(folder.join("expected.json")).unwrap();
+        let expected: Vec<Told> = serde_json::from_slice(&expected).unwrap();
+        let store = tempfile::tempdir().unwrap();
+        ingest(store.path(), "a", &a);
+        ingest(store.path(), "b", &b);
+        let stored = |run: &str| format!("{}#{run}@1", store.path().display());
+        let [of_a, of_b] = [&a, &b].map(|path| path.display().to_string());
+        for (x, y) in [(of_a, of_b.clone()), (stored("a"), stored("b")), (stored("a"), of_b)] {
+            let [p, q] = [&x, &y].map(|place| open_side(place, None, true).unwrap());
+            let bound = Some(Bound::abs(1e-3));
+            let settings = CompareSettings { bound, examples: 9, ..CompareSettings::default() };
+            let outcome = compare(p.as_ref(), q.as_ref(), &settings, None, &|_, _| {}).unwrap();
+            let mut told: Vec<Told> = Vec::new();
+            for variable in &outcome.variables {
+                assert_eq!(variable.differences, variable.examples.len() as u64);
+                told.extend(variable.examples.iter().map(|example| {
+                    let values = [&example.a, &example.b].map(|value| value.to_string());
+                    let [a, b] = values;
+                    (variable.name.clone(), example.index.clone(), a, b)
+                }));
+            }
+            told.sort();
+            assert_eq!(told.len(), expected.len(), "{x} {y}: {told:?} {outcome:?}");
+            for (told, expected) in told.iter().zip(&expected) {
+                assert_eq!((&told.0, &told.1), (&expected.0, &expected.1), "{x} {y}");
+                // Names of numbers are known where types are read anyway; long numbers have more digits.
+                let alike = |told: &str, right: &str| {
+                    told.starts_with(right) || right.ends_with(&format!("({told})"))
+                };
+                assert!(alike(&told.2, &expected.2) && alike(&told.3, &expected.3), "{told:?}");
+            }
+            let first = outcome.first.as_ref().unwrap();
+            assert!(
+                told.iter()
+                    .any(|(name, index, ..)| (name, index) == (&first.variable, &first.index))
+            );
+            assert!(outcome.contents.is_empty() && outcome.unmatched.is_empty(), "{outcome:?}");
+        }
+    }
+}
+
+/// Values in other files are read through; those that are missing are never called equal.
+#[test]
+#[ignore = "its pairs of files are made by `make test`"]
+fn values_in_other_files_are_compared() {
+    for (answer, right) in
+        [("equal", Answer::Equal), ("different", Answer::Different), ("unknown", Answer::Undecided)]
+    {
+        let folder = std::env::var_os("TREERING_FILE_PAIRS").expect("`make test` makes the pairs");
+        let folder = Path::new(&folder).join("outside").join(answer);
+        for pair in std::fs::read_dir(folder).unwrap() {
+            let pair = pair.unwrap().path();
+            let [a, b] = ["a.h5", "b.h5"].map(|name| pair.join(name).display().to_string());
+            for (x, y) in [(&a, &b), (&b, &a)] {
+                let outcome = compared(x, y);
+                assert_eq!(outcome.verdict, right, "{x} {y}: {outcome:?}");
+                let whole = ["joined", "joined-both", "strided", "named", "external", "linked"];
+                let whole = whole.iter().any(|name| pair.ends_with(name));
+                assert_eq!(outcome.not_compared.is_empty(), whole, "{x} {y}: {outcome:?}");
+            }
+            // The same bytes in the same folder have the same values, also of files that are missing.
+            for place in [&a, &b] {
+                assert_eq!(compared(place, place).verdict, Answer::Equal, "{place}");
+            }
+            // What was ingested has no folder: nobody knows those values. If there is nothing else, that is an error.
+            let store = tempfile::tempdir().unwrap();
+            ingest(store.path(), "b", Path::new(&b));
+            let stored = format!("{}#b@1", store.path().display());
+            let [x, y] = [&stored, &a].map(|place| open_side(place, None, true).unwrap());
+            let settings = CompareSettings::within(Bound::abs(1e-3));
+            let outcome = compare(&*x, &*y, &settings, None, &|_, _| {});
+            assert!(outcome.is_err() || outcome.unwrap().verdict != Answer::Equal, "{stored} {a}");
+        }
+    }
+}
+
+/// Links are compared by where they lead to, or by what they lead to.
+#[test]
+#[ignore = "its pairs of files are made by `make test`"]
+fn links_are_followed_on_request() {
+    let folder = std::env::var_os("TREERING_FILE_PAIRS").expect("`make test` makes the pairs");
+    let pair = Path::new(&folder).join("outside/different/linked");
+    let [a, b] = ["a.h5", "b.h5"].map(|name| pair.join(name).display().to_string());
+    let items = |outcome: &Outcome| -> Vec<String> {
+        outcome.contents.iter().map(|content| content.item.clone()).collect()
+    };
+    let outcome = compared(&a, &b);
+    assert_eq!(items(&outcome), ["link away", "link soft", "link soft records"], "{outcome:?}");
+    let followed = |file: &str| open_side_following(file, None, true).unwrap();
+    let settings = CompareSettings::within(Bound::abs(1e-3));
+    let none = |_, _| {};
+    let outcome = compare(&*followed(&a), &*followed(&b), &settings, None, &none).unwrap();
+    assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+    for name in ["soft", "away/z", "soft records.x", "soft records.in.y"] {
+        assert!(outcome.variables.iter().any(|v| v.name == name), "{name}: {outcome:?}");
+    }
+    let exact = CompareSettings::default();
+    let outcome = compare(&*followed(&a), &*followed(&b), &exact, None, &none).unwrap();
+    let differing: Vec<&str> =
+        outcome.variables.iter().filter(|v| v.differences > 0).map(|v| v.name.as_str()).collect();
+    assert_eq!(differing, ["y", "away/z", "soft"], "{outcome:?}");
+    // A named object is what its name leads to.
+    let outcome = compared(&format!("{a}:/away"), &format!("{b}:/away/"));
+    assert_eq!((outcome.verdict, outcome.variables.len()), (Answer::Equal, 1), "{outcome:?}");
+    let outcome = compared(&format!("{a}:/soft"), &format!("{b}:/x"));
+    assert_eq!((outcome.verdict, outcome.variables.len()), (Answer::Equal, 1), "{outcome:?}");
+    assert!(open_side(&format!("{a}:/nowhere"), None, true).is_err());
+}
+
+/// Of a named object, attributes and what is below it are compared; its own name is not.
+#[test]
+#[ignore = "its pairs of files are made by `make test`"]
+fn named_objects_are_compared_with_their_attributes() {
+    for (change, object, answer) in [
+        ("units", "x", Answer::Different),
+        ("units", "many", Answer::Equal),
+        ("many", "many", Answer::Different),
+        ("many", "x", Answer::Equal),
+        ("group", "many", Answer::Different),
+        ("scale", "hard", Answer::Different),
+    ] {
+        let all = pairs("different").into_iter();
+        let mut all = all
+            .filter(|(a, _)| a.parent().unwrap().ends_with(format!("furnished-{change}-latest")));
+        let (a, b) = all.next().unwrap();
+        let [a, b] = [a, b].map(|path| format!("{}:/{object}", path.display()));
+        let outcome = compared(&a, &b);
+        assert_eq!(outcome.verdict, answer, "{change} {object}: {outcome:?}");
+    }
+}
+
+/// A record is an array of its own: it can be named, excluded, and given a bound.
+#[test]
+#[ignore = "its pairs of files are made by `make test`"]
+fn records_are_named_with_their_members() {
+    let pair = |name: &str| {
+        let all = pairs("reported");
+        all.into_iter().find(|(a, _)| a.parent().unwrap().ends_with(name)).unwrap()
+    };
+    let (a, b) = pair("member-x");
+    let [a, b] = [a, b].map(|path| path.display().to_string());
+    let outcome = |of: &str, settings: CompareSettings| {
+        let [p, q] = [&a, &b].map(|file| open_side(&format!("{file}{of}"), None, true).unwrap());
+        compare(p.as_ref(), q.as_ref(), &settings, None, &|_, _| {}).unwrap()
+    };
+    let named = |pattern: &str| CompareSettings {
+        variables: vec![pattern.into()],
+        ..CompareSettings::default()
+    };
+    let without = |pattern: &str| CompareSettings {
+        exclude: vec![pattern.into()],
+        ..CompareSettings::default()
+    };
+    assert_eq!(outcome("", named("g/p")).variables.len(), 8);
+    assert_eq!(outcome("", named("g/p.in.*")).variables.len(), 2);
+    assert_eq!(outcome("", without("g/p")).verdict, Answer::Equal);
+    assert_eq!(outcome("", without("g/p.x")).verdict, Answer::Equal);
+    assert_eq!(outcome("", without("g/p.id")).verdict, Answer::Different);
+    assert_eq!(outcome(":/g/p", CompareSettings::default()).variables.len(), 8);
+    let wide = vec![("g/p".to_string(), Bound::abs(100.0))];
+    let wide = CompareSettings { bounds: wide, ..CompareSettings::default() };
+    assert_eq!(outcome("", wide).verdict, Answer::Equal);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Files taken in as checkpoints come back byte for byte, whatever they are and however many ranks
+//! Files ingested as checkpoints are exported byte for byte, whatever they are and however many ranks
 //! wrote them.
 
 use regex::Regex;
@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::testing::{Fault, FaultStore};
 use treering::{
-    DType, Ingest, IngestSettings, Library, MemoryStore, Merge, Options, Rank, RankFile, RawLayout,
-    Store,
+    ArrayExport, ArrayFormat, DType, FileRules, Ingest, IngestSettings, Library, MemoryStore,
+    Merge, Options, Rank, RankFile, RawLayout, Run, Store, Variable, export_arrays, rank_files,
 };
 
 /// An `.npy` file of f64 values.
@@ -339,4 +339,68 @@ fn every_scheme_gives_back_the_same_files_over_a_lineage() {
             }
         }
     }
+}
+
+/// Numbers without a pattern, all below a limit.
+fn noise(seed: u64, count: usize, limit: u64) -> Vec<u64> {
+    let mix = |n: u64| {
+        let n = (n ^ n >> 29).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (n ^ n >> 32) % limit
+    };
+    let first = seed.wrapping_mul(1_000_003);
+    (0..count as u64).map(|at| mix((first + at).wrapping_mul(0x9E37_79B9_7F4A_7C15))).collect()
+}
+
+/// Files of detectors, as HDF5: each has its counts twice, errors made of them, events, and many short logs. That the same
+/// values are in several arrays of a file speaks for leaving its arrays together, and packing them says that it does not pay.
+#[test]
+fn of_many_small_files_the_smaller_pack_decides() {
+    let folder = tempfile::tempdir().unwrap();
+    let source: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut run = Run::open(Options::in_store(source.clone(), "f").staging(64 << 20)).unwrap();
+    let count = 8u64;
+    for file in 0..count {
+        let len = 17_000 + 10 * file as usize;
+        let counts: Vec<i32> = noise(file, len, 40).into_iter().map(|n| n as i32).collect();
+        let errors: Vec<f64> = counts.iter().map(|n| f64::from(*n).sqrt()).collect();
+        let events: Vec<u32> = noise(file + 100, len, 4000).into_iter().map(|n| n as u32).collect();
+        let time: Vec<f64> = (0..len).map(|at| at as f64 * 0.1).collect();
+        let logs: Vec<(String, Vec<f64>)> = (0..30)
+            .map(|log| {
+                let values = noise(file * 100 + log, 20, 1000);
+                (format!("log/v{log}"), values.into_iter().map(|n| n as f64 / 7.0).collect())
+            })
+            .collect();
+        let mut state = vec![
+            Variable::new("data/counts", &counts),
+            Variable::new("detector/counts", &counts),
+            Variable::new("data/errors", &errors),
+            Variable::new("events/id", &events),
+            Variable::new("time", &time),
+        ];
+        state.extend(logs.iter().map(|(name, values)| Variable::new(name, values)));
+        run.checkpoint(file, &state).unwrap();
+    }
+    run.finish().unwrap();
+    let files = folder.path().join("files");
+    std::fs::create_dir(&files).unwrap();
+    let wanted = ArrayExport { format: ArrayFormat::Hdf5, variables: vec![], ranks: vec![] };
+    for file in 0..count {
+        let checkpoint = Library::of(source.clone()).checkpoint("f", Some(file)).unwrap();
+        export_arrays(&checkpoint, &wanted, &files, &quiet).unwrap();
+    }
+    let rules = FileRules::default().without_ranks();
+    let set = rank_files(std::slice::from_ref(&files), &rules).unwrap().files;
+    let stored = |merge: Merge, files: &[RankFile]| {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let settings = IngestSettings { merge, ..IngestSettings::default() };
+        let mut ingest = Ingest::open(Options::in_store(store, "sim"), settings).unwrap();
+        ingest.take(0, files, &quiet).unwrap().stored_bytes()
+    };
+    let [auto, meaning, ranks] =
+        [Merge::Auto, Merge::Meaning, Merge::Ranks].map(|merge| stored(merge, &set));
+    assert!(100 * meaning < 99 * ranks, "{meaning} {ranks}: the files show nothing");
+    assert!(auto <= meaning, "{auto} {meaning} {ranks}");
+    let apart: u64 = set.iter().map(|file| stored(Merge::Auto, std::slice::from_ref(file))).sum();
+    assert!(auto <= apart, "{auto} {apart}");
 }

@@ -82,7 +82,7 @@ impl Cluster {
             let first = restored.map_or(0, |step| step + 1);
             for step in first..first + more {
                 checkpoint(&mut run, &*comm, step).unwrap().staged().unwrap();
-                run.protect().unwrap();
+                run.make_redundant().unwrap();
             }
             match finish {
                 true => run.finish().unwrap(),
@@ -519,7 +519,7 @@ fn a_rank_that_dies_at_any_call_of_its_stores_leaves_nothing_half() {
                         if save.level() == Level::Shared && save.durable().is_ok() {
                             told.lock().unwrap().insert(step);
                         }
-                        run.protect()?;
+                        run.make_redundant()?;
                     }
                     run.finish()
                 };
@@ -600,7 +600,7 @@ fn such_runs_are_pruned() {
     let cluster = Cluster::new(3, 2);
     cluster.go_on(&ON, 9, false);
     assert_eq!(cluster.steps(), [1, 3, 5, 7]);
-    let keep = Keep { last: 1, every: None, forget_damaged: false };
+    let keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
     Library::of(cluster.shared.clone()).prune("r", keep, &|_, _| {}).unwrap();
     assert_eq!(cluster.go_on(&[1, 0, 2], 1, false), Some(8));
     let steps = cluster.steps();

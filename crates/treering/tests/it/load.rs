@@ -14,7 +14,7 @@ fn memory() -> Arc<dyn Store> {
 }
 
 fn keep(last: u64) -> Keep {
-    Keep { last, every: None, forget_damaged: false }
+    Keep { last, every: None, limit: None, forget_damaged: false }
 }
 
 fn steps(store: &Arc<dyn Store>) -> Vec<u64> {

@@ -7,7 +7,8 @@
 //!   restores exactly without the node;
 //! - every checkpoint that is listed restores to exactly what was handed over at its step;
 //! - a process that opens the run gets such a state, and none older than the newest durable one;
-//! - prune leaves as many checkpoints as it was told to keep, if there were so many.
+//! - prune leaves as many checkpoints as it was told to keep, if there were so many; so does retention behind a program,
+//!   and where every checkpoint is an epoch of its own it leaves exactly these.
 //!
 //! `TREERING_PROGRAMS=N` runs that many programs (`make model`); `TREERING_SEED=S` runs one.
 
@@ -99,6 +100,8 @@ struct World {
     locks: Locks,
     growth: f64,
     compaction: Option<Compaction>,
+    /// What programs keep, in some worlds: the newest so many, and multiples of a step.
+    keep: Option<(u64, Option<u64>)>,
     next_step: u64,
     /// What was handed over, by step.
     handed: BTreeMap<u64, State>,
@@ -119,9 +122,12 @@ impl World {
         // Behind the program, too, in some worlds.
         let compaction =
             (dice.roll(2) == 0).then_some(Compaction { files: 6, pack_bytes: 1 << 20 });
+        let every = (dice.roll(2) == 0).then_some(3);
+        let keep = (dice.roll(2) == 0).then_some((1 + dice.roll(4), every));
         World {
             seed,
             dice,
+            keep,
             shared: memory(),
             node,
             at_shared: Weather::default(),
@@ -157,6 +163,10 @@ impl World {
             .encoding(Encoding::Raw)
             .growth(self.growth)
             .compact(self.compaction);
+        let options = match self.keep {
+            Some((last, every)) => options.keep(last, every),
+            None => options,
+        };
         match &self.node {
             Some(node) => options.node(process.sees(node, &self.at_node, self.locks)),
             None => options,
@@ -260,8 +270,10 @@ impl World {
         };
         let last = 1 + self.dice.roll(4);
         let every = (self.dice.roll(3) == 0).then_some(4);
-        let keep = Keep { last, every, forget_damaged: false };
+        let keep = Keep { last, every, limit: None, forget_damaged: false };
+        // What a program has removed by now is not the doing of this one.
         let before = self.listed();
+        self.retained(&before);
         let pruned = library.prune("r", keep, &|_, _| {});
         let after = self.listed();
         self.note(format!(
@@ -279,8 +291,43 @@ impl World {
         if after.last() < before.last() {
             self.fail("prune has removed the newest checkpoint");
         }
+        // A program may remove some meanwhile.
+        let last = self.keep.map_or(last, |(kept, _)| kept.min(last));
         if (after.len() as u64) < last.min(before.len() as u64) {
             self.fail("prune has left too few");
+        }
+    }
+
+    /// Programs may have removed durable checkpoints: none that as many later ones have not followed, nor a multiple.
+    fn retained(&mut self, listed: &[u64]) {
+        if self.keep.is_none() {
+            return;
+        }
+        let gone = self.durable.iter().copied().filter(|step| !listed.contains(step));
+        for step in gone.collect::<Vec<u64>>() {
+            if !self.may_be_gone(step) {
+                self.fail(&format!("step {step} was not to be removed: {listed:?}"));
+            }
+            self.durable.remove(&step);
+        }
+    }
+
+    fn may_be_gone(&self, step: u64) -> bool {
+        let later = self.handed.range(step + 1..).count() as u64;
+        self.keep.is_some_and(|(last, every)| {
+            later >= last && every.is_none_or(|every| !step.is_multiple_of(every))
+        })
+    }
+
+    /// When a program has ended, what it was told to keep is there, and nothing else that nobody needs.
+    fn check_kept(&self) {
+        let (Some((last, every)), true) = (self.keep, self.growth == 0.0) else { return };
+        let listed = self.listed();
+        // With one epoch for each checkpoint, a second epoch is a second checkpoint.
+        let newest = listed.len().saturating_sub(last.max(2) as usize);
+        let is_kept = |step: &u64| every.is_some_and(|every| step.is_multiple_of(every));
+        if let Some(step) = listed[..newest].iter().find(|step| !is_kept(step)) {
+            self.fail(&format!("step {step} was to be removed: {listed:?}"));
         }
     }
 
@@ -293,7 +340,8 @@ impl World {
         let compacted = Library::of(shared).compact("r", rule, &|_, _| {});
         let after = self.listed();
         self.note(format!("compact: {:?}", compacted.map(|plan| plan.files_after)));
-        if before.iter().any(|step| !after.contains(step)) {
+        let mut gone = before.iter().filter(|step| !after.contains(step));
+        if gone.any(|step| !self.may_be_gone(*step)) {
             self.fail(&format!("a compaction has lost something: {before:?} to {after:?}"));
         }
     }
@@ -311,21 +359,31 @@ impl World {
     }
 
     /// The shared store alone holds everything that is durable, and nothing that is wrong.
-    fn check(&self) {
+    fn check(&mut self) {
         let listed = self.listed();
+        self.retained(&listed);
         for step in &self.durable {
             if !listed.contains(step) {
                 self.fail(&format!("durable step {step} is lost: {listed:?}"));
             }
         }
-        let library = Library::of(self.shared.clone());
+        let read = |step: u64| -> Result<State> {
+            let checkpoint = Library::of(self.shared.clone()).checkpoint("r", Some(step))?;
+            Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
+        };
         for step in listed {
-            let read = library.checkpoint("r", Some(step)).and_then(|checkpoint| {
-                Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
-            });
-            match read {
+            let mut found = read(step);
+            // A program may remove it, or write its bundle anew, while it is read.
+            for _ in 0..5 {
+                if self.keep.is_none() || found.is_ok() || !self.listed().contains(&step) {
+                    break;
+                }
+                found = read(step);
+            }
+            match found {
                 Ok(state) if Some(&state) == self.handed.get(&step) => {}
                 Ok(_) => self.fail(&format!("step {step} restores something else")),
+                Err(_) if self.keep.is_some() && !self.listed().contains(&step) => {}
                 Err(error) => self.fail(&format!("step {step} is listed and incomplete: {error}")),
             }
         }
@@ -418,6 +476,7 @@ fn play(seed: u64) {
     }
     world.durable.extend(step..world.next_step);
     world.check();
+    world.check_kept();
     let report = Library::of(world.shared.clone()).verify(None, true, &|_, _| {}).unwrap();
     if !report.is_sound() {
         world.fail(&format!("{:?}", report.findings));

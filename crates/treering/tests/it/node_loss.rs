@@ -117,7 +117,7 @@ fn a_whole_failure_domain_may_be_lost() {
                 let mut run = Run::open(all.options(&comm).domain(switch)).unwrap();
                 for step in 0..7 {
                     checkpoint(&mut run, &*comm, step).unwrap();
-                    run.protect().unwrap();
+                    run.make_redundant().unwrap();
                 }
                 assert!(!run.notes().join("; ").contains("failure domain"), "{:?}", run.notes());
             }));
@@ -140,7 +140,7 @@ fn survivors_go_on_from_what_was_protected() {
                 let mut run = Run::open(all.options(&comm)).unwrap();
                 for step in 0..7 {
                     checkpoint(&mut run, &*comm, step).unwrap();
-                    run.protect().unwrap();
+                    run.make_redundant().unwrap();
                 }
                 comm.reduce(Reduction::Max, &mut [0]).unwrap();
                 let mut dead = (0..).zip(ON).filter(|(_, node)| *node == lost);
@@ -164,7 +164,7 @@ fn survivors_go_on_from_what_was_protected() {
                 let restored = restore(&mut run, &*smaller).unwrap();
                 for step in 10..15 {
                     checkpoint(&mut run, &*smaller, step).unwrap();
-                    run.protect().unwrap();
+                    run.make_redundant().unwrap();
                 }
                 run.finish().unwrap();
                 restored
@@ -206,7 +206,7 @@ fn a_node_without_room_for_parity_is_told_and_passed_by() {
             Run::open(all.options_with(&comm, Arc::new(full), all.shared.clone())).unwrap();
         for step in 0..7 {
             checkpoint(&mut run, &*comm, step).unwrap().staged().unwrap();
-            run.protect().unwrap();
+            run.make_redundant().unwrap();
         }
         let notes = run.notes().to_vec();
         run.finish().unwrap();
@@ -240,7 +240,7 @@ fn a_node_with_little_room_keeps_what_is_needed() {
         let mut run = Run::open(options).unwrap();
         for step in 0..8 {
             checkpoint(&mut run, &*comm, step).unwrap().staged().unwrap();
-            run.protect().unwrap();
+            run.make_redundant().unwrap();
         }
         run.notes().join("; ")
     }));
@@ -349,7 +349,7 @@ fn play(cluster: &Cluster, job: &Job, expected: Option<u64>) -> Option<u64> {
                 staged = Some(step);
             }
             if job_of.protects >> (step % 64) & 1 == 1 {
-                run.protect()?;
+                run.make_redundant()?;
                 safe = Some(step);
             }
         }

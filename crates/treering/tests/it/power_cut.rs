@@ -17,7 +17,7 @@ use treering::{
 };
 
 const STEPS: u64 = 7;
-const KEEP: Keep = Keep { last: 2, every: None, forget_damaged: false };
+const KEEP: Keep = Keep { last: 2, every: None, limit: None, forget_damaged: false };
 
 /// The state of a step: most of it stays, some of it changes, some of it moves.
 fn state(step: u64) -> (Vec<u8>, Vec<u64>) {
@@ -156,6 +156,29 @@ fn branching(disk: &Arc<dyn Disk>, witness: &mut Witness) {
     pruning(disk, witness);
 }
 
+/// Copies some steps of the run. What a try that failed has left is removed.
+fn copying(disk: &Arc<dyn Disk>, witness: &mut Witness) {
+    let library = Library::of(store(disk));
+    let steps = [1, 5];
+    let copied = witness.twice("copy", || {
+        match library.copy_run("a", &steps, &library, COPY, &|_, _| {}) {
+            // It may have come through although it was reported as failed.
+            Err(_) if library.checkpoint(COPY, None).is_ok() => Ok(()),
+            Err(error) => {
+                let _ = library.remove_run(COPY);
+                Err(error)
+            }
+            Ok(_) => Ok(()),
+        }
+    });
+    if copied.is_some() {
+        witness.durable.extend(steps.map(|step| (COPY.to_string(), step)));
+    }
+}
+
+/// The name of a copied run.
+const COPY: &str = "copy";
+
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
 
 fn compacting(disk: &Arc<dyn Disk>, witness: &mut Witness) {
@@ -174,7 +197,15 @@ fn check(disk: SimDisk, witness: &Witness, what: &str) {
     let disk: Arc<dyn Disk> = Arc::new(disk);
     let library = Library::of(store(&disk));
     let mut listed = BTreeSet::new();
-    let runs = library.run_names().unwrap();
+    let mut runs = library.run_names().unwrap();
+    // A copy is there with all its checkpoints, or has none: then it is removed before anything else.
+    let of_copy = library.checkpoints(COPY).map_or(0, |(all, _)| all.len());
+    assert!([0, 2].contains(&of_copy), "{what}: {of_copy} checkpoints are copied");
+    if of_copy == 0 && runs.iter().any(|run| run == COPY) {
+        let removed = library.remove_run(COPY);
+        assert!(removed.is_ok() || removed.unwrap_err().kind() == ErrorKind::NotFound, "{what}");
+        runs.retain(|run| run != COPY);
+    }
     for run in &runs {
         let checkpoints = match library.checkpoints(run) {
             Ok((checkpoints, trouble)) => {
@@ -492,6 +523,17 @@ fn a_kill_while_compacting_and_pruning_bundles_and_a_later_cut() {
 #[test]
 fn a_cut_while_branching() {
     cut_everywhere(&Start::after_a_run(), branching);
+}
+
+#[test]
+fn a_cut_while_copying() {
+    cut_everywhere(&Start::after_a_run(), copying);
+}
+
+#[test]
+fn a_failure_while_copying() {
+    fail_everywhere(&Start::after_a_run(), copying, SimFault::Fail);
+    fail_everywhere(&Start::after_a_run(), copying, SimFault::Tear);
 }
 
 #[test]

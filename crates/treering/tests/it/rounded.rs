@@ -398,6 +398,10 @@ fn only_values_changed(path: &Path, back: &Path, name: &str, bound: Bound) {
     let mut changes = 0;
     for (a, b) in old.iter().zip(&new) {
         assert_eq!(a.description, b.description);
+        // The values of a virtual dataset are those of the array that was rounded.
+        if a.description.name == "virtual" {
+            continue;
+        }
         // Values that lie elsewhere cannot be read.
         let Ok(own) = bytes_of(a) else { continue };
         let expected = match a.description.name == name {

@@ -109,20 +109,20 @@ impl fmt::Display for WatchEvent<'_> {
             WatchEvent::Late { step, files } => write!(
                 f,
                 "step {step} is in the run already, and its files are gone: {} of it came later and stay; --step \
-                 says how the step stands in a name",
+                 sets the position of the step in a name",
                 count(*files)
             ),
             WatchEvent::NotTaken { step, held: Some((file, why)), .. } => {
-                write!(f, "step {step} is not taken in: {file} {why}")
+                write!(f, "step {step} is not ingested: {file} {why}")
             }
             WatchEvent::NotTaken { step, files, expected: Some(expected), .. } => {
-                write!(f, "step {step} is not taken in: {} of {expected}", count(*files))
+                write!(f, "step {step} is not ingested: {} of {expected}", count(*files))
             }
             WatchEvent::NotTaken { step, files, expected: None, .. } => {
-                write!(f, "step {step} is not taken in: {}, not at rest yet", count(*files))
+                write!(f, "step {step} is not ingested: {}, not at rest yet", count(*files))
             }
             WatchEvent::Waiting { step, file, why } => {
-                write!(f, "step {step} waits to be taken in: {file} {why}")
+                write!(f, "step {step} waits to be ingested: {file} {why}")
             }
             WatchEvent::Retry { step, pause, error } => {
                 write!(f, "step {step} is tried again in {} s: {error}", pause.as_secs())
@@ -132,7 +132,7 @@ impl fmt::Display for WatchEvent<'_> {
             }
             WatchEvent::LeftOut { file, why } => write!(
                 f,
-                "{} {why} and is left out; --step and --rank say how names are read",
+                "{} {why} and is left out; --step and --rank set how names are read",
                 file.display()
             ),
             WatchEvent::NotRemoved { file, error } => write!(f, "{file} is not removed: {error}"),

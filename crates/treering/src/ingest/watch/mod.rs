@@ -16,6 +16,7 @@ pub use event::WatchEvent;
 pub use service::{WatchStop, Watcher};
 
 use super::{FileRules, IngestSettings, is_inside};
+use crate::array::Labels;
 use crate::codec::Encoding;
 use crate::error::{Error, Result};
 use crate::library::Place;
@@ -36,13 +37,15 @@ pub struct WatchSettings {
     /// Time for which a closed file must stay unchanged. Default: 2 seconds. Zero is for programs that
     /// rename complete files into place, and needs `files`.
     pub settle: Duration,
-    /// Remove originals once the store gives back their exact bytes, and step folders that are empty
-    /// then. Default: false.
+    /// Remove originals once the store has been shown to export their exact bytes, and step folders that are then
+    /// empty. Default: false.
     pub remove: bool,
     /// Settings of every ingested set.
     pub ingest: IngestSettings,
     /// Encoding of new data. Default: `Aim::Balanced`, chosen by sampling each variable.
     pub encoding: Encoding,
+    /// Labels of every checkpoint.
+    pub labels: Labels,
 }
 
 impl WatchSettings {
@@ -57,6 +60,7 @@ impl WatchSettings {
             remove: false,
             ingest: IngestSettings::default(),
             encoding: Encoding::default(),
+            labels: Labels::default(),
         }
     }
 
@@ -75,9 +79,9 @@ impl WatchSettings {
         }
         if self.settle.is_zero() && self.files.is_none() {
             return Err(Error::usage(
-                "without a settle time, nothing tells when a set is complete",
+                "without a settle time, the end of a set cannot be recognized",
             )
-            .hint("say with --files how many files a set has"));
+            .hint("give the number of files of a set with --files"));
         }
         if self.files == Some(0) {
             return Err(Error::usage("a set needs one file at least"));

@@ -1,6 +1,6 @@
 //! Removing originals, the one thing here that could lose data.
 //!
-//! The law: a file is removed only if the store, asked at that moment, gives back its very bytes, and
+//! The law: a file is removed only if the store, asked at that moment, exports its exact bytes, and
 //! if the file is still the one (size, time, inode) that was read for this, and if nobody has it open
 //! for writing: the rest of it would be lost. Names, sizes and times alone never suffice.
 

@@ -122,6 +122,8 @@ impl Watcher {
     fn open_ingest(&self) -> Result<Ingest> {
         let settings = &self.settings;
         let options = Options::directory(&settings.place.store, &self.run);
+        let labels = settings.labels.iter();
+        let options = labels.fold(options, |options, (key, text)| options.label(key, text));
         Ingest::open(options.encoding(settings.encoding), settings.ingest.clone())
     }
 

@@ -55,7 +55,7 @@ pub(super) enum FileSign {
 /// When a set is complete.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SetRule {
-    /// How many files a set has; as many as the one before unless told.
+    /// Number of files of a set. Default: that of the set before.
     pub(super) files: Option<usize>,
     pub(super) settle: Duration,
 }

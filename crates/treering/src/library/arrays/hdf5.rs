@@ -9,6 +9,7 @@
 use super::plan::{OutputArray, OutputGroup};
 use crate::array::{DType, Shape};
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::Manifest;
 use crate::source::hdf5_checksum;
 
 const SUPERBLOCK: u64 = 48;
@@ -40,8 +41,8 @@ pub(super) struct Hdf5Layout {
     pub(super) superblock: Vec<u8>,
 }
 
-/// Lays out a file of arrays; the run and the step become attributes of its root.
-pub(super) fn lay_out(arrays: &[OutputArray], run: &str, step: u64) -> Result<Hdf5Layout> {
+/// Lays out a file of arrays; run, step and labels of the checkpoint become attributes of its root.
+pub(super) fn lay_out(arrays: &[OutputArray], of: &Manifest) -> Result<Hdf5Layout> {
     let large = || Error::new(ErrorKind::Limit, "the arrays do not fit into one HDF5 file");
     let mut end = SUPERBLOCK;
     let mut starts = Vec::with_capacity(arrays.len());
@@ -52,12 +53,20 @@ pub(super) fn lay_out(arrays: &[OutputArray], run: &str, step: u64) -> Result<Hd
     }
     let mut tail =
         Tail { start: end.checked_next_multiple_of(8).ok_or_else(large)?, bytes: vec![] };
-    let named = arrays.iter().filter_map(|array| noted_type(array.dtype));
-    let texts: Vec<&str> = std::iter::once(run).chain(named).collect();
-    let mut texts = tail.put_texts(&texts).into_iter();
-    let run_text = texts.next().unwrap_or_default();
+    let root: Vec<(&str, &str)> =
+        [("run", of.run.as_str())].into_iter().chain(of.labels.iter()).collect();
+    let noted: Vec<Vec<(&str, &str)>> = arrays.iter().map(noted).collect();
+    let texts: Vec<&str> =
+        root.iter().chain(noted.iter().flatten()).map(|(_, text)| *text).collect();
+    let mut places = tail.put_texts(&texts).into_iter();
+    let mut attributes = |named: &[(&str, &str)]| -> Result<Vec<Vec<u8>>> {
+        let placed = named.iter().zip(places.by_ref());
+        placed.map(|((name, _), place)| attribute(name, &text_type(), &place)).collect()
+    };
+    let mut about = attributes(&root)?;
+    about.push(attribute("step", &integer(8, false), &of.step.0.to_le_bytes())?);
     let mut headers = Vec::with_capacity(arrays.len());
-    for (array, start) in arrays.iter().zip(&starts) {
+    for ((array, start), noted) in arrays.iter().zip(&starts).zip(&noted) {
         let start = if array.bytes() == 0 { UNDEFINED } else { *start };
         let mut messages = vec![
             message(SPACE, &space(array.shape()))?,
@@ -69,16 +78,9 @@ pub(super) fn lay_out(arrays: &[OutputArray], run: &str, step: u64) -> Result<Hd
                 &[&[3, 1], &start.to_le_bytes()[..], &array.bytes().to_le_bytes()].concat(),
             )?,
         ];
-        if noted_type(array.dtype).is_some() {
-            let text = texts.next().unwrap_or_default();
-            messages.push(attribute("treering_type", &text_type(), &text)?);
-        }
+        messages.extend(attributes(noted)?);
         headers.push(tail.put(&header(&messages)?));
     }
-    let about = vec![
-        attribute("run", &text_type(), &run_text)?,
-        attribute("step", &integer(8, false), &step.to_le_bytes())?,
-    ];
     let root = tail.put_group(&OutputGroup::root(arrays), &headers, about)?;
     let end = tail.start.checked_add(tail.bytes.len() as u64).ok_or_else(large)?;
     let addresses = [0, UNDEFINED, end, root].map(u64::to_le_bytes);
@@ -87,9 +89,11 @@ pub(super) fn lay_out(arrays: &[OutputArray], run: &str, step: u64) -> Result<Hd
     Ok(Hdf5Layout { starts, tail: (tail.start, tail.bytes), superblock })
 }
 
-/// The type of a variable, where that of its array does not tell.
-fn noted_type(dtype: DType) -> Option<&'static str> {
-    matches!(dtype, DType::BF16 | DType::Bytes).then(|| dtype.name())
+/// The attributes of an array: the variable's, and its type where that of the array does not tell.
+fn noted<'a>(array: &'a OutputArray) -> Vec<(&'a str, &'a str)> {
+    let untold = matches!(array.dtype, DType::BF16 | DType::Bytes);
+    let named = untold.then(|| ("treering_type", array.dtype.name()));
+    array.attributes.iter().chain(named).collect()
 }
 
 /// Texts and headers, behind the values.

@@ -20,7 +20,7 @@ use super::export::{NotTakenApart, records};
 use crate::array::{DType, IndexBox, Order, Rank, Shape, VariableKey};
 use crate::compare::{Progress, matches};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FileRecord, VariableEntry};
+use crate::format::{FileRecord, Manifest, VariableEntry};
 use crate::memory::{Scratch, zeroed};
 use crate::restore::Checkpoint;
 use crate::source::has_rest;
@@ -266,8 +266,7 @@ impl ExportJob<'_> {
 
     /// Writes one HDF5 file.
     fn hdf5(&self, arrays: &[OutputArray], path: &Path) -> Result<()> {
-        let layout =
-            hdf5::lay_out(arrays, &self.checkpoint.manifest().run, self.checkpoint.step())?;
+        let layout = hdf5::lay_out(arrays, self.checkpoint.manifest())?;
         let (output, file) = UnfinishedOutput::file(path)?;
         self.each(arrays, &|number, array| {
             self.write_values(array, Order::C, (&file, path), layout.starts[number])
@@ -285,8 +284,9 @@ impl ExportJob<'_> {
     fn zarr(&self, arrays: &[OutputArray], path: &Path) -> Result<()> {
         let output = UnfinishedOutput::folder(path)?;
         let root = &output.temporary;
-        let (run, step) = (&self.checkpoint.manifest().run, self.checkpoint.step());
-        let about = serde_json::json!({ "run": run, "step": step });
+        let Manifest { run, step, labels, .. } = self.checkpoint.manifest();
+        let mut about = serde_json::json!(labels);
+        (about["run"], about["step"]) = (run.as_str().into(), step.0.into());
         let groups = OutputGroup::root(arrays).paths();
         let own = arrays.iter().map(|array| array.path.join("/"));
         let folders = make_folders(root, groups.iter().cloned().chain(own))?;

@@ -6,7 +6,7 @@
 //! makes groups. Two arrays never get one name, and no name leads out of the output: both are errors.
 
 use super::{ArrayExport, ArrayFormat};
-use crate::array::{DType, Part, Rank, Shape};
+use crate::array::{DType, Labels, Part, Rank, Shape};
 use crate::compare::matches;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::VariableEntry;
@@ -27,6 +27,7 @@ pub(super) struct OutputArray<'c> {
     /// The names of its groups, and its own.
     pub(super) path: Vec<String>,
     pub(super) dtype: DType,
+    pub(super) attributes: &'c Labels,
     pub(super) values: ArraySources<'c>,
 }
 
@@ -34,7 +35,8 @@ impl<'c> OutputArray<'c> {
     fn new(entry: &'c VariableEntry, rank: Option<Rank>, values: ArraySources<'c>) -> Self {
         let (variable, dtype) = (entry.description.name.as_str(), entry.description.dtype);
         let path = variable.split('/').map(str::to_string).collect();
-        OutputArray { variable, rank, path, dtype, values }
+        let attributes = &entry.description.attributes;
+        OutputArray { variable, rank, path, dtype, attributes, values }
     }
 
     pub(super) fn shape(&self) -> &Shape {

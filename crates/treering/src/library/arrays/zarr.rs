@@ -30,10 +30,10 @@ pub(super) fn array(array: &OutputArray, chunks: &Tiles) -> Value {
         _ => json!({ "name": "bytes", "configuration": { "endian": "little" } }),
     });
     codecs.push(json!({ "name": "zstd", "configuration": { "level": LEVEL, "checksum": false } }));
-    let attributes = match array.dtype {
-        DType::BF16 | DType::Bytes => json!({ "treering_type": array.dtype.name() }),
-        _ => json!({}),
-    };
+    let mut attributes = json!(array.attributes);
+    if matches!(array.dtype, DType::BF16 | DType::Bytes) {
+        attributes["treering_type"] = json!(array.dtype.name());
+    }
     json!({
         "zarr_format": 3,
         "node_type": "array",

@@ -55,6 +55,8 @@ impl Leader {
             full_bytes: 100,
             stats: Stats::default(),
             groups: [packs].into_iter().collect(),
+            labels: Default::default(),
+            source_bytes: 100,
         };
         self.sections.publish(&mut self.log, &part, self.own)
     }

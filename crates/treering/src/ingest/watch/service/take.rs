@@ -81,13 +81,13 @@ impl Watcher {
     fn tell_hidden(&mut self, name: &str, openness: &Openness) {
         if !std::mem::replace(&mut self.told_hidden, true) {
             self.tell(WatchEvent::Note(&format!(
-                "{name} {openness}; it is taken in when it stays the same for the settle time, as will be \
+                "{name} {openness}; it is ingested when it has not changed for the settle time, as are \
                  others; run the service as the user who runs the program",
             )));
         }
     }
 
-    /// Whether the newest checkpoint of the step gives back just these files, or was made of them.
+    /// Whether the newest checkpoint of the step exports exactly these files, or was made of them.
     fn is_held(&self, set: &FileSet) -> bool {
         let held = self.held(set.step);
         let Some(newest) = held.first() else {

@@ -63,7 +63,7 @@ fn a_writer_keeps_a_set_back_until_it_has_closed() {
     let stage = Stage::new(Openness::Open(None));
     std::fs::write(stage.file(), "half").unwrap();
     let told = stage.once(true);
-    assert!(told.len() == 1 && told[0].contains("not taken in: state_1_0.raw is open"), "{told:?}");
+    assert!(told.len() == 1 && told[0].contains("not ingested: state_1_0.raw is open"), "{told:?}");
     *stage.answer.0.lock().unwrap() = Openness::Closed;
     let told = stage.once(true);
     assert!(told[0].contains("sim@1: 1 file ingested"), "{told:?}");

@@ -1,0 +1,66 @@
+//! What a file holds, listed without ingesting it.
+
+use super::sides::named_object;
+use crate::array::Shape;
+use crate::compare::FileSide;
+use crate::compare::Side;
+use crate::error::Result;
+use crate::source::RawLayout;
+use serde::Serialize;
+use std::path::Path;
+
+/// What a file holds: its arrays as comparison sees them, and everything else.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileListing {
+    /// The format, in a word.
+    pub format: String,
+    /// Arrays; of records, each member is one.
+    pub arrays: Vec<ListedArray>,
+    /// Groups, attributes, links, types, texts: names, and values as far as they are short.
+    pub contents: Vec<(String, String)>,
+}
+
+/// An array of a file.
+#[derive(Clone, Debug, Serialize)]
+pub struct ListedArray {
+    /// The name in the file.
+    pub name: String,
+    /// The type, or the kind of values that are no numbers.
+    pub kind: String,
+    /// The extent.
+    pub shape: Shape,
+    /// The reason why its values cannot be read, if they cannot.
+    pub unread: Option<String>,
+}
+
+impl FileListing {
+    /// Lists a file, or an object of it (`FILE:NAME`); none if there is no such file. `raw` says what a file is that
+    /// does not say so itself.
+    pub fn read(place: &str, raw: Option<&RawLayout>) -> Result<Option<FileListing>> {
+        let side = match named_object(place) {
+            Some((file, object)) => FileSide::open_object(file, object, raw, false)?,
+            None if Path::new(place).is_file() => FileSide::open(Path::new(place), raw, false)?,
+            None => return Ok(None),
+        };
+        let (mut format, mut contents) = (String::new(), Vec::new());
+        let entries = side.entries(None)?;
+        for file in side.files(None)? {
+            let all = file.inventory()?;
+            let array = |item: &str| entries.iter().any(|entry| entry.is_object(item));
+            let items = all.items().filter(|(item, _)| !array(item));
+            contents.extend(items.map(|(item, value)| (item.to_string(), value.to_string())));
+            let unknown = all.unknown().iter();
+            contents.extend(
+                unknown.map(|(item, why)| (item.clone(), format!("not understood: {why}"))),
+            );
+            format = all.format;
+        }
+        let arrays = entries.iter().map(|entry| ListedArray {
+            name: entry.description.name.clone(),
+            kind: entry.type_name().to_string(),
+            shape: entry.description.shape.clone(),
+            unread: entry.why_unread().map(|why| why.to_string()),
+        });
+        Ok(Some(FileListing { format, arrays: arrays.collect(), contents }))
+    }
+}

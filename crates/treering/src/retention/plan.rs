@@ -1,0 +1,425 @@
+//! What may go, computed from what a run holds.
+
+use crate::array::Sequence;
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::{BranchName, Groups, Manifest, Names, PackName, WriterId};
+use crate::log::FullManifest;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
+/// Rule for the checkpoints that a pruning keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keep {
+    /// Number of newest checkpoints that are kept.
+    pub last: u64,
+    /// Checkpoints whose step is a multiple of this are kept, too.
+    pub every: Option<u64>,
+    /// The bytes that the run may take: of these checkpoints the oldest go until it takes no more. `None`: any number.
+    pub limit: Option<u64>,
+    /// Whether to remove damaged entries of the log, so that their checkpoints are lost for good. Otherwise they keep
+    /// everything from being removed.
+    pub forget_damaged: bool,
+}
+
+impl Keep {
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.last == 0 {
+            return Err(Error::usage("at least one checkpoint must be kept")
+                .hint("--keep-last 1 keeps the newest"));
+        }
+        if self.every == Some(0) {
+            return Err(Error::usage("invalid interval 0: expected every first step or more")
+                .hint("give --keep-every 1 or more"));
+        }
+        if self.limit == Some(0) {
+            return Err(Error::usage("a run with checkpoints takes more than 0 bytes")
+                .hint("give a limit of several times the size of a checkpoint"));
+        }
+        Ok(())
+    }
+}
+
+/// What goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Rule {
+    /// All but what is kept.
+    Keep(Keep),
+    /// The checkpoints of a step.
+    Without(u64),
+}
+
+/// A checkpoint in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct PlannedStep {
+    /// Its step.
+    pub step: u64,
+    /// Its number in the log.
+    pub sequence: Sequence,
+}
+
+/// Plan of a pruning: what it removes and what it keeps.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PrunePlan {
+    /// The run.
+    pub run: String,
+    /// The checkpoints that stay.
+    pub kept: Vec<PlannedStep>,
+    /// The checkpoints that go.
+    pub removed: Vec<PlannedStep>,
+    /// The sequence numbers of damaged entries of the log that go.
+    pub forgotten: Vec<Sequence>,
+    /// The keys of packs that go.
+    pub packs: Vec<String>,
+    /// The keys of branches that go.
+    pub branches: Vec<String>,
+    /// The bytes that this frees.
+    pub bytes: u64,
+    /// The packs of checkpoints that go which stay, because others build on them.
+    pub held: u64,
+    /// The bytes of these.
+    pub held_bytes: u64,
+    /// The bytes that the run takes beyond [`Keep::limit`] although nothing more may go.
+    pub excess: u64,
+    /// Things worth knowing.
+    pub notes: Vec<String>,
+}
+
+/// The manifests and packs of a run as they are now.
+pub(super) struct Holding {
+    pub(super) manifests: Vec<FullManifest>,
+    pub(super) unreadable: Vec<(Sequence, Error)>,
+    /// Packs of this run that other runs name.
+    pub(super) shared: HashSet<PackName>,
+    /// The newest number of each writer in the log.
+    pub(super) newest_of: HashMap<WriterId, Sequence>,
+    /// The packs that are there, and their sizes.
+    pub(super) packs: Vec<(PackName, u64)>,
+    /// The same for branches.
+    pub(super) branches: Vec<(BranchName, u64)>,
+    /// The same for entries of the log.
+    pub(super) entries: BTreeMap<Sequence, u64>,
+}
+
+/// The newest checkpoint that can be restored, and what is wrong with newer ones.
+#[derive(Clone, Default)]
+pub(crate) struct Sound {
+    pub(super) sequence: Option<Sequence>,
+    pub(super) notes: Vec<String>,
+}
+
+pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Result<PrunePlan> {
+    let forget_damaged = match rule {
+        Rule::Keep(keep) => {
+            keep.check()?;
+            keep.forget_damaged
+        }
+        Rule::Without(_) => false,
+    };
+    let mut plan = PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
+    for (sequence, error) in &holding.unreadable {
+        match forget_damaged && error.kind() == ErrorKind::Damaged {
+            true => plan.forgotten.push(*sequence),
+            false => return Err(unknown(run, error)),
+        }
+    }
+    let mut kept = choose(&holding.manifests, rule, &mut plan.notes);
+    kept.extend(sound.sequence);
+    if let Rule::Keep(Keep { limit: Some(limit), .. }) = rule {
+        plan.excess = stay_below(limit, holding, &mut kept, sound.sequence, &mut plan.notes);
+    }
+    for FullManifest { manifest, .. } in &holding.manifests {
+        let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
+        match kept.contains(&manifest.sequence) {
+            true => plan.kept.push(planned),
+            false => plan.removed.push(planned),
+        }
+    }
+    let (packs, bytes) = removable(holding, &kept);
+    let goes = holding.manifests.iter().filter(|m| !kept.contains(&m.manifest.sequence));
+    let made: HashSet<PackName> = goes.flat_map(FullManifest::made).collect();
+    let held =
+        holding.packs.iter().filter(|(pack, _)| made.contains(pack) && !packs.contains(pack));
+    (plan.held, plan.held_bytes) = held.fold((0, 0), |(n, all), (_, size)| (n + 1, all + size));
+    let names = Names::new(run);
+    plan.packs = packs.iter().map(|pack| names.pack(*pack)).collect();
+    let (branches, branch_bytes) = removable_branches(holding, &kept);
+    plan.branches = branches.iter().map(|branch| names.branch(*branch)).collect();
+    plan.bytes = bytes + branch_bytes;
+    Ok(plan)
+}
+
+/// Gives up the oldest checkpoints until the run takes no more than `limit` bytes; what it takes beyond that if it cannot.
+fn stay_below(
+    limit: u64,
+    holding: &Holding,
+    kept: &mut BTreeSet<Sequence>,
+    sound: Option<Sequence>,
+    notes: &mut Vec<String>,
+) -> u64 {
+    let newest = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+    let mut least = choose(&holding.manifests, Rule::Keep(newest), &mut Vec::new());
+    least.extend(sound);
+    let may_go: Vec<Sequence> = kept.difference(&least).copied().collect();
+    let freed = freed(holding, kept, &may_go);
+    let mut bytes = bytes_left(holding, kept);
+    for (sequence, freed) in may_go.iter().zip(freed) {
+        if bytes <= limit {
+            break;
+        }
+        kept.remove(sequence);
+        bytes = bytes.saturating_sub(freed);
+    }
+    let excess = bytes.saturating_sub(limit);
+    if excess > 0 {
+        let stays = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
+        let steps: Vec<String> = stays.map(|m| m.manifest.step.to_string()).collect();
+        notes.push(format!(
+            "the run takes {bytes} bytes, more than its limit of {limit}: the checkpoints of steps {} stay, because a \
+             program may go on from them or they are the newest of two epochs; raise the limit, or let epochs be shorter \
+             (growth)",
+            steps.join(", ")
+        ));
+    }
+    excess
+}
+
+/// The bytes that each of these checkpoints frees when it goes after those before it.
+fn freed(holding: &Holding, kept: &BTreeSet<Sequence>, may_go: &[Sequence]) -> Vec<u64> {
+    let turn: HashMap<Sequence, usize> = may_go.iter().copied().zip(0..).collect();
+    // The turn of the last checkpoint that names a pack; those that stay have none.
+    let mut last: HashMap<PackName, usize> = HashMap::new();
+    for full in holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence)) {
+        let turn = turn.get(&full.manifest.sequence).copied().unwrap_or(usize::MAX);
+        for (_, pack) in full.packs() {
+            let last = last.entry(pack).or_default();
+            *last = turn.max(*last);
+        }
+    }
+    let mut freed = vec![0; may_go.len()];
+    let mut add = |turn: Option<&usize>, bytes: u64| {
+        if let Some(freed) = turn.and_then(|turn| freed.get_mut(*turn)) {
+            *freed += bytes;
+        }
+    };
+    let packs = holding.packs.iter().filter(|(pack, _)| {
+        !holding.shared.contains(pack) && holding.is_over(pack.writer, Sequence(pack.attempt))
+    });
+    packs.for_each(|(pack, bytes)| add(last.get(pack), *bytes));
+    let branches = holding.branches.iter();
+    let branches = branches.filter(|(branch, _)| holding.is_over(branch.writer, branch.sequence));
+    branches.for_each(|(branch, bytes)| add(turn.get(&branch.sequence), *bytes));
+    holding.entries.iter().for_each(|(sequence, bytes)| add(turn.get(sequence), *bytes));
+    freed
+}
+
+/// The bytes that a run takes when only `kept` checkpoints stay.
+fn bytes_left(holding: &Holding, kept: &BTreeSet<Sequence>) -> u64 {
+    let packs: u64 = holding.packs.iter().map(|(_, size)| size).sum();
+    let branches: u64 = holding.branches.iter().map(|(_, size)| size).sum();
+    let entries: u64 = holding.entries.values().sum();
+    let goes = holding.manifests.iter().map(|m| m.manifest.sequence).filter(|s| !kept.contains(s));
+    let goes: u64 = goes.filter_map(|sequence| holding.entries.get(&sequence)).sum();
+    let goes = goes + removable(holding, kept).1 + removable_branches(holding, kept).1;
+    (packs + branches + entries).saturating_sub(goes)
+}
+
+impl Holding {
+    /// Whether a writer's save of a number is over: its numbers come to the log in their order.
+    fn is_over(&self, writer: WriterId, sequence: Sequence) -> bool {
+        self.newest_of.get(&writer).is_some_and(|newest| sequence <= *newest)
+    }
+}
+
+/// The packs that may go when only `kept` checkpoints stay, and their bytes.
+pub(super) fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeSet<PackName>, u64) {
+    let stays = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
+    let mut needed: HashSet<PackName> =
+        stays.flat_map(FullManifest::packs).map(|(_, pack)| pack).collect();
+    needed.extend(&holding.shared);
+    let mut bytes = 0;
+    let is_over = |pack: &PackName| holding.is_over(pack.writer, Sequence(pack.attempt));
+    let goes = holding.packs.iter().filter(|(pack, _)| !needed.contains(pack) && is_over(pack));
+    let goes = goes.map(|(pack, size)| {
+        bytes += size;
+        *pack
+    });
+    (goes.collect(), bytes)
+}
+
+/// The branches that may go when only `kept` checkpoints stay, and their bytes.
+pub(super) fn removable_branches(
+    holding: &Holding,
+    kept: &BTreeSet<Sequence>,
+) -> (BTreeSet<BranchName>, u64) {
+    let stays = holding.manifests.iter().map(|m| &m.manifest).filter(|manifest| {
+        kept.contains(&manifest.sequence) && matches!(manifest.groups, Groups::Below(_))
+    });
+    let needed: HashSet<(Sequence, WriterId)> = stays.map(|m| (m.sequence, m.writer)).collect();
+    // As with packs: one of a checkpoint that is under way stays.
+    let goes = holding.branches.iter().filter(|(branch, _)| {
+        !needed.contains(&(branch.sequence, branch.writer))
+            && holding.is_over(branch.writer, branch.sequence)
+    });
+    let bytes = goes.clone().map(|(_, size)| size).sum();
+    (goes.map(|(branch, _)| *branch).collect(), bytes)
+}
+
+/// Nothing is removed while it is unknown what is needed.
+pub(super) fn unknown(run: &str, error: &Error) -> Error {
+    let what = format!("an entry of the log of run {run:?} cannot be read: {error}");
+    Error::new(error.kind(), what).hint(format!(
+        "nothing is removed while it is unknown what it needs; `treering prune STORE#{run} --forget-damaged` \
+         gives the damaged entry up"
+    ))
+}
+
+/// The sequence numbers to keep.
+fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
+    let newest_first = || manifests.iter().rev().map(|m| &m.manifest);
+    let (last, is_kept): (u64, Box<dyn Fn(u64) -> bool>) = match rule {
+        Rule::Keep(Keep { last, every, .. }) => {
+            (last, Box::new(move |step| every.is_some_and(|every| step % every == 0)))
+        }
+        Rule::Without(gone) => (1, Box::new(move |step| step != gone)),
+    };
+    let mut kept: BTreeSet<Sequence> =
+        newest_first().take(last as usize).map(|m| m.sequence).collect();
+    kept.extend(newest_first().filter(|m| is_kept(m.step.0)).map(|m| m.sequence));
+    let Some(newest) = manifests.last() else {
+        return kept;
+    };
+    let packs: HashSet<_> = newest.packs().collect();
+    let newest = &newest.manifest;
+    let open = manifests.iter().rev().filter(|m| m.manifest.epoch == newest.epoch);
+    for full in open.filter(|m| !m.packs().all(|pack| packs.contains(&pack))) {
+        let manifest = &full.manifest;
+        if kept.insert(manifest.sequence) {
+            let step = manifest.step;
+            notes.push(format!(
+                "step {step} stays: a program could go on from it in the open epoch"
+            ));
+        }
+    }
+    let is_second = |m: &&Manifest| m.epoch != newest.epoch;
+    if !newest_first().filter(|m| kept.contains(&m.sequence)).any(|m| is_second(&m))
+        && let Some(second) = newest_first().find(is_second)
+    {
+        kept.insert(second.sequence);
+        notes.push(format!("step {} stays as the newest of a second epoch", second.step));
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::array::{GroupId, Step};
+    use crate::format::{Group, Origin, PackRange, Seal, Stats};
+    use crate::merkle::Digest;
+    use proptest::prelude::*;
+
+    const WRITER: WriterId = WriterId { opening: Sequence(1), nonce: 5 };
+
+    fn pack(number: u64) -> PackName {
+        PackName { writer: WRITER, attempt: number, group: GroupId(0) }
+    }
+
+    /// A checkpoint whose epoch began at `epoch`, and builds on every pack from there.
+    fn manifest(number: u64, epoch: u64) -> FullManifest {
+        let (first, count) = (epoch, number - epoch + 1);
+        let range = PackRange { run: "r".into(), writer: WRITER, first, count };
+        let seal = Seal { size: 100, footer: 10, digest: Digest::default() };
+        FullManifest::of(Manifest {
+            run: "r".into(),
+            sequence: Sequence(number),
+            writer: WRITER,
+            step: Step(number),
+            time: 0,
+            parent: None,
+            epoch: Origin { run: None, sequence: Sequence(epoch) },
+            seed: 0,
+            ranks: 1,
+            variables: 1,
+            rounded: 0,
+            files: 0,
+            full_bytes: 100,
+            stats: Stats::default(),
+            groups: Groups::Here(vec![Group { packs: vec![range], seal }]),
+            labels: Default::default(),
+            source_bytes: 100,
+        })
+    }
+
+    /// Checkpoints from 2 on, whose epochs have so many members each; the last number is that of a save under way.
+    fn holding(epochs: &[u64], sizes: &[u64], shared: &[bool]) -> Holding {
+        let mut manifests = Vec::new();
+        let mut number = 2;
+        for members in epochs {
+            let epoch = number;
+            manifests.extend((0..*members).map(|at| manifest(epoch + at, epoch)));
+            number += members;
+        }
+        let size = |number: u64| sizes[number as usize % sizes.len()];
+        let is_shared = |number: &u64| shared[*number as usize % shared.len()];
+        Holding {
+            unreadable: Vec::new(),
+            shared: (2..number).filter(is_shared).map(pack).collect(),
+            newest_of: [(WRITER, Sequence(number - 1))].into(),
+            packs: (2..=number).map(|number| (pack(number), size(number))).collect(),
+            branches: Vec::new(),
+            entries: (2..number).map(|number| (Sequence(number), 10 + number % 3)).collect(),
+            manifests,
+        }
+    }
+
+    proptest! {
+        /// What each checkpoint frees in its turn is what the run takes less without it.
+        #[test]
+        fn freed_bytes_add_up(
+            epochs in prop::collection::vec(1u64..5, 1..6),
+            sizes in prop::collection::vec(0u64..1000, 1..9),
+            shared in prop::collection::vec(prop::bool::weighted(0.1), 1..20),
+            stays in prop::collection::vec(any::<bool>(), 1..20),
+        ) {
+            let holding = holding(&epochs, &sizes, &shared);
+            let mut kept: BTreeSet<Sequence> =
+                holding.manifests.iter().map(|m| m.manifest.sequence).collect();
+            let stays = |sequence: &&Sequence| !stays[sequence.0 as usize % stays.len()];
+            let may_go: Vec<Sequence> = kept.iter().filter(stays).copied().collect();
+            let mut bytes = bytes_left(&holding, &kept);
+            for (sequence, freed) in may_go.iter().zip(freed(&holding, &kept, &may_go)) {
+                kept.remove(sequence);
+                bytes -= freed;
+                prop_assert_eq!(bytes, bytes_left(&holding, &kept));
+            }
+        }
+
+        /// A limit takes the oldest, no more than needed, and never what must stay.
+        #[test]
+        fn a_limit_takes_the_oldest_and_no_more_than_needed(
+            epochs in prop::collection::vec(1u64..5, 1..6),
+            sizes in prop::collection::vec(0u64..1000, 1..9),
+            limit in 1u64..8000,
+        ) {
+            let holding = holding(&epochs, &sizes, &[false]);
+            let keep = |limit| Rule::Keep(Keep { last: 1000, every: None, limit, forget_damaged: false });
+            let newest = holding.manifests.last().map(|m| m.manifest.sequence);
+            let sound = || Sound { sequence: newest, notes: Vec::new() };
+            let made = plan("r", keep(Some(limit)), &holding, sound()).unwrap();
+            let kept: BTreeSet<Sequence> = made.kept.iter().map(|kept| kept.sequence).collect();
+            prop_assert_eq!(made.excess, bytes_left(&holding, &kept).saturating_sub(limit));
+            let one = Rule::Keep(Keep { last: 1, every: None, limit: None, forget_damaged: false });
+            let least = plan("r", one, &holding, sound()).unwrap().kept;
+            prop_assert!(least.iter().all(|kept| made.kept.contains(kept)));
+            prop_assert!(made.excess == 0 || made.kept == least);
+            if let Some(last) = made.removed.last() {
+                // What is older and stays must; one more would be too many.
+                let older = made.kept.iter().filter(|kept| kept.sequence < last.sequence);
+                prop_assert!(older.into_iter().all(|kept| least.contains(kept)));
+                let mut more = kept.clone();
+                more.insert(last.sequence);
+                prop_assert!(bytes_left(&holding, &more) > limit);
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! Without the feature `signals` nobody asks for checkpoints by signals.
+
+use super::schedule::Due;
+use crate::error::{Error, Result};
+
+/// No requests.
+pub(super) enum Requests {}
+
+impl Requests {
+    pub(super) fn listen() -> Result<Requests> {
+        Err(Error::usage("this program was built without the feature `signals` of treering"))
+    }
+
+    pub(super) fn take(&self) -> Due {
+        match *self {}
+    }
+}

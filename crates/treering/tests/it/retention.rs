@@ -1,0 +1,244 @@
+//! Old checkpoints go behind the program: what stays, who does it, and what its failures cost.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use treering::testing::{Call, HookedStore, Locks};
+use treering::{
+    Comm, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options, Run, Save, Store,
+    ThreadRanks, Variable, VariableMut,
+};
+
+const BYTES: usize = 20_000;
+
+fn memory() -> Arc<dyn Store> {
+    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
+}
+
+fn options(store: &Arc<dyn Store>) -> Options {
+    Options::in_store(store.clone(), "r").encoding(Encoding::Raw)
+}
+
+/// A state that differs everywhere from that of any other step.
+fn state(step: u64) -> Vec<u8> {
+    let word =
+        |at: usize| (at as u64 + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(step as u32);
+    (0..BYTES).map(|at| (word(at) >> 24) as u8 ^ step as u8).collect()
+}
+
+fn save(run: &mut Run, step: u64) -> Save {
+    run.checkpoint(step, &[Variable::new("x", &state(step))]).unwrap()
+}
+
+fn listed(store: &Arc<dyn Store>) -> Vec<u64> {
+    let (all, trouble) = Library::of(store.clone()).checkpoints("r").unwrap();
+    assert!(trouble.is_empty(), "{trouble:?}");
+    all.iter().map(|info| info.step).collect()
+}
+
+/// All that is listed is what was handed over.
+fn check(store: &Arc<dyn Store>) {
+    let library = Library::of(store.clone());
+    for step in listed(store) {
+        assert_eq!(
+            library.checkpoint("r", Some(step)).unwrap().read::<u8>("x").unwrap(),
+            state(step)
+        );
+    }
+    let report = library.verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound() && report.unreferenced.is_empty(), "{report:?}");
+}
+
+fn bytes(store: &Arc<dyn Store>) -> u64 {
+    let folders = ["runs/r/log", "runs/r/packs", "runs/r/branches", "runs/r/bundles"];
+    let items = folders.iter().filter_map(|folder| store.list(folder).ok()).flatten();
+    items.map(|item| item.size).sum()
+}
+
+#[test]
+fn the_newest_and_every_so_many_th_stay() {
+    for node in [None, Some(memory())] {
+        let store = memory();
+        let with_node = |options: Options| match &node {
+            Some(node) => options.node(node.clone()),
+            None => options,
+        };
+        // Every checkpoint is an epoch of its own.
+        let options = || with_node(options(&store).growth(0.0));
+        let mut run = Run::open(options().keep(3, Some(10))).unwrap();
+        (0..25).for_each(|step| drop(save(&mut run, step)));
+        run.finish().unwrap();
+        assert_eq!(listed(&store), [0, 10, 20, 22, 23, 24]);
+        check(&store);
+        // Another program keeps less, and goes on from what is there.
+        let mut run = Run::open(options().keep(1, None)).unwrap();
+        let mut back = vec![0u8; BYTES];
+        let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+        assert_eq!((restored.step, &back), (24, &state(24)));
+        save(&mut run, 25).durable().unwrap();
+        assert_eq!(run.upkeep_notes(), Vec::<String>::new());
+        run.finish().unwrap();
+        // The newest, and that of a second epoch.
+        assert_eq!(listed(&store), [24, 25]);
+        check(&store);
+    }
+}
+
+/// In one epoch, checkpoints build on each other: manifests go, and what others build on stays.
+#[test]
+fn what_kept_checkpoints_build_on_stays() {
+    let store = memory();
+    let mut run = Run::open(options(&store).growth(1e9).keep(2, None)).unwrap();
+    let mut data = vec![0u8; BYTES];
+    for step in 0..20u64 {
+        data[step as usize * 1000] = 1;
+        run.checkpoint(step, &[Variable::new("x", &data)]).unwrap();
+    }
+    run.finish().unwrap();
+    assert_eq!(listed(&store), [18, 19]);
+    let library = Library::of(store.clone());
+    let read: Vec<u8> = library.checkpoint("r", Some(19)).unwrap().read("x").unwrap();
+    assert_eq!(read, data);
+    assert!(library.verify(None, true, &|_, _| {}).unwrap().is_sound());
+}
+
+#[test]
+fn saves_do_not_wait_for_removals() {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let waits = gate.clone();
+    let inner = memory();
+    let hooked = HookedStore::new(inner.clone(), move |call| {
+        if matches!(call, Call::Delete(_)) {
+            let (open, bell) = (&waits.0, &waits.1);
+            drop(bell.wait_while(open.lock().unwrap(), |open| !*open).unwrap());
+        }
+        Ok(())
+    });
+    let store: Arc<dyn Store> = Arc::new(hooked);
+    let mut run = Run::open(options(&store).growth(0.0).keep(2, None)).unwrap();
+    for step in 0..20 {
+        save(&mut run, step).durable().unwrap();
+    }
+    assert_eq!(listed(&inner).len(), 20);
+    *gate.0.lock().unwrap() = true;
+    gate.1.notify_all();
+    run.finish().unwrap();
+    assert_eq!(listed(&inner), [18, 19]);
+    check(&inner);
+}
+
+#[test]
+fn a_failure_is_a_note_and_no_failed_save() {
+    let inner = memory();
+    let hooked = HookedStore::new(inner.clone(), |call| match call {
+        Call::Delete(key) if key.contains("/log/") => {
+            Err(Error::new(ErrorKind::Io, "nothing is removed today"))
+        }
+        _ => Ok(()),
+    });
+    let store: Arc<dyn Store> = Arc::new(hooked);
+    let mut run = Run::open(options(&store).growth(0.0).keep(1, None)).unwrap();
+    (0..5).for_each(|step| save(&mut run, step).durable().unwrap());
+    // The note comes with the first look that finds something to remove, which is behind the program.
+    while run.upkeep_notes().is_empty() {
+        std::thread::yield_now();
+    }
+    let notes = run.upkeep_notes();
+    assert!(notes.iter().all(|note| note.contains("nothing is removed today")), "{notes:?}");
+    assert!(run.failures().is_empty());
+    run.finish().unwrap();
+    assert_eq!(listed(&inner), [0, 1, 2, 3, 4]);
+    check(&inner);
+}
+
+/// Where new packs cannot be read back, older checkpoints are what the run has left.
+#[test]
+fn nothing_goes_that_is_newer_than_the_newest_sound_one() {
+    let (inner, bad) = (memory(), Arc::new(AtomicBool::new(false)));
+    let mut run = Run::open(options(&inner).growth(0.0)).unwrap();
+    (0..3).for_each(|step| drop(save(&mut run, step)));
+    run.finish().unwrap();
+    let old: Vec<String> =
+        inner.list("runs/r/packs").unwrap().into_iter().map(|item| item.name).collect();
+    let is_bad = bad.clone();
+    let hooked = HookedStore::new(inner.clone(), move |call| match call {
+        Call::Read(key, _) if is_bad.load(Ordering::SeqCst) && key.contains("/packs/") => {
+            match old.iter().any(|name| key.ends_with(name)) {
+                true => Ok(()),
+                false => Err(Error::damaged("bytes came back different")),
+            }
+        }
+        _ => Ok(()),
+    });
+    let store: Arc<dyn Store> = Arc::new(hooked);
+    let mut run = Run::open(options(&store).growth(0.0).keep(1, None)).unwrap();
+    let mut back = vec![0u8; BYTES];
+    run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap();
+    bad.store(true, Ordering::SeqCst);
+    (3..6).for_each(|step| save(&mut run, step).durable().unwrap());
+    while run.upkeep_notes().is_empty() {
+        std::thread::yield_now();
+    }
+    let notes = run.upkeep_notes();
+    assert!(notes.iter().any(|note| note.contains("cannot be restored")), "{notes:?}");
+    run.finish().unwrap();
+    assert!(listed(&inner).contains(&2), "{:?}", listed(&inner));
+    assert!(listed(&inner).contains(&5));
+}
+
+#[test]
+fn a_run_stays_below_its_limit_or_says_why_not() {
+    let store = memory();
+    let limit = 5 * BYTES as u64;
+    let mut run = Run::open(options(&store).growth(0.0).limit(limit)).unwrap();
+    (0..12).for_each(|step| drop(save(&mut run, step)));
+    run.finish().unwrap();
+    let left = listed(&store);
+    assert!(bytes(&store) <= limit && bytes(&store) > limit - BYTES as u64 - 4000, "{left:?}");
+    assert_eq!(left.last(), Some(&11));
+    // The oldest go, but the newest that was read back whole stays until a newer one has been.
+    assert!(left[1..].windows(2).all(|pair| pair[1] == pair[0] + 1), "{left:?}");
+    check(&store);
+    // Less than two checkpoints cannot be held.
+    let mut run = Run::open(options(&store).growth(0.0).limit(BYTES as u64 / 2)).unwrap();
+    save(&mut run, 12).durable().unwrap();
+    while run.upkeep_notes().is_empty() {
+        std::thread::yield_now();
+    }
+    let notes = run.upkeep_notes();
+    assert!(notes[0].contains("limit") && notes[0].contains("11, 12"), "{notes:?}");
+    run.finish().unwrap();
+    assert_eq!(listed(&store), [11, 12]);
+    check(&store);
+    // The tool has the same limit.
+    let keep = Keep { last: 10, every: None, limit: Some(1), forget_damaged: false };
+    let plan = Library::of(store.clone()).plan_prune("r", keep, &|_, _| {}).unwrap();
+    assert!(plan.removed.is_empty() && plan.excess > 0 && plan.notes[0].contains("limit"));
+}
+
+#[test]
+fn one_rank_does_it_for_all() {
+    let store = memory();
+    let shared = store.clone();
+    let ends = ThreadRanks::new(3).run(move |comm: Arc<dyn Comm>| {
+        let options = options(&shared).growth(0.0).ranks(comm.clone()).ranks_per_pack(1);
+        let mut run = Run::open(options.keep(2, Some(4))).unwrap();
+        for step in 0..10u64 {
+            let own = vec![(step * 10 + u64::from(comm.rank().0)) as u8; 500];
+            run.checkpoint(step, &[Variable::new("x", &own)]).unwrap();
+        }
+        run.finish().unwrap();
+    });
+    assert!(ends.into_iter().all(|end| end.done().is_some()));
+    assert_eq!(listed(&store), [0, 4, 8, 9]);
+    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+#[test]
+fn rules_that_make_no_sense_are_refused() {
+    let store = memory();
+    let refused = |options: Options| Run::open(options).err().map(|error| error.kind());
+    assert_eq!(refused(options(&store).keep(0, None)), Some(ErrorKind::Usage));
+    assert_eq!(refused(options(&store).keep(1, Some(0))), Some(ErrorKind::Usage));
+    assert_eq!(refused(options(&store).limit(0)), Some(ErrorKind::Usage));
+}
