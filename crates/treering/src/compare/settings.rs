@@ -1,5 +1,6 @@
 //! Settings of a comparison.
 
+#[cfg(feature = "tools")]
 use super::side::SideEntry;
 use crate::array::Description;
 use crate::error::{Error, Result};
@@ -94,6 +95,7 @@ impl CompareSettings {
         self.bounds.iter().try_for_each(|(_, bound)| bound.check().map(drop))
     }
 
+    #[cfg(feature = "tools")]
     pub(super) fn wants(&self, entry: &SideEntry) -> bool {
         let chosen = |name: &str| self.variables.iter().any(|p| matches(p, name));
         let excluded = entry.is_named(|name| self.excludes(name));
