@@ -192,6 +192,9 @@ pub(super) fn row_found(raw: &[u8], size: u8) -> u8 {
         _ => tokens::<u64>(raw),
     };
     let longest = usize::from(TableShape::LONGEST).min(tokens.len() / 8);
+    if longest < 2 {
+        return 1;
+    }
     let step = ((tokens.len() - longest) / PLACES).max(1);
     // Steps that share no factor with a row see all its columns.
     let places = || (longest..tokens.len()).step_by(step | 1).filter(|at| tokens[*at] > 0);
@@ -234,6 +237,7 @@ mod tests {
         assert_eq!(row_found(&line, 4), 1);
         for len in 0..40 {
             assert_eq!(row_found(&line[..len], 8), 1);
+            assert_eq!(row_found(&vec![7; len], 1 << (len % 4)), 1);
         }
     }
 
