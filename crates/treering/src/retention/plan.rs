@@ -104,7 +104,19 @@ pub(super) struct Holding {
 #[derive(Clone, Default)]
 pub(crate) struct Sound {
     pub(super) sequence: Option<Sequence>,
+    /// The newest checkpoint of the log in which the sound one was looked for. The looking takes time, and a program goes
+    /// on saving meanwhile: newer checkpoints are not judged, otherwise the sound one would stay in their place.
+    pub(super) judged: Option<Sequence>,
     pub(super) notes: Vec<String>,
+}
+
+impl Sound {
+    /// The checkpoints that stay whatever the rule says.
+    fn stays(&self, manifests: &[FullManifest]) -> BTreeSet<Sequence> {
+        let all = manifests.iter().map(|m| m.manifest.sequence);
+        let newer = all.filter(|sequence| self.judged.is_some_and(|judged| *sequence > judged));
+        newer.chain(self.sequence).collect()
+    }
 }
 
 pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Result<PrunePlan> {
@@ -115,6 +127,7 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
         }
         Rule::Without(_) => false,
     };
+    let stays = sound.stays(&holding.manifests);
     let mut plan = PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
     for (sequence, error) in &holding.unreadable {
         match forget_damaged && error.kind() == ErrorKind::Damaged {
@@ -123,9 +136,9 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
         }
     }
     let mut kept = choose(&holding.manifests, rule, &mut plan.notes);
-    kept.extend(sound.sequence);
+    kept.extend(&stays);
     if let Rule::Keep(Keep { limit: Some(limit), .. }) = rule {
-        plan.excess = stay_below(limit, holding, &mut kept, sound.sequence, &mut plan.notes);
+        plan.excess = stay_below(limit, holding, &mut kept, &stays, &mut plan.notes);
     }
     for FullManifest { manifest, .. } in &holding.manifests {
         let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
@@ -153,12 +166,12 @@ fn stay_below(
     limit: u64,
     holding: &Holding,
     kept: &mut BTreeSet<Sequence>,
-    sound: Option<Sequence>,
+    stays: &BTreeSet<Sequence>,
     notes: &mut Vec<String>,
 ) -> u64 {
     let newest = Keep { last: 1, every: None, limit: None, forget_damaged: false };
     let mut least = choose(&holding.manifests, Rule::Keep(newest), &mut Vec::new());
-    least.extend(sound);
+    least.extend(stays);
     let may_go: Vec<Sequence> = kept.difference(&least).copied().collect();
     let freed = freed(holding, kept, &may_go);
     let mut bytes = bytes_left(holding, kept);
@@ -171,8 +184,8 @@ fn stay_below(
     }
     let excess = bytes.saturating_sub(limit);
     if excess > 0 {
-        let stays = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
-        let steps: Vec<String> = stays.map(|m| m.manifest.step.to_string()).collect();
+        let left = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
+        let steps: Vec<String> = left.map(|m| m.manifest.step.to_string()).collect();
         notes.push(format!(
             "the run takes {bytes} bytes, more than its limit of {limit}: the checkpoints of steps {} stay, because a \
              program may go on from them or they are the newest of two epochs; raise the limit, or let epochs be shorter \
@@ -404,7 +417,7 @@ mod tests {
             let holding = holding(&epochs, &sizes, &[false]);
             let keep = |limit| Rule::Keep(Keep { last: 1000, every: None, limit, forget_damaged: false });
             let newest = holding.manifests.last().map(|m| m.manifest.sequence);
-            let sound = || Sound { sequence: newest, notes: Vec::new() };
+            let sound = || Sound { sequence: newest, judged: newest, notes: Vec::new() };
             let made = plan("r", keep(Some(limit)), &holding, sound()).unwrap();
             let kept: BTreeSet<Sequence> = made.kept.iter().map(|kept| kept.sequence).collect();
             prop_assert_eq!(made.excess, bytes_left(&holding, &kept).saturating_sub(limit));
@@ -420,6 +433,23 @@ mod tests {
                 more.insert(last.sequence);
                 prop_assert!(bytes_left(&holding, &more) > limit);
             }
+        }
+
+        /// Checkpoints that came while the sound one was looked for stay, whatever the rule says.
+        #[test]
+        fn what_came_after_the_look_is_not_judged(
+            epochs in prop::collection::vec(1u64..5, 1..6),
+            sizes in prop::collection::vec(0u64..1000, 1..9),
+            limit in prop::option::of(1u64..8000),
+            last in 1u64..6,
+            judged in any::<prop::sample::Index>(),
+        ) {
+            let holding = holding(&epochs, &sizes, &[false]);
+            let rule = Rule::Keep(Keep { last, every: None, limit, forget_damaged: false });
+            let judged = judged.get(&holding.manifests).manifest.sequence;
+            let sound = Sound { sequence: Some(judged), judged: Some(judged), notes: Vec::new() };
+            let made = plan("r", rule, &holding, sound).unwrap();
+            prop_assert!(made.removed.iter().all(|gone| gone.sequence < judged));
         }
     }
 }

@@ -156,7 +156,8 @@ impl Pruner {
         check: &mut dyn FnMut(Manifest) -> Result<()>,
     ) -> Result<Sound> {
         let manifests = Log::read(self.seen.clone(), &self.run)?.manifests().0;
-        let mut sound = Sound::default();
+        let judged = manifests.last().map(|newest| newest.sequence);
+        let mut sound = Sound { judged, ..Sound::default() };
         for manifest in manifests.into_iter().rev() {
             let (step, sequence) = (manifest.step, manifest.sequence);
             match check(manifest) {
