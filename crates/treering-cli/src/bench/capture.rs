@@ -6,7 +6,7 @@ use crate::output;
 use serde::Serialize;
 use serde_json::json;
 use std::path::Path;
-use treering::{ChunkSize, Encoding, Library, Result, Run, Variable};
+use treering::{ChunkSize, Encoding, Library, Result, Run, Variable, VariableMut};
 
 const CHUNKS: [u64; 5] = [32, 64, 128, 256, 512];
 const CHECKPOINTS: u64 = 20;
@@ -34,6 +34,9 @@ struct Dense {
 
 pub fn run(options: &Options, json: bool) -> Result<()> {
     let folder = options.folder()?;
+    // These come first: the first checkpoint of all is the first of the process.
+    let dense = [128, 512].map(|chunk| dense(options.size as usize, chunk, folder.path()));
+    let dense: Vec<Dense> = dense.into_iter().collect::<Result<_>>()?;
     let mut sparse = Vec::new();
     let mut read_rate: f64 = 0.0;
     for (touch, name) in Touch::ALL {
@@ -44,8 +47,6 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
             sparse.push(row);
         }
     }
-    let dense = [128, 512].map(|chunk| dense(options.size as usize, chunk, folder.path()));
-    let dense: Vec<Dense> = dense.into_iter().collect::<Result<_>>()?;
     if json {
         return output::json(&json!({
             "size": options.size, "threads": rayon::current_num_threads(),
@@ -137,6 +138,8 @@ fn dense(size: usize, chunk: u64, folder: &Path) -> Result<Dense> {
     let copy = limits::memory_copy(bytes_of(&data));
     let run_name = format!("dense-{chunk}");
     let mut run = Run::open(options(folder, &run_name, chunk, size as u64)?)?;
+    // As programs do when they start: it finds nothing, and tells how much memory the first checkpoint will need.
+    run.restore(&mut [VariableMut::new("noise", &mut data)])?;
     let mut random = Random::new();
     let mut times = Vec::new();
     for step in 0..12u64 {
