@@ -272,6 +272,19 @@ def pairs(folder):
     make("different", "scaled", values, far, scaleoffset=6)
     make("equal", "scaled-near", values, near, scaleoffset=6)
     make("unknown", "scaled-cut", values, values, cut=True, scaleoffset=6)
+    # Types that use some of their bits: one value of one array differs, or none.
+    for changed in (None, 0, 1, 2, 3, 4):
+        where = os.path.join(folder, "equal" if changed is None else "different", f"some-bits-{changed}")
+        os.makedirs(where, exist_ok=True)
+        for side in "ab":
+            # Files of equal content whose bytes differ.
+            libver = "latest" if side == "b" else "earliest"
+            with h5py.File(os.path.join(where, side + ".h5"), "w", libver=libver) as file:
+                for number, (made, kept) in enumerate(nbit_bytes(file)):
+                    kept = kept.copy()
+                    if side == "b" and number == changed:
+                        (kept["b"] if kept.dtype.names else kept)[-1, -1] ^= 1
+                    made[...] = kept
     # One array, packed by different filters.
     where = os.path.join(folder, "equal", "other-filter")
     os.makedirs(where, exist_ok=True)
