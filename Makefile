@@ -57,8 +57,8 @@ format:
 
 lints:
 	$(CARGO) clippy --workspace --all-targets $(MPI) -- -D warnings
-	$(CARGO) clippy -p minimal -p treering --no-default-features --lib --bins -- -D warnings
-	$(CARGO) run --quiet -p minimal
+	$(CARGO) clippy --profile bare -p minimal -p treering --no-default-features --lib --bins -- -D warnings
+	$(CARGO) run --quiet --profile bare -p minimal
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files
