@@ -325,6 +325,11 @@ impl Chain {
         matches!(self.0.first(), Some(CodecStep::Difference(_)))
     }
 
+    /// Whether it codes integers as a table.
+    pub(crate) fn is_table(&self) -> bool {
+        self.0.iter().any(|step| matches!(step, CodecStep::Columns(_)))
+    }
+
     /// Encodes what is left of `raw` without `before`, which has the same length.
     pub fn encode_beside(&self, raw: &[u8], before: &[u8]) -> Result<Vec<u8>> {
         let Some(CodecStep::Difference(difference)) = self.0.first() else {

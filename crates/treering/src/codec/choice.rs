@@ -15,14 +15,15 @@ use super::relatives;
 use super::repeats;
 use crate::error::Result;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Aim of an encoding: size, speed or a balance of both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aim {
     /// As few bytes as possible, at 15 MB/s or more a core.
     Smallest,
-    /// Few bytes, at 80 MB/s or more a core.
+    /// Few bytes, at 80 MB/s or more a core. Tables of integers that gain by it are decoded at about 130 MB/s a core,
+    /// other data several times faster.
     #[default]
     Balanced,
     /// As fast as zstd at level 3, or faster.
@@ -63,6 +64,8 @@ pub(crate) struct Chooser {
     far: HashMap<(String, Nature), bool>,
     /// What strips of a kind come to.
     shares: HashMap<(String, Nature), Shares>,
+    /// The kinds of which whole checkpoints are coded as tables.
+    tables: HashSet<(String, Nature)>,
 }
 
 /// Encoded bytes for each byte, of whole strips and of what is left of them.
@@ -93,7 +96,8 @@ pub(crate) type Beside<'f> = (&'f [u8], Option<&'f [u8]>);
 
 impl Chooser {
     pub(crate) fn new(encoding: Encoding) -> Self {
-        Chooser { encoding, chosen: HashMap::new(), far: HashMap::new(), shares: HashMap::new() }
+        let (chosen, far, shares) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Chooser { encoding, chosen, far, shares, tables: HashSet::new() }
     }
 
     /// Whether the bytes before may serve variables that are like this one; asked once a checkpoint.
@@ -170,8 +174,17 @@ impl Chooser {
         }))
     }
 
-    /// The chain for frames of variables that are like this one.
-    pub(crate) fn chain(&mut self, like: &str, nature: Nature, frames: &[Beside]) -> Result<Chain> {
+    /// The chain for frames of variables that are like this one, of a whole checkpoint or of a delta.
+    ///
+    /// Tables are decoded slowly, and a restore decodes all deltas of an epoch. What it takes longer than that of the whole
+    /// checkpoint is bounded by counting bytes, so deltas are coded as tables only where whole checkpoints are.
+    pub(crate) fn chain(
+        &mut self,
+        like: &str,
+        nature: Nature,
+        frames: &[Beside],
+        whole: bool,
+    ) -> Result<Chain> {
         let aim = match self.encoding {
             Encoding::Raw => return Ok(Chain::default()),
             Encoding::Zstd(level) => return Chain::new(&[CodecStep::Zstd(level as u8)]),
@@ -223,15 +236,31 @@ impl Chooser {
             let most = if far && aim == Aim::Smallest { FAR_FINALISTS } else { FINALISTS };
             candidates = finalists.take(most).map(|(_, at)| candidates[at].clone()).collect();
         }
-        candidates.extend(tables(nature, aim, found, false).filter(|_| new));
-        candidates.extend(tables(nature, aim, found, true).filter(|_| beside));
+        let kind = (like.to_string(), nature);
+        if whole || aim == Aim::Smallest || self.tables.contains(&kind) {
+            candidates.extend(tables(nature, aim, found, false).filter(|_| new));
+            candidates.extend(tables(nature, aim, found, true).filter(|_| beside));
+        }
         let (chain, share) = best(&candidates, &sample(nature, frames, len))?;
+        if whole {
+            self.note_table(kind, &chain);
+        }
         if self.chosen.len() >= MAX_KINDS {
             self.chosen.clear();
         }
         let choice = Choice { chain: chain.clone(), share, left: HOLDS, rest: REST };
         self.chosen.insert(key, choice);
         Ok(chain)
+    }
+
+    fn note_table(&mut self, kind: (String, Nature), chain: &Chain) {
+        if self.tables.len() >= MAX_KINDS {
+            self.tables.clear();
+        }
+        match chain.is_table() {
+            true => self.tables.insert(kind),
+            false => self.tables.remove(&kind),
+        };
     }
 
     /// Goes on with what was chosen before, maybe when differences were tried, too. What this aim would
@@ -259,6 +288,7 @@ impl Chooser {
             return;
         }
         let difference = chain.is_difference();
+        self.note_table((like.to_string(), nature), chain);
         for beside in [difference, difference || tried] {
             let choice = Choice { chain: chain.clone(), share, left: HOLDS, rest: REST };
             self.chosen.entry((like.to_string(), nature, beside)).or_insert(choice);

@@ -337,7 +337,8 @@ mod tests {
             })
             .collect();
         let mut chooser = Chooser::new(Encoding::Best(Aim::Balanced));
-        let chain = chooser.chain("x", nature(DType::F32, &[256, 256]), &[(&field, None)]).unwrap();
+        let chain =
+            chooser.chain("x", nature(DType::F32, &[256, 256]), &[(&field, None)], true).unwrap();
         assert!(chain.to_string().contains("predict 2-D"), "{chain}");
         let mut state = 1u64;
         let noise: Vec<u8> = std::iter::repeat_with(|| {
@@ -347,29 +348,29 @@ mod tests {
         .take(100_000)
         .collect();
         assert_eq!(
-            chooser.chain("noise", Nature::BYTES, &[(&noise, None)]).unwrap(),
+            chooser.chain("noise", Nature::BYTES, &[(&noise, None)], true).unwrap(),
             Chain::default()
         );
         // Kept while it holds, and tested again when it does not.
         let zeros = vec![0; 100_000];
         assert_eq!(
-            chooser.chain("noise", Nature::BYTES, &[(&zeros, None)]).unwrap(),
+            chooser.chain("noise", Nature::BYTES, &[(&zeros, None)], true).unwrap(),
             Chain::default()
         );
-        chooser.chain("zeros", Nature::BYTES, &[(&zeros, None)]).unwrap();
+        chooser.chain("zeros", Nature::BYTES, &[(&zeros, None)], true).unwrap();
         chooser.came_to("zeros", Nature::BYTES, false, 100_000, 99_000);
-        chooser.chain("zeros", Nature::BYTES, &[(&noise, None)]).unwrap();
+        chooser.chain("zeros", Nature::BYTES, &[(&noise, None)], true).unwrap();
         assert_eq!(
-            chooser.chain("zeros", Nature::BYTES, &[(&noise, None)]).unwrap(),
+            chooser.chain("zeros", Nature::BYTES, &[(&noise, None)], true).unwrap(),
             Chain::default()
         );
         // Noise that stays is nothing new; where it does not, differences rest for a while.
         let bits = nature(DType::U8, &[100_000]);
         assert!(chooser.wants_before("noise", bits));
-        let chain = chooser.chain("noise", bits, &[(&noise, Some(&noise))]).unwrap();
+        let chain = chooser.chain("noise", bits, &[(&noise, Some(&noise))], false).unwrap();
         assert!(chain.is_difference(), "{chain}");
         let other = noise.iter().rev().copied().collect::<Vec<u8>>();
-        let chain = chooser.chain("other", bits, &[(&noise, Some(&other))]).unwrap();
+        let chain = chooser.chain("other", bits, &[(&noise, Some(&other))], false).unwrap();
         assert_eq!(chain, Chain::default());
         assert!(chooser.wants_before("noise", bits) && !chooser.wants_before("other", bits));
     }
@@ -389,7 +390,7 @@ mod tests {
             for aim in [Aim::Smallest, Aim::Balanced, Aim::Fastest] {
                 let mut chooser = Chooser::new(Encoding::Best(aim));
                 let mut size = |nature, bytes: &[u8]| {
-                    let chain = chooser.chain("x", nature, &[(bytes, None)]).unwrap();
+                    let chain = chooser.chain("x", nature, &[(bytes, None)], true).unwrap();
                     (chain.encode(bytes).unwrap().len(), chain)
                 };
                 let (exact, _) = size(plain, &exact);
@@ -424,12 +425,18 @@ mod tests {
         let nature = nature(DType::U32, &[4000, 40]);
         for aim in [Aim::Balanced, Aim::Smallest] {
             let mut chooser = Chooser::new(Encoding::Best(aim));
-            let chain = chooser.chain("x", nature, &[(&table, None)]).unwrap();
+            let chain = chooser.chain("x", nature, &[(&table, None)], true).unwrap();
             assert!(chain.to_string().contains("columns"), "{chain}");
             let zstd = Chain::new(&[CodecStep::Zstd(19)]).unwrap().encode(&table).unwrap().len();
             let own = chain.encode(&table).unwrap().len();
             assert!(own * 6 < zstd * 5, "{own} {zstd}");
-            let chain = chooser.chain("junk", nature, &[(&junk, None)]).unwrap();
+            // A delta is one only if the whole checkpoint is: a restore decodes all deltas.
+            let delta = |chooser: &mut Chooser, like: &str| {
+                chooser.chain(like, nature, &[(&table, None)], false).unwrap().is_table()
+            };
+            assert!(delta(&mut chooser, "x"));
+            assert_eq!(delta(&mut chooser, "other"), aim == Aim::Smallest);
+            let chain = chooser.chain("junk", nature, &[(&junk, None)], true).unwrap();
             assert_eq!(chain, Chain::default());
         }
     }

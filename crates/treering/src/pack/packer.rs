@@ -525,11 +525,13 @@ impl<'a> Packer<'a> {
     /// Encodes frames in parallel and writes them in order.
     fn write(&mut self, keeper: &mut Keeper, cuts: Vec<Cut>, sink: &mut Sink) -> Result<()> {
         let mut ways: Vec<(Chain, u8)> = Vec::with_capacity(cuts.len());
+        let whole = self.plan.ordinal == 0;
         let alike = |a: &Cut, b: &Cut| a.kind == b.kind && a.before.is_some() == b.before.is_some();
         for same in cuts.chunk_by(alike) {
             let (like, nature) = self.likeness(same[0].kind);
             let frames = same.iter().map(|cut| (&*cut.bytes, cut.before()));
-            let chain = keeper.chooser.chain(like, nature, &frames.collect::<Vec<_>>())?;
+            let frames = frames.collect::<Vec<_>>();
+            let chain = keeper.chooser.chain(like, nature, &frames, whole)?;
             let way = match Footer::number(&mut self.chains, &chain) {
                 Some(number) => (chain, number),
                 None => (Chain::default(), RAW),
