@@ -2,7 +2,7 @@
 //!
 //! The info string of a fenced block says what happens to it:
 //! - `sh`: all blocks of a file run in order, in one shell (`set -e`) and one temporary folder, with `treering` on the
-//!   path.
+//!   path. The folder holds the sample files of the book (`make_samples.py` writes them).
 //! - `text,output`, right behind an `sh` block: what that block prints, on standard output and standard error. Blank
 //!   lines do not count, and white space counts as one space. `…` in a line stands for any text, and a line that is
 //!   only `…` for any number of lines.
@@ -257,6 +257,16 @@ fn output_is_compared_line_by_line() {
     assert!(fit("…", "") && fit("…", "a\nb"));
 }
 
+/// Puts the sample files of the book into a folder: all its files that are no chapters.
+fn copy_samples(folder: &Path) {
+    for entry in std::fs::read_dir(root().join("docs/src")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            std::fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+}
+
 /// Runs the commands of a file.
 fn run(file: &str) {
     let (blocks, _) = parse(&read(file));
@@ -266,6 +276,7 @@ fn run(file: &str) {
         script.push_str(&format!("echo '{MARK}'\n{}", blocks[*at].text));
     }
     let folder = tempfile::tempdir().unwrap();
+    copy_samples(folder.path());
     let command = Path::new(env!("CARGO_BIN_EXE_treering"));
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", command.parent().unwrap().display());
@@ -313,6 +324,7 @@ with_commands! {
     the_commands_of_lossy: "docs/src/lossy.md",
     the_commands_of_operations: "docs/src/operations.md",
     the_commands_of_ranks: "docs/src/ranks.md",
+    the_commands_of_the_command: "docs/src/commands.md",
 }
 
 #[test]

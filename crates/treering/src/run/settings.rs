@@ -277,8 +277,8 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> Table {
 }
 
 impl Options {
-    /// Options from TOML: the folder of the store, the run, and whatever else is to be told. Each key is the method of that
-    /// name; a key that does not exist is an error that names it.
+    /// Options from TOML: the folder of the store, the run, and any other option. Keys have the names of methods, but for
+    /// `signals`, `bounds` and `labels`; a key that does not exist is an error that names it.
     ///
     /// ```
     /// use treering::Options;
