@@ -607,7 +607,7 @@ impl Run {
     }
 
     /// Notes for people: a file system without locks, checkpoints that a node gave up, bounds that no variable of the
-    /// first checkpoint has.
+    /// first checkpoint has, a program that begins afresh although the run has checkpoints.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
