@@ -33,8 +33,8 @@ pub struct IngestArguments {
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
     /// Lossy: store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
-    /// 'velocity_?=rel:1e-4'; * and ? stand for anything. May be given several times, the first that
-    /// matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
+    /// 'velocity_?=rel:1e-4'; * and ? stand for anything, and the name of the file may be left out. May be given
+    /// several times, the first that matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
     /// Caution: exported files then hold values within the bound, not the original bytes. Only floating-point and
     /// complex variables that are not compressed in their files can have a bound.
     #[arg(long, value_name = "GLOB=BOUND")]
@@ -283,7 +283,8 @@ pub struct ExportArguments {
     /// The output appears when it is complete.
     #[arg(long = "as", value_enum, value_name = "FORMAT")]
     format: Option<FormatName>,
-    /// Export only variables that match; * and ? stand for anything. May be given several times.
+    /// Export only variables that match; * and ? stand for anything, and the name of the file may be left out. May be
+    /// given several times.
     #[arg(long, value_name = "GLOB", requires = "format")]
     variable: Vec<String>,
     /// Export only files of this rank. With --as: arrays as this rank saved them, boxes with their ghost cells

@@ -132,7 +132,7 @@ pub use run::{Due, Every, Options, Overload, Restored, Run};
 pub use save::{Level, Save};
 
 // Files of other programs.
-pub use format::Manifest;
+pub use format::{FileOrigin, Manifest};
 #[cfg(feature = "tools")]
 pub use ingest::{ChosenFiles, FileRules, Ingest, IngestSettings, Merge, RankFile};
 #[cfg(feature = "tools")]

@@ -41,15 +41,15 @@ pub struct CompareOptions {
     #[arg(long)]
     bits: bool,
     /// Bound of variables that match, as in x=1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4 or n=bits; * and ? stand for
-    /// anything. May be given several times; the first that matches counts.
+    /// anything, and the name of the file may be left out. May be given several times; the first that matches counts.
     #[arg(long, value_name = "GLOB=BOUND")]
     bound: Vec<String>,
-    /// Compare only variables that match; * and ? stand for anything. Other content of files (attributes, links,
-    /// texts) is then not compared. May be given several times.
+    /// Compare only variables that match; * and ? stand for anything, and the name of the file may be left out. Other
+    /// content of files (attributes, links, texts) is then not compared. May be given several times.
     #[arg(long, value_name = "GLOB")]
     vars: Vec<String>,
     /// Leave out variables that match, and attributes, links and texts that belong to them; * and ? stand for
-    /// anything. May be given several times.
+    /// anything, and the name of the file may be left out. May be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// Apply bounds to integers, too. Integers beyond 2^53 that no f64 equals are then not compared. Default: integers

@@ -602,17 +602,20 @@ fn what_is_not_compared_is_listed_with_the_reason() {
     let found = answer(&["compare", &a, &b, "--json"], 2);
     assert_eq!(found["verdict"], "undecided");
     assert_eq!(found["variables"].as_array().unwrap().len(), 1);
-    assert_eq!(found["not_compared"][0]["variable"], "cut");
+    assert_eq!(found["not_compared"][0]["variable"], "cut.npy");
     let page = folder.path().join("report.html");
     let output = treering(&["compare", &a, &b, "--report", &page.display().to_string()]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("not compared: variable cut: ") && text.contains("promises"), "{text}");
+    assert!(
+        text.contains("not compared: variable cut.npy: ") && text.contains("promises"),
+        "{text}"
+    );
     let page = std::fs::read_to_string(page).unwrap();
     assert!(page.contains("promises"), "the page lists what was not compared");
     std::fs::copy(sides[0].join("cut.npy"), sides[1].join("cut.npy")).unwrap();
     let found = answer(&["compare", &a, &b, "--json"], 0);
-    assert!(found["notes"].to_string().contains("same stored bytes: cut"), "{found}");
+    assert!(found["notes"].to_string().contains("same stored bytes: cut.npy"), "{found}");
 }
 
 /// The lines that the command prints on a terminal of 80 columns, and the same without colours.

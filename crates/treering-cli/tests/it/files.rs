@@ -292,3 +292,73 @@ fn arrays_that_a_program_saved_are_exported() {
     let found: Value = serde_json::from_slice(&compared.stdout).unwrap();
     assert_eq!((&found["verdict"], &found["differences"]), (&"equal".into(), &0.into()), "{found}");
 }
+
+/// A file of tensors of f32.
+fn tensors(path: &str, all: &[(&str, f32)]) {
+    let entry = |(at, (name, _)): (usize, &(&str, f32))| {
+        let (from, to) = (4 * at, 4 * at + 4);
+        format!("{name:?}:{{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[{from},{to}]}}")
+    };
+    let head: Vec<String> = all.iter().enumerate().map(entry).collect();
+    let head = format!("{{{}}}", head.join(","));
+    let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+    bytes.extend(head.bytes());
+    bytes.extend(all.iter().flat_map(|(_, value)| value.to_le_bytes()));
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn variables_are_named_by_file_and_array() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let json = |arguments: &[&str], code: i32| -> Value {
+        let done = treering(&[arguments, &["--json"]].concat());
+        assert_eq!(done.status.code(), Some(code), "{arguments:?}: {done:?}");
+        serde_json::from_slice(&done.stdout).unwrap()
+    };
+    let list = |value: &Value, key: &str| -> Vec<String> {
+        let all = value.as_array().unwrap().iter();
+        all.map(|one| one[key].as_str().unwrap_or_default().to_string()).collect()
+    };
+    std::fs::create_dir(at("in")).unwrap();
+    tensors(&at("in/a.st"), &[("T", 1.0), ("g/p", 2.0)]);
+    let step = |step: u64| format!("{}#sim@{step}", at("store"));
+    json(&["ingest", &step(1), &at("in")], 0);
+    assert_eq!(list(&json(&["show", &step(1)], 0)["variables"], "name"), ["a.st/T", "a.st/g/p"]);
+    // A file that is named alone has the names of its arrays.
+    assert_eq!(list(&json(&["show", &at("in/a.st")], 0)["arrays"], "name"), ["T", "g/p"]);
+    tensors(&at("in/b.st"), &[("T", 3.0)]);
+    json(&["ingest", &step(2), &at("in")], 0);
+    let shown = json(&["show", &step(2)], 0);
+    assert_eq!(list(&shown["variables"], "name"), ["a.st/T", "a.st/g/p", "b.st/T"]);
+    let found = json(&["compare", &step(1), &step(2)], 1);
+    assert_eq!(list(&found["unmatched"], "variable"), ["b.st/T"]);
+    assert_eq!(list(&found["variables"], "name"), ["a.st/T", "a.st/g/p"]);
+    // The folder, and one file of it.
+    let found = json(&["compare", &step(2), &at("in")], 0);
+    assert_eq!(list(&found["variables"], "name"), ["a.st/T", "a.st/g/p", "b.st/T"]);
+    let found = json(&["compare", &step(1), &at("in/a.st")], 0);
+    assert_eq!(list(&found["variables"], "name"), ["a.st/T", "a.st/g/p"]);
+    let found = json(&["compare", &at("in/a.st"), &step(2)], 1);
+    assert_eq!(list(&found["unmatched"], "variable"), ["b.st/T"]);
+    // Patterns, with and without the file.
+    let found = json(&["compare", &step(1), &step(2), "--vars", "g/p"], 0);
+    assert_eq!(list(&found["variables"], "name"), ["a.st/g/p"]);
+    let found = json(&["compare", &step(1), &step(2), "--exclude", "T"], 0);
+    assert_eq!(list(&found["variables"], "name"), ["a.st/g/p"]);
+    json(&["compare", &step(1), &step(2), "--exclude", "b.st/T", "--bound", "T=abs:1"], 0);
+    for (pattern, arrays) in [("T", vec!["a.st/T", "b.st/T"]), ("b.st/*", vec!["b.st/T"])] {
+        let to = at(&format!("out-{}", arrays.len()));
+        let export = ["export", &step(2), "--as", "hdf5", "--variable", pattern, "--to", &to];
+        assert_eq!(list(&json(&export, 0)["arrays"], "name"), arrays);
+    }
+    let lossy = |pattern: &str, step: &str| {
+        json(&["ingest", step, &at("in"), "--error-bound", pattern], 0)["rounded_variables"].clone()
+    };
+    assert_eq!((lossy("T=0.1", &step(3)), lossy("a.st/T=0.1", &step(4))), (2.into(), 1.into()));
+    let told = sentence(&["ingest", &step(5), &at("in"), "--error-bound", "p=0.1"]);
+    assert!(told.contains("a.st/T, a.st/g/p, b.st/T"), "{told}");
+    // The column of names is as wide as the longest one.
+    let table = String::from_utf8(treering(&["show", &step(2)]).stdout).unwrap();
+    assert!(table.lines().any(|line| line.trim_start().starts_with("a.st/g/p ")), "{table}");
+}

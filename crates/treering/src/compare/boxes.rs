@@ -170,8 +170,9 @@ impl<'e> SideArray<'e> {
         let size = description.bytes().unwrap_or(0);
         let values: Arc<dyn Blob + 'e> = Arc::new(GatheredBlob::new(pieces, size));
         let values = unread.is_none().then_some(values);
+        let (rank, origin) = (model.rank, model.origin.clone());
         let (trees, meaning) = Default::default();
-        SideEntry { rank: model.rank, description, values, trees, unread, chunk: None, meaning }
+        SideEntry { rank, description, origin, values, trees, unread, chunk: None, meaning }
     }
 }
 

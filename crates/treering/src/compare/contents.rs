@@ -5,10 +5,12 @@
 //! not compared.
 
 use super::outcome::{ContentDifference, NotCompared};
+use super::partners::PartnerNames;
 use super::settings::CompareSettings;
 use super::side::FileView;
 use crate::array::Step;
 use crate::error::Result;
+use crate::format::variable_name;
 use crate::source::{KINDS, OF};
 use std::collections::BTreeSet;
 
@@ -32,6 +34,7 @@ pub(super) fn compare(
     step: Option<Step>,
     a: &[FileView],
     b: &[FileView],
+    names: PartnerNames,
     settings: &CompareSettings,
     unpacked: &BTreeSet<String>,
 ) -> ContentReport {
@@ -46,7 +49,10 @@ pub(super) fn compare(
         why,
     };
     let lone = a.len() == 1 && b.len() == 1;
-    let same = |x: &FileView, y: &FileView| lone || x.rank == y.rank && x.name == y.name;
+    // Of one file on each side, every rank has its own.
+    let one = names == PartnerNames::Array && is_one(a) && is_one(b);
+    let same =
+        |x: &FileView, y: &FileView| lone || x.rank == y.rank && (one || x.known_as == y.known_as);
     for x in a {
         let Some(y) = b.iter().find(|y| same(x, y)) else {
             let why = "the second side has no file of this name".to_string();
@@ -54,10 +60,12 @@ pub(super) fn compare(
             continue;
         };
         let mut excludes = |item: &str| {
-            if is_packing(item) && owners(&x.name, item).any(|owner| unpacked.contains(&owner)) {
+            let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
+            if is_packing(item) && of_both.any(|owner| unpacked.contains(&owner)) {
                 return true;
             }
-            let owner = owners(&x.name, item).find(|owner| settings.excludes(owner));
+            let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
+            let owner = of_both.find(|owner| settings.excludes_name(owner));
             contents.excluded += u64::from(owner.is_some());
             contents.owners.extend(owner.clone());
             owner.is_some()
@@ -79,6 +87,11 @@ pub(super) fn compare(
         contents.not_compared.push(leave_out(y, why));
     }
     contents
+}
+
+/// Whether all files of a side are the same file of their ranks.
+fn is_one(files: &[FileView]) -> bool {
+    files.windows(2).all(|two| two[0].name == two[1].name)
 }
 
 /// Whether an item says how numbers are packed. It is part of unpacked values.
@@ -130,19 +143,15 @@ fn pair(x: &FileView, y: &FileView, excludes: &mut dyn FnMut(&str) -> bool) -> R
 }
 
 /// The names of variables to which an item of a file may belong: the object in its name, alone and behind the name of
-/// the file, as in a folder.
+/// the file.
 fn owners<'i>(file: &'i str, item: &'i str) -> impl Iterator<Item = String> + 'i {
     let named = KINDS.iter().filter_map(|kind| item.strip_prefix(kind));
     let of = item.match_indices(OF).map(|(at, _)| &item[at + OF.len()..]);
-    let files = [Some(file), file.rsplit_once('.').map(|(stem, _)| stem)];
     named
         .chain(of)
         .map(|name| name.trim_start_matches('/'))
         .filter(|name| !name.is_empty())
-        .flat_map(move |name| {
-            let inside = files.into_iter().flatten().map(move |file| format!("{file}/{name}"));
-            std::iter::once(name.to_string()).chain(inside)
-        })
+        .flat_map(move |name| [name.to_string(), variable_name(file, name)])
 }
 
 #[cfg(test)]
@@ -152,7 +161,7 @@ mod tests {
     #[test]
     fn items_belong_to_objects() {
         let all = |item| owners("sub/a.h5", item).collect::<Vec<_>>();
-        assert_eq!(all("attribute units of /g/x"), ["g/x", "sub/a.h5/g/x", "sub/a/g/x"]);
+        assert_eq!(all("attribute units of /g/x"), ["g/x", "sub/a.h5/g/x"]);
         assert_eq!(all("object g/x")[0], "g/x");
         assert_eq!(all("axis 0 of temp")[0], "temp");
         assert!(all("attribute title of /").is_empty());

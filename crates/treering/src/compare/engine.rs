@@ -16,6 +16,7 @@ use super::outcome::{
     VariableOutcome, bound_maps,
 };
 use super::pair::Pair;
+use super::partners::{Candidate, PartnerNames};
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
@@ -28,6 +29,7 @@ use crate::array::{DType, Description, Rank, Shape, Step};
 use crate::comm::{Comm, WorkShare, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
+use crate::source::without_step;
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
@@ -115,15 +117,25 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                 for (entries, side, step) in [(&mut left, a, of_a), (&mut right, b, of_b)] {
                     state.unpack(entries, side, step);
                 }
+                let (mut files_a, mut files_b) = (a.files(of_a), b.files(of_b));
+                match (of_a, of_b) {
+                    (None, Some(step)) => name_as_of(step, &mut left, &mut files_a),
+                    (Some(step), None) => name_as_of(step, &mut right, &mut files_b),
+                    _ => {}
+                }
                 // A file may have any name; two checkpoints of runs agree about names.
                 let named = of_a.is_some() && of_b.is_some();
                 if !named {
                     name_alike(&left, &mut right);
                 }
-                let lone = !named && is_one(&left) && is_one(&right);
-                state.note(widen(&mut left, &mut right, lone, settings.integers));
-                state.step(of_a, named, &left, &right)?;
-                state.contents(of_a, a.files(of_a), b.files(of_b));
+                let lone = is_one(&left) && is_one(&right);
+                let lone = lone && (!named || has_no_name(&left) || has_no_name(&right));
+                let names = PartnerNames::of(&left, &right);
+                let widened =
+                    widen(&mut left, &mut right, (!lone).then_some(names), settings.integers);
+                state.note(widened);
+                state.step(of_a, (lone, names), &left, &right)?;
+                state.contents(of_a, names, files_a, files_b);
             }
             (Err(error), _) | (_, Err(error)) => state.leave_out(of_a, None, error),
         }
@@ -198,9 +210,10 @@ struct Comparison<'s> {
     clock: Clock,
     /// The names of all variables, if patterns exclude some.
     names: BTreeSet<String>,
-    /// The names of arrays of which members are variables.
-    arrays: BTreeSet<String>,
-    /// The names of variables that were unpacked, alone and behind the names of files.
+    /// The names that bounds may be for: of variables, with and without their files, and of arrays of which members
+    /// are variables.
+    known: BTreeSet<String>,
+    /// The names of variables that were unpacked, behind the names of files.
     unpacked: BTreeSet<String>,
     /// The first error by which something was not compared.
     left_out: Option<Error>,
@@ -330,7 +343,7 @@ impl<'s> Comparison<'s> {
             meter: Meter::default(),
             clock: Clock::default(),
             names: BTreeSet::new(),
-            arrays: BTreeSet::new(),
+            known: BTreeSet::new(),
             unpacked: BTreeSet::new(),
             left_out: None,
             files: 0,
@@ -346,11 +359,13 @@ impl<'s> Comparison<'s> {
     fn step(
         &mut self,
         step: Option<Step>,
-        named: bool,
+        (lone, names): (bool, PartnerNames),
         a: &[SideEntry],
         b: &[SideEntry],
     ) -> Result<()> {
-        let matched = self.matched(step, named, a, b)?;
+        self.count_excluded(a, b);
+        let (a, b) = (names.candidates(a), names.candidates(b));
+        let matched = self.matched(step, lone, &a, &b)?;
         let mut notes = Vec::new();
         let (mut pairs, mut strips, mut compared) = (Vec::new(), Vec::new(), Vec::new());
         let mut tiled: Vec<(usize, ArrayTiles)> = Vec::new();
@@ -529,13 +544,19 @@ impl<'s> Comparison<'s> {
 
     /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
     /// files has arrays only.
-    fn contents(&mut self, step: Option<Step>, a: Result<Vec<FileView>>, b: Result<Vec<FileView>>) {
+    fn contents(
+        &mut self,
+        step: Option<Step>,
+        names: PartnerNames,
+        a: Result<Vec<FileView>>,
+        b: Result<Vec<FileView>>,
+    ) {
         let enough = self.settings.first && self.outcome.first.is_some();
         if enough || !self.settings.variables.is_empty() {
             return;
         }
         let found = match (a, b) {
-            (Ok(a), Ok(b)) => contents::compare(step, &a, &b, self.settings, &self.unpacked),
+            (Ok(a), Ok(b)) => contents::compare(step, &a, &b, names, self.settings, &self.unpacked),
             (Err(error), _) | (_, Err(error)) => {
                 return self.leave_out(step, None, error);
             }
@@ -548,32 +569,36 @@ impl<'s> Comparison<'s> {
     }
 
     /// Pairs variables by rank and name, and boxes of global arrays by their places; what has no partner, or an
-    /// unlike one, is noted.
+    /// unlike one, is noted. `lone` variables are partners whatever their names are.
     fn matched<'e>(
         &mut self,
         step: Option<Step>,
-        named: bool,
-        a: &'e [SideEntry<'e>],
-        b: &'e [SideEntry<'e>],
+        lone: bool,
+        a: &[Candidate<'e>],
+        b: &[Candidate<'e>],
     ) -> Result<Vec<MatchedVariable<'e>>> {
-        let lone = !named && is_one(a) && is_one(b);
-        self.count_excluded(a, b);
-        self.arrays.extend(a.iter().chain(b).filter_map(|entry| entry.meaning.array.clone()));
         let mut matched = Vec::new();
-        let parted = |e: &&SideEntry| e.description.global_box().is_some();
-        let arrays: HashSet<&str> =
-            a.iter().chain(b).filter(parted).map(|e| &e.description.name[..]).collect();
+        let parted = |c: &&Candidate| c.entry.description.global_box().is_some();
+        let arrays: HashSet<&str> = a.iter().chain(b).filter(parted).map(|c| &c.name[..]).collect();
         let mut done: HashSet<&str> = HashSet::new();
         let lone_array = lone && !arrays.is_empty();
-        for x in a.iter().filter(|x| self.settings.wants(x)) {
-            let name = &x.description.name[..];
-            if lone_array || arrays.contains(name) {
-                if !done.insert(name) {
+        for x in a {
+            let array = lone_array || arrays.contains(&x.name[..]);
+            let same = |y: &&Candidate<'e>| {
+                lone || x.name == y.name && (array || x.entry.rank == y.entry.rank)
+            };
+            let y = b.iter().find(same).map(|y| y.entry);
+            if !self.settings.wants_pair(x.entry, y) {
+                continue;
+            }
+            self.know(Some(x.entry).into_iter().chain(y));
+            if array {
+                if !done.insert(&x.name) {
                     continue;
                 }
-                let of_name = |side: &'e [SideEntry<'e>]| -> Vec<&'e SideEntry<'e>> {
-                    let of_name = |e: &&SideEntry| lone_array || e.description.name == name;
-                    side.iter().filter(of_name).collect()
+                let of_name = |side: &[Candidate<'e>]| -> Vec<&'e SideEntry<'e>> {
+                    let of_name = |c: &&Candidate| lone_array || c.name == x.name;
+                    side.iter().filter(of_name).map(|c| c.entry).collect()
                 };
                 let (xs, ys) = (of_name(a), of_name(b));
                 if let (Some(p), Some(q)) = (SideArray::of(&xs), SideArray::of(&ys)) {
@@ -581,7 +606,7 @@ impl<'s> Comparison<'s> {
                     continue;
                 }
                 if ys.is_empty() {
-                    self.unmatched(step, "only in the first", x, String::new());
+                    self.unmatched(step, "only in the first", x.entry, String::new());
                     continue;
                 }
                 // They are no boxes of one array: each rank has its own.
@@ -591,34 +616,35 @@ impl<'s> Comparison<'s> {
                 }
                 continue;
             }
-            let same = |y: &&SideEntry| {
-                lone || x.rank == y.rank && x.description.name == y.description.name
-            };
-            let y = b.iter().find(same);
             if y.is_some() || !self.is_unknown(step, x, b) {
-                matched.extend(self.matched_variable(step, x, y, b)?);
+                matched.extend(self.matched_variable(step, x.entry, y, b)?);
             }
         }
-        for y in b.iter().filter(|y| self.settings.wants(y)) {
-            let name = &y.description.name[..];
-            let array = arrays.contains(name);
-            let same = |x: &SideEntry| {
-                lone || (array || x.rank == y.rank) && x.description.name == y.description.name
-            };
-            if a.iter().any(same) || array && !done.insert(name) || self.is_unknown(step, y, a) {
+        for y in b.iter().filter(|y| self.settings.wants(y.entry)) {
+            self.know([y.entry]);
+            let array = arrays.contains(&y.name[..]);
+            let same =
+                |x: &Candidate| lone || (array || x.entry.rank == y.entry.rank) && x.name == y.name;
+            if a.iter().any(same) || array && !done.insert(&y.name) || self.is_unknown(step, y, a) {
                 continue;
             }
-            if self.share
-                && (array || b.iter().filter(|other| other.description.name == name).count() == 1)
-            {
-                self.unmatched(step, NOT_IN_SHARE, y, String::new());
+            let alone = || b.iter().filter(|other| other.name == y.name).count() == 1;
+            if self.share && (array || alone()) {
+                self.unmatched(step, NOT_IN_SHARE, y.entry, String::new());
                 continue;
             }
-            let ranks = !array && a.iter().all(|x| x.rank != y.rank);
+            let ranks = !array && a.iter().all(|x| x.entry.rank != y.entry.rank);
             let what = if ranks { "rank only in the second" } else { "only in the second" };
-            self.unmatched(step, what, y, String::new());
+            self.unmatched(step, what, y.entry, String::new());
         }
         Ok(matched)
+    }
+
+    /// Keeps the names of variables that bounds may be for.
+    fn know<'k>(&mut self, entries: impl IntoIterator<Item = &'k SideEntry<'k>>) {
+        if !self.settings.bounds.is_empty() {
+            self.known.extend(entries.into_iter().flat_map(|entry| entry.names()));
+        }
     }
 
     /// Counts the variables that patterns exclude.
@@ -628,23 +654,21 @@ impl<'s> Comparison<'s> {
         }
         let mut excluded = HashSet::new();
         for entry in a.iter().chain(b) {
-            let name = &entry.description.name;
-            if entry.is_named(|name| self.settings.excludes(name)) {
-                excluded.insert((entry.rank, name));
+            if self.settings.excludes(entry) {
+                excluded.insert((entry.rank, &entry.description.name));
             }
-            self.names.insert(name.clone());
-            self.names.extend(entry.meaning.array.clone());
+            self.names.extend(entry.names());
         }
         self.outcome.excluded += excluded.len() as u64;
     }
 
     /// Whether a variable without a partner of its name may have one all the same: it, or something of the other side
     /// that it may belong to, is known by its name only. The one that is not known is noted as not compared.
-    fn is_unknown(&mut self, step: Option<Step>, entry: &SideEntry, others: &[SideEntry]) -> bool {
-        let above = others.iter().find(|other| other.is_above(entry));
-        let uncertain = entry.unread.as_ref().is_some_and(|unread| !unread.certain);
-        let own = uncertain || others.iter().any(|other| entry.is_above(other));
-        let unknown = if own { Some(entry) } else { above };
+    fn is_unknown(&mut self, step: Option<Step>, one: &Candidate, others: &[Candidate]) -> bool {
+        let above = others.iter().find(|other| other.is_above(one)).map(|other| other.entry);
+        let uncertain = one.entry.unread.as_ref().is_some_and(|unread| !unread.certain);
+        let own = uncertain || others.iter().any(|other| one.is_above(other));
+        let unknown = if own { Some(one.entry) } else { above };
         let Some((entry, unread)) = unknown.and_then(|e| Some((e, e.unread.as_ref()?))) else {
             return false;
         };
@@ -668,10 +692,10 @@ impl<'s> Comparison<'s> {
         step: Option<Step>,
         x: &'e SideEntry<'e>,
         y: Option<&'e SideEntry<'e>>,
-        others: &[SideEntry],
+        others: &[Candidate],
     ) -> Result<Vec<MatchedVariable<'e>>> {
         let Some(y) = y else {
-            let ranks = others.iter().all(|y| y.rank != x.rank);
+            let ranks = others.iter().all(|y| y.entry.rank != x.rank);
             let what = if ranks { "rank only in the first" } else { "only in the first" };
             self.unmatched(step, what, x, String::new());
             return Ok(Vec::new());
@@ -698,7 +722,7 @@ impl<'s> Comparison<'s> {
         let bounds = match described {
             // No bound applies to what is not known.
             false => vec![Bound::EQUAL],
-            true => match self.settings.bound_of(p, x.meaning.array.as_deref())? {
+            true => match self.settings.bound_of(x, Some(y))? {
                 Some(bound) => vec![bound],
                 None => own_bounds(&[x, y]),
             },
@@ -749,7 +773,7 @@ impl<'s> Comparison<'s> {
         }
         let entries: Vec<&SideEntry> =
             a.boxes.iter().chain(&b.boxes).map(|(_, entry)| *entry).collect();
-        let bounds = match self.settings.bound_of(&description, None)? {
+        let bounds = match self.settings.bound_of(x, b.boxes.first().map(|(_, y)| *y))? {
             Some(bound) => vec![bound],
             None => own_bounds(&entries),
         };
@@ -1029,10 +1053,11 @@ impl<'s> Comparison<'s> {
         let compared = self.outcome.variables.iter().map(|v| &v.name);
         let others = self.outcome.unmatched.iter().filter_map(|u| u.variable.as_ref());
         let left_out = self.outcome.not_compared.iter().filter_map(|n| n.variable.as_ref());
-        let names = compared.chain(others).chain(left_out);
-        let names: Vec<&String> = names.chain(&self.arrays).collect();
+        let names: Vec<&String> = compared.chain(others).chain(left_out).collect();
         for (pattern, _) in &self.settings.bounds {
-            if !self.outcome.stopped && !names.iter().any(|name| matches(pattern, name)) {
+            let mut known = names.iter().copied().chain(&self.known);
+            let known = known.any(|name| matches(pattern, name));
+            if !self.outcome.stopped && !known {
                 let first =
                     names.first().map_or(String::new(), |name| format!(", such as {name:?}"));
                 return Err(Error::usage(format!("no variable matches the bound of {pattern:?}"))
@@ -1154,11 +1179,28 @@ fn name_alike(a: &[SideEntry], b: &mut [SideEntry]) {
         side.iter().all(|entry| entry.meaning.array.as_ref() == Some(&array)).then_some(array)
     };
     let (Some(of_a), Some(of_b)) = (array(a), array(b)) else { return };
+    let origin = a.first().and_then(|entry| entry.origin.clone());
     for entry in b {
         let suffix = entry.description.name.strip_prefix(&of_b).unwrap_or_default();
         entry.description.name = format!("{of_a}{suffix}");
+        entry.origin = origin.clone();
         entry.meaning.array = Some(of_a.clone());
     }
+}
+
+/// Names files as a checkpoint of a step does, which has `{step}` in place of it.
+fn name_as_of(step: Step, entries: &mut [SideEntry], files: &mut Result<Vec<FileView>>) {
+    for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
+        origin.file = without_step(&origin.file, step.0);
+    }
+    for file in files.iter_mut().flatten() {
+        file.known_as = without_step(&file.known_as, step.0);
+    }
+}
+
+/// Whether a side is an array without a name of its own, such as that of an `.npy` file.
+fn has_no_name(entries: &[SideEntry]) -> bool {
+    entries.iter().all(|entry| entry.array_name().is_empty())
 }
 
 /// Whether there is one variable, or one global array in boxes.

@@ -32,6 +32,8 @@ mod list;
 mod outcome;
 #[cfg(feature = "tools")]
 mod pair;
+#[cfg(feature = "tools")]
+mod partners;
 mod settings;
 #[cfg(feature = "tools")]
 mod side;
@@ -74,6 +76,8 @@ pub use outcome::{
 };
 pub use settings::CompareSettings;
 pub(crate) use settings::matches;
+#[cfg(feature = "tools")]
+pub(crate) use settings::matches_variable;
 #[cfg(feature = "tools")]
 pub use side::{FileView, Side, SideEntry, Unread};
 #[cfg(feature = "tools")]

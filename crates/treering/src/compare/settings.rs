@@ -4,6 +4,7 @@
 use super::side::SideEntry;
 use crate::array::Description;
 use crate::error::{Error, Result};
+use crate::format::FileOrigin;
 use crate::io::Reading;
 use crate::merkle::bounded::Bound;
 use std::collections::BTreeSet;
@@ -25,7 +26,7 @@ pub struct CompareSettings {
     /// Bound of all variables. Default: `None`, the bounds that the trees of both sides were made for, otherwise 0.
     pub bound: Option<Bound>,
     /// Bounds of variables by pattern (`*` and `?`); the first that matches counts. A pattern that matches no variable is
-    /// an error.
+    /// an error. Here and below, a pattern is for the whole name of a variable, or for the name without the file.
     pub bounds: Vec<(String, Bound)>,
     /// Patterns of the variables to compare. Default: empty, all variables.
     pub variables: Vec<String>,
@@ -95,14 +96,28 @@ impl CompareSettings {
         self.bounds.iter().try_for_each(|(_, bound)| bound.check().map(drop))
     }
 
+    /// Whether a variable is to be compared.
     #[cfg(feature = "tools")]
     pub(super) fn wants(&self, entry: &SideEntry) -> bool {
-        let chosen = |name: &str| self.variables.iter().any(|p| matches(p, name));
-        let excluded = entry.is_named(|name| self.excludes(name));
-        (self.variables.is_empty() || entry.is_named(chosen)) && !excluded
+        self.wants_pair(entry, None)
     }
 
-    pub(super) fn excludes(&self, name: &str) -> bool {
+    /// Whether a variable and its partner, which may be in a file of another name, are to be compared.
+    #[cfg(feature = "tools")]
+    pub(super) fn wants_pair(&self, entry: &SideEntry, partner: Option<&SideEntry>) -> bool {
+        let named = |pattern: &String| is_for(pattern, entry, partner);
+        let chosen = self.variables.is_empty() || self.variables.iter().any(named);
+        chosen && !self.exclude.iter().any(named)
+    }
+
+    /// Whether patterns exclude a variable.
+    #[cfg(feature = "tools")]
+    pub(super) fn excludes(&self, entry: &SideEntry) -> bool {
+        self.exclude.iter().any(|pattern| entry.is_named(pattern))
+    }
+
+    /// Whether patterns exclude a variable of this name.
+    pub(super) fn excludes_name(&self, name: &str) -> bool {
         self.exclude.iter().any(|p| matches(p, name))
     }
 
@@ -121,29 +136,38 @@ impl CompareSettings {
 
     /// The bound that was asked for a variable. One that was asked for records holds for those of their members that
     /// are real numbers.
+    #[cfg(feature = "tools")]
     pub(super) fn bound_of(
         &self,
-        description: &Description,
-        array: Option<&str>,
+        entry: &SideEntry,
+        partner: Option<&SideEntry>,
     ) -> Result<Option<Bound>> {
-        let name = &description.name;
-        let is_for = |pattern: &str| {
-            matches(pattern, name) || array.is_some_and(|array| matches(pattern, array))
-        };
-        let own = self.bounds.iter().find(|(pattern, _)| is_for(pattern));
+        let own = self.bounds.iter().find(|(pattern, _)| is_for(pattern, entry, partner));
         let Some((pattern, bound)) = own else { return Ok(self.bound) };
-        if array.is_some() {
+        if entry.meaning.array.is_some() {
             return Ok(Some(*bound));
         }
-        if bound.of_type(description.dtype) != *bound && *bound != Bound::EQUAL {
+        let Description { name, dtype, .. } = &entry.description;
+        if bound.of_type(*dtype) != *bound && *bound != Bound::EQUAL {
             return Err(Error::usage(format!(
-                "variable {name:?} has type {}, to which the bound {bound} of {pattern:?} cannot apply",
-                description.dtype
+                "variable {name:?} has type {dtype}, to which the bound {bound} of {pattern:?} cannot apply",
             ))
             .hint("integers, booleans and bytes are compared exactly; give bounds to other variables"));
         }
         Ok(Some(*bound))
     }
+}
+
+/// Whether a pattern is for one of two partners.
+#[cfg(feature = "tools")]
+fn is_for(pattern: &str, entry: &SideEntry, partner: Option<&SideEntry>) -> bool {
+    entry.is_named(pattern) || partner.is_some_and(|partner| partner.is_named(pattern))
+}
+
+/// Whether the name of a variable matches a pattern: as a whole or, of an array of a file, without the name of the file.
+pub(crate) fn matches_variable(pattern: &str, name: &str, origin: Option<&FileOrigin>) -> bool {
+    let array = origin.map(|origin| origin.array(name)).filter(|array| !array.is_empty());
+    matches(pattern, name) || array.is_some_and(|array| matches(pattern, array))
 }
 
 /// Whether a name matches a pattern with `*` and `?`.
@@ -174,7 +198,7 @@ pub(crate) fn matches(pattern: &str, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::matches;
+    use super::*;
 
     #[test]
     fn patterns_match_as_in_a_shell() {
@@ -191,5 +215,23 @@ mod tests {
         for (pattern, name) in [("", "a"), ("v?", "v"), ("v", "vx"), ("a*b", "abc"), ("?", "")] {
             assert!(!matches(pattern, name), "{pattern} {name}");
         }
+    }
+
+    #[test]
+    fn patterns_match_without_the_name_of_the_file() {
+        let origin = FileOrigin::of("a.h5", "a.h5/g/T");
+        for (pattern, answer) in [
+            ("a.h5/g/T", true),
+            ("g/T", true),
+            ("g/*", true),
+            ("a*", true),
+            ("*/T", true),
+            ("T", false),
+            ("", false),
+        ] {
+            assert_eq!(matches_variable(pattern, "a.h5/g/T", origin.as_ref()), answer, "{pattern}");
+        }
+        assert!(!matches_variable("T", "a/T", None));
+        assert!(!matches_variable("", "x.npy", FileOrigin::of("x.npy", "x.npy").as_ref()));
     }
 }

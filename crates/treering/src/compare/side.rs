@@ -1,14 +1,16 @@
 //! What can be compared: variables with values, with trees, or with both.
 
+use super::settings::matches_variable;
 use crate::array::{Description, Rank, Step};
 use crate::error::{Error, Result};
-use crate::format::{TreeEntry, TreeFile};
+use crate::format::{FileOrigin, TreeEntry, TreeFile};
 use crate::merkle::Digest;
 use crate::merkle::bounded::Layout;
 use crate::source::{
     Extent, Interpretation, Inventory, RawLayout, StoredBytes, digest_of, inventory,
 };
 use crate::store::Blob;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
@@ -46,6 +48,8 @@ pub struct SideEntry<'a> {
     pub rank: Rank,
     /// Name, type and extent.
     pub description: Description,
+    /// The file that it is an array of; `None` for arrays of programs, and where nobody knows.
+    pub origin: Option<FileOrigin>,
     /// Its values, unless only trees were kept.
     pub values: Option<Arc<dyn Blob + 'a>>,
     /// Its trees.
@@ -71,7 +75,8 @@ impl SideEntry<'_> {
 
     /// Whether an item of a file says no more than that this array is there.
     pub(crate) fn is_object(&self, item: &str) -> bool {
-        self.is_named(|name| item.strip_prefix("object ") == Some(name))
+        let object = item.strip_prefix("object ");
+        object.is_some_and(|object| self.names().any(|name| name == object))
     }
 
     /// Whether digests on one side stand for other things than the values on the other side do. A tree alone does
@@ -81,22 +86,41 @@ impl SideEntry<'_> {
         known && self.meaning.kind != other.meaning.kind
     }
 
-    /// Whether a pattern is for this variable, or for the array that it is a part of.
-    pub(super) fn is_named(&self, is_for: impl Fn(&str) -> bool) -> bool {
+    /// Whether a pattern is for this variable, or for the array that it is a part of. The name of the file may be left
+    /// out.
+    pub(super) fn is_named(&self, pattern: &str) -> bool {
+        let is_for = |name: &str| matches_variable(pattern, name, self.origin.as_ref());
         is_for(&self.description.name) || self.meaning.array.as_deref().is_some_and(is_for)
+    }
+
+    /// The names that a pattern may be for.
+    pub(super) fn names(&self) -> impl Iterator<Item = String> {
+        let array = self.meaning.array.as_deref();
+        let names = [Some(&self.description.name[..]), array].into_iter().flatten();
+        names.flat_map(move |name| [name, self.own_part(name)]).map(str::to_string)
+    }
+
+    /// The name of the array in its file, or of the variable if there is no file. Empty if the array has none.
+    pub(super) fn array_name(&self) -> &str {
+        self.own_part(&self.description.name)
+    }
+
+    fn own_part<'n>(&self, name: &'n str) -> &'n str {
+        self.origin.as_ref().map_or(name, |origin| origin.array(name))
+    }
+
+    /// The name behind that of the file, also if the file was named alone.
+    pub(super) fn full_name(&self) -> Cow<'_, str> {
+        let name = &self.description.name;
+        match &self.origin {
+            Some(origin) => Cow::Owned(origin.full_name(name)),
+            None => Cow::Borrowed(name),
+        }
     }
 
     /// Whether type and extent are known.
     pub(super) fn is_described(&self) -> bool {
         self.unread.as_ref().is_none_or(|unread| unread.described)
-    }
-
-    /// Whether a variable of the other side may be a part of this one, of which only the name is known.
-    pub(super) fn is_above(&self, other: &SideEntry) -> bool {
-        let below = other.description.name.strip_prefix(&self.description.name);
-        !self.is_described()
-            && self.rank == other.rank
-            && below.is_some_and(|rest| rest.starts_with('/'))
     }
 }
 
@@ -124,6 +148,8 @@ pub struct FileView {
     pub rank: Rank,
     /// Its name; files of the same name and rank belong together.
     pub name: String,
+    /// Its name among files of the other side.
+    pub(super) known_as: String,
     pub(super) open: Arc<dyn Fn() -> Result<OpenedFile> + Send + Sync>,
 }
 
@@ -154,7 +180,8 @@ impl FileView {
         name: &str,
         open: impl Fn() -> Result<OpenedFile> + Send + Sync + 'static,
     ) -> Self {
-        FileView { rank, name: name.into(), open: Arc::new(open) }
+        let (name, known_as) = (name.to_string(), name.to_string());
+        FileView { rank, name, known_as, open: Arc::new(open) }
     }
 
     /// Content beside arrays.

@@ -8,7 +8,8 @@ use crate::array::{
 };
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    FILE_PREFIX, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin, VariableEntry,
+    FILE_PREFIX, FileOrigin, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin,
+    VariableEntry, variable_name,
 };
 use crate::log::{Log, lineage};
 use crate::merkle::Digest;
@@ -74,7 +75,7 @@ impl FileSide {
         let mut side = FileSide { name: path.display().to_string(), ..FileSide::default() };
         if !path.is_dir() {
             let name = path.file_name().map(name_of).unwrap_or_default();
-            side.add(path, &name, raw, trees, |name| name.to_string())?;
+            side.add(path, &name, raw, trees, Naming::Array)?;
             return Ok(side);
         }
         let found = source::files(path)?;
@@ -84,29 +85,16 @@ impl FileSide {
                 side.notes.push(format!("{name} is left out: it is {}", left_out.why()));
             }
         }
-        let files = found.files;
-        let mut stems: HashMap<PathBuf, u32> = HashMap::new();
-        files.iter().for_each(|file| *stems.entry(file.with_extension("")).or_default() += 1);
-        for file in files {
+        for file in found.files {
             let inside = file.strip_prefix(path).unwrap_or(&file);
-            // Files that only their extensions tell apart, such as those of ranks, keep them.
-            let stem = match stems[&file.with_extension("")] {
-                1 => inside.with_extension(""),
-                _ => inside.to_path_buf(),
-            };
-            let stem = name_of(stem.as_os_str());
-            let own = file.file_stem().map(name_of).unwrap_or_default();
-            // The only array of a file is called like it; an archive's are inside of it.
-            let rename =
-                |name: &str| if name == own { stem.clone() } else { format!("{stem}/{name}") };
             let inside = name_of(inside.as_os_str());
-            match side.add(&file, &inside, raw, trees, rename) {
+            match side.add(&file, &inside, raw, trees, Naming::FileAndArray) {
                 Err(error) if error.kind() == ErrorKind::Usage => {
                     side.notes.push(format!("{inside} is compared byte for byte: {error}"));
                     side.add_bytes(&file, inside)?;
                 }
                 // Other files can be compared all the same.
-                Err(error) => side.add_unread(&file, stem, &inside, error),
+                Err(error) => side.add_unread(&file, &inside, error),
                 Ok(()) => {}
             }
         }
@@ -265,12 +253,14 @@ impl FileSide {
         let values: Arc<dyn Blob> = Arc::new(open_extent(path)?);
         let shape = Shape(vec![values.size()]);
         self.files.push(FileView::of_bytes(Rank(0), &name, &[]));
+        let origin = FileOrigin::of(&name, &name);
         let (dtype, order, attributes) = (DType::Bytes, Order::C, Labels::default());
         let description = Description { name, dtype, shape, order, part: None, attributes };
         description.check().map_err(|e| e.at(path.display()))?;
         self.entries.push(SideEntry {
             rank: Rank(0),
             description,
+            origin,
             values: Some(values),
             trees: Vec::new(),
             unread: None,
@@ -281,7 +271,7 @@ impl FileSide {
     }
 
     /// A file that cannot be read, or is damaged.
-    fn add_unread(&mut self, path: &Path, variable: String, name: &str, why: Error) {
+    fn add_unread(&mut self, path: &Path, name: &str, why: Error) {
         let whole = open_extent(path).ok();
         let stored = whole.as_ref().map(StoredBytes::all);
         let size = whole.map_or(0, |whole| whole.size());
@@ -289,6 +279,7 @@ impl FileSide {
             Ok(OpenedFile { digest: None, content: FileContent::Unread })
         }));
         let unread = Unread { why, described: false, certain: true, stored };
+        let variable = NamedVariable { name: name.to_string(), origin: FileOrigin::of(name, name) };
         let mut entry = unread_entry(Rank(0), variable, unread);
         entry.description.shape = Shape(vec![size]);
         self.entries.push(entry);
@@ -300,9 +291,10 @@ impl FileSide {
         name: &str,
         raw: Option<&RawLayout>,
         trees: bool,
-        rename: impl Fn(&str) -> String,
+        naming: Naming,
     ) -> Result<()> {
         let opened = source::open_all(path, raw)?;
+        let file = name;
         let (whole, raw) = (open_extent(path)?, raw.cloned());
         self.files.push(FileView::new(Rank(0), name, move || {
             let content = FileContent::Whole(whole.clone(), raw.clone());
@@ -312,26 +304,27 @@ impl FileSide {
             true => self.trees_beside(path),
             false => Vec::new(),
         };
-        let mut add = |field: Field, name: String| {
+        let mut add = |field: Field, variable: NamedVariable| {
             let fits = |view: &TreeView| view.entry.description == field.description;
             let trees = views.extract_if(.., |view| fits(view)).collect();
-            self.entries.push(SideEntry { trees, ..field_entry(Rank(0), name, field) });
+            self.entries.push(SideEntry { trees, ..field_entry(Rank(0), variable, field) });
         };
-        for field in opened.fields {
-            let name = rename(&field.description.name);
-            add(field, name);
+        let variable = |array: &str| naming.variable(file, array, opened.own_name(array));
+        for field in opened.fields.clone() {
+            let variable = variable(&field.description.name);
+            add(field, variable);
         }
-        for array in opened.structured {
-            let renamed = rename(&array.whole.name);
-            for field in array.fields {
-                let (name, field) = part_of(&renamed, &array.whole, field);
-                add(field, name);
+        for array in &opened.structured {
+            let whole = variable(&array.whole.name);
+            for field in array.fields.clone() {
+                let (variable, field) = part_of(&whole, &array.whole, field);
+                add(field, variable);
             }
         }
-        let undecoded = opened.undecoded.into_iter();
+        let undecoded = opened.undecoded.iter();
         self.entries.extend(undecoded.map(|one| {
-            let name = rename(&one.name);
-            undecoded_entry(Rank(0), name, one)
+            let variable = variable(&one.name);
+            undecoded_entry(Rank(0), variable, one.clone())
         }));
         Ok(())
     }
@@ -367,11 +360,46 @@ impl FileSide {
     }
 }
 
+/// The way in which variables of files are named.
+#[derive(Clone, Copy)]
+enum Naming {
+    /// By the array alone: a person has named the file.
+    Array,
+    /// As in a checkpoint.
+    FileAndArray,
+}
+
+impl Naming {
+    /// The variable of an array, which has this name in lists of the file, and this one of its own.
+    fn variable(self, file: &str, array: &str, own: &str) -> NamedVariable {
+        match self {
+            Naming::Array => {
+                let unnamed = || FileOrigin::unnamed(file, array);
+                let origin = if own.is_empty() { unnamed() } else { FileOrigin::named(file) };
+                NamedVariable { name: array.to_string(), origin: Some(origin) }
+            }
+            Naming::FileAndArray => {
+                let name = variable_name(file, own);
+                let origin = FileOrigin::of(file, &name);
+                NamedVariable { name, origin }
+            }
+        }
+    }
+}
+
+/// The name of a variable, and the file that it is an array of.
+struct NamedVariable {
+    name: String,
+    origin: Option<FileOrigin>,
+}
+
 /// A field of a file under this name.
-fn field_entry(rank: Rank, name: String, field: Field) -> SideEntry<'static> {
+fn field_entry(rank: Rank, variable: NamedVariable, field: Field) -> SideEntry<'static> {
+    let NamedVariable { name, origin } = variable;
     SideEntry {
         rank,
         description: Description { name, ..field.description },
+        origin,
         values: Some(field.bytes),
         trees: Vec::new(),
         unread: None,
@@ -380,29 +408,34 @@ fn field_entry(rank: Rank, name: String, field: Field) -> SideEntry<'static> {
     }
 }
 
-/// The name of a part of an array that was renamed, and the part.
-fn part_of(renamed: &str, whole: &Description, mut field: Field) -> (String, Field) {
+/// The variable of a part of an array that is named like this, and the part.
+fn part_of(named: &NamedVariable, whole: &Description, mut field: Field) -> (NamedVariable, Field) {
     let suffix = field.description.name.strip_prefix(&whole.name).unwrap_or_default();
-    let name = format!("{renamed}{suffix}");
-    field.meaning.array = field.meaning.array.map(|_| renamed.to_string());
-    (name, field)
+    let name = format!("{}{suffix}", named.name);
+    field.meaning.array = field.meaning.array.map(|_| named.name.clone());
+    (NamedVariable { name, origin: named.origin.clone() }, field)
 }
 
 /// A variable of which only the name is known.
-fn unread_entry(rank: Rank, name: String, unread: Unread) -> SideEntry<'static> {
+fn unread_entry(rank: Rank, variable: NamedVariable, unread: Unread) -> SideEntry<'static> {
+    let NamedVariable { name, origin } = variable;
     let (dtype, shape, order) = (DType::Bytes, Shape(vec![0]), Order::C);
     let attributes = Labels::default();
     let description = Description { name, dtype, shape, order, part: None, attributes };
     let (meaning, trees) = Default::default();
     let (values, unread) = (None, Some(unread));
-    SideEntry { rank, description, values, trees, unread, chunk: None, meaning }
+    SideEntry { rank, description, origin, values, trees, unread, chunk: None, meaning }
 }
 
 /// An array of a file that is not decoded.
-fn undecoded_entry(rank: Rank, name: String, array: UndecodedArray) -> SideEntry<'static> {
+fn undecoded_entry(
+    rank: Rank,
+    variable: NamedVariable,
+    array: UndecodedArray,
+) -> SideEntry<'static> {
     let UndecodedArray { description, why, stored, is_group, .. } = array;
     let unread = Unread { why, described: description.is_some(), certain: !is_group, stored };
-    let mut entry = unread_entry(rank, name, unread);
+    let mut entry = unread_entry(rank, variable, unread);
     if let Some(description) = description {
         entry.description = Description { name: entry.description.name, ..description };
     }
@@ -534,6 +567,7 @@ fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
         None => entries.push(SideEntry {
             rank,
             description: description.clone(),
+            origin: None,
             values: None,
             trees: vec![view],
             unread: None,
@@ -668,6 +702,8 @@ fn by_step(store: &Arc<dyn Store>, run: &str) -> Result<(Vec<Manifest>, Vec<Erro
 /// A file of a checkpoint.
 struct StoredFile {
     rank: Rank,
+    /// Its name without the rank: variables are named after it.
+    name: String,
     record: FileRecord,
 }
 
@@ -681,11 +717,32 @@ fn file_records(checkpoint: &Checkpoint) -> impl Iterator<Item = (&VariableEntry
 }
 
 impl StoredFile {
-    fn read(checkpoint: &Checkpoint, variable: &VariableEntry) -> Result<StoredFile> {
+    fn read(
+        checkpoint: &Checkpoint,
+        (variable, name): (&VariableEntry, &str),
+    ) -> Result<StoredFile> {
         let mut bytes = crate::memory::zeroed(variable.description.bytes().unwrap_or(0))?;
         checkpoint.read_bytes(variable, 0..bytes.len() as u64, &mut bytes)?;
         let record = FileRecord::parse(&bytes).map_err(|e| e.at(&variable.description.name))?;
-        Ok(StoredFile { rank: variable.rank, record })
+        Ok(StoredFile { rank: variable.rank, name: name.to_string(), record })
+    }
+
+    /// The origin of a variable of this file. In stores of early releases, it may have the name of the array alone, or
+    /// that of an `.npy` file without the extension.
+    fn origin(&self, variable: &str) -> FileOrigin {
+        FileOrigin::of(&self.name, variable).unwrap_or_else(|| match &self.record.format[..] {
+            "npy" => FileOrigin::unnamed(&self.name, variable),
+            _ => FileOrigin::named(&self.name),
+        })
+    }
+
+    /// The variable of an array of this file, by its name in the file; of early releases, too.
+    fn variable(&self, array: &str) -> Option<&String> {
+        let FileRecord { fields, in_skeleton, .. } = &self.record;
+        let name = variable_name(&self.name, array);
+        let only = if fields.len() + in_skeleton.len() == 1 { fields.first() } else { None };
+        let named = |name: &str| fields.iter().find(|field| **field == name);
+        named(&name).or_else(|| named(array)).or(only)
     }
 
     /// The variable that holds everything of this file that is no value: it is compared by its meaning.
@@ -742,50 +799,25 @@ impl StoredFile {
         let arrays = source::arrays_of(&whole);
         let mut entries = self.in_skeleton(&whole, &arrays);
         let Ok(arrays) = arrays else { return entries };
-        let names: Vec<&str> = arrays.names().collect();
-        let prefix = self.prefix(&names);
         for array in &arrays.structured {
-            let name = match self.record.fields.len() + self.record.in_skeleton.len() {
-                1 => self.record.fields.first().cloned().unwrap_or_default(),
-                _ => format!("{prefix}{}", array.whole.name),
-            };
+            let Some(name) = self.variable(&array.whole.name) else { continue };
             let same = |v: &VariableEntry| {
                 let Description { dtype, shape, .. } = &v.description;
                 v.rank == self.rank
-                    && v.description.name == name
+                    && v.description.name == *name
                     && (*dtype, shape) == (array.whole.dtype, &array.whole.shape)
             };
             let Some(at) = checkpoint.entries().iter().position(same) else { continue };
             let bytes: Arc<dyn Blob> = Arc::new(VariableBlob::new(checkpoint, at));
             let Some(fields) = array.read_from(&bytes) else { continue };
-            hidden.insert(VariableKey::new(self.rank, &name));
+            hidden.insert(VariableKey::new(self.rank, name));
+            let whole = NamedVariable { name: name.clone(), origin: Some(self.origin(name)) };
             for field in fields {
-                let (name, field) = part_of(&name, &array.whole, field);
-                entries.push(field_entry(self.rank, name, field));
+                let (variable, field) = part_of(&whole, &array.whole, field);
+                entries.push(field_entry(self.rank, variable, field));
             }
         }
         entries
-    }
-
-    /// The words before the names of arrays in those of their variables.
-    fn prefix(&self, arrays: &[&str]) -> String {
-        let skeleton =
-            self.record.in_skeleton.iter().filter_map(|dataset| {
-                dataset.variable.strip_suffix(&dataset.name).map(str::to_string)
-            });
-        let first = self.record.fields.iter().filter(|name| !arrays.contains(&&name[..]));
-        let of_first = first.flat_map(|name| {
-            let ends = arrays.iter().filter_map(move |array| name.strip_suffix(*array));
-            ends.filter(|before| before.ends_with('/')).map(str::to_string)
-        });
-        let fits = |prefix: &String| {
-            let array = |name: &&String| {
-                name.strip_prefix(prefix).is_some_and(|name| arrays.contains(&name))
-            };
-            let named = self.record.fields.iter().filter(array).count();
-            named + 1 >= self.record.fields.len()
-        };
-        skeleton.chain([String::new()]).chain(of_first).find(fits).unwrap_or_default()
     }
 
     /// Datasets whose values are in the skeleton, as far as they can be read.
@@ -797,12 +829,13 @@ impl StoredFile {
         let mut entries = Vec::new();
         for dataset in &self.record.in_skeleton {
             let (rank, name) = (self.rank, dataset.variable.clone());
+            let variable = NamedVariable { origin: Some(self.origin(&name)), name };
             let arrays = match arrays {
                 Ok(arrays) => arrays,
                 Err(error) => {
                     let (why, stored) = (error.clone(), Some(StoredBytes::all(whole)));
                     let unread = Unread { why, described: false, certain: true, stored };
-                    entries.push(unread_entry(rank, name, unread));
+                    entries.push(unread_entry(rank, variable, unread));
                     continue;
                 }
             };
@@ -811,14 +844,14 @@ impl StoredFile {
             let structured =
                 arrays.structured.iter().find(|array| array.whole.name == dataset.name);
             if let Some(field) = field {
-                entries.push(field_entry(rank, name, field.clone()));
+                entries.push(field_entry(rank, variable, field.clone()));
             } else if let Some(array) = structured {
                 for field in array.fields.clone() {
-                    let (name, field) = part_of(&name, &array.whole, field);
-                    entries.push(field_entry(rank, name, field));
+                    let (member, field) = part_of(&variable, &array.whole, field);
+                    entries.push(field_entry(rank, member, field));
                 }
             } else if let Some(undecoded) = undecoded {
-                entries.push(undecoded_entry(rank, name, undecoded.clone()));
+                entries.push(undecoded_entry(rank, variable, undecoded.clone()));
             }
         }
         entries
@@ -845,8 +878,9 @@ impl Side for StoredSide {
         // Skeletons can be large: each is read when its file is compared.
         let view = |(variable, name): (&VariableEntry, &str)| {
             let (checkpoint, variable) = (checkpoint.clone(), variable.clone());
-            FileView::new(variable.rank, name, move || {
-                Ok(StoredFile::read(&checkpoint, &variable)?.opened(&checkpoint))
+            let (rank, own) = (variable.rank, name.to_string());
+            FileView::new(rank, name, move || {
+                Ok(StoredFile::read(&checkpoint, (&variable, &own))?.opened(&checkpoint))
             })
         };
         Ok(file_records(&checkpoint).map(view).collect())
@@ -862,8 +896,11 @@ impl Side for StoredSide {
         };
         let mut entries = Vec::new();
         let (mut hidden, mut structure) = (HashSet::new(), Vec::new());
-        for (variable, _) in file_records(&checkpoint) {
-            let file = StoredFile::read(&checkpoint, variable)?;
+        let mut origins = HashMap::new();
+        for record in file_records(&checkpoint) {
+            let file = StoredFile::read(&checkpoint, record)?;
+            let fields = file.record.fields.iter();
+            origins.extend(fields.map(|v| (VariableKey::new(file.rank, v), file.origin(v))));
             hidden.extend(file.rest());
             structure.extend(file.structure(&checkpoint, &mut hidden));
         }
@@ -873,6 +910,7 @@ impl Side for StoredSide {
                 entries.push(SideEntry {
                     rank: variable.rank,
                     description: variable.description.clone(),
+                    origin: origins.remove(&variable.key()),
                     values: Some(Arc::new(VariableBlob::new(&checkpoint, at))),
                     trees: Vec::new(),
                     unread: None,
@@ -931,6 +969,7 @@ impl<'a> MemorySide<'a> {
             Ok(SideEntry {
                 rank: Rank(0),
                 description: variable.description.clone(),
+                origin: None,
                 values: Some(values),
                 trees: Vec::new(),
                 unread: None,

@@ -153,6 +153,7 @@ impl SideEntry<'_> {
         Ok(SideEntry {
             rank: self.rank,
             description,
+            origin: self.origin.clone(),
             values: Some(Arc::new(Held(bytes))),
             trees: Vec::new(),
             unread: None,

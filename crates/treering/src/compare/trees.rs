@@ -2,6 +2,7 @@
 //! once.
 
 use super::engine::Progress;
+use super::partners::PartnerNames;
 use super::settings::CompareSettings;
 use super::side::{FileView, Side, SideEntry, read_trees};
 use super::sides::{Held, identity, sidecar};
@@ -13,6 +14,7 @@ use crate::io::AtomicFile;
 use crate::merkle::bounded::{Builder, Image, Recipe};
 use crate::source::{self, RawLayout};
 use crate::store::Blob;
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -114,8 +116,7 @@ pub fn record(
     let (mut made, mut names) = (Vec::new(), BTreeSet::new());
     for step in side.steps()? {
         let entries = side.entries(step)?;
-        names.extend(entries.iter().map(|e| e.description.name.clone()));
-        names.extend(entries.iter().filter_map(|e| e.meaning.array.clone()));
+        names.extend(entries.iter().flat_map(|entry| entry.names()));
         for entry in entries.iter().filter(|e| choice.wants(e)) {
             if let Some(unread) = &entry.unread {
                 return Err(unread.why.clone());
@@ -176,15 +177,18 @@ impl Side for TreedSide<'_> {
         let their_step = if of_like.len() == 1 { of_like[0] } else { step };
         let models = self.like.entries(their_step)?;
         let lone = entries.len() == 1 && models.len() == 1;
+        let names = PartnerNames::of(&entries, &models);
+        let named: Vec<Cow<str>> = models.iter().map(|model| names.name(model)).collect();
         for entry in &mut entries {
+            let own = names.name(entry).into_owned();
             // Trees of boxes are compared between the same boxes, whichever ranks have them.
-            let model = models.iter().find(|m| {
+            let model = models.iter().zip(&named).find(|(m, name)| {
                 let (p, q) = (&m.description, &entry.description);
                 let same_box = p.shape == q.shape && p.part == q.part;
-                lone || p.name == q.name
+                lone || **name == own
                     && if p.global_box().is_some() { same_box } else { m.rank == entry.rank }
             });
-            let (Some(values), Some(model)) = (entry.values.clone(), model) else { continue };
+            let (Some(values), Some((model, _))) = (entry.values.clone(), model) else { continue };
             if model.description.dtype != entry.description.dtype {
                 continue;
             }

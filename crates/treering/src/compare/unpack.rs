@@ -7,54 +7,42 @@ use super::judge::number;
 use super::side::{FileContent, FileView, SideEntry, Unread};
 use crate::array::DType;
 use crate::error::{Error, Result};
+use crate::format::variable_name;
 use crate::source::{PackedNumbers, packed_arrays};
 use crate::store::{Blob, read_each};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Unpacks the variables of a side whose files say how; their names, alone and behind the names of the files.
+/// Unpacks the variables of a side whose files say how; their names behind those of the files.
 pub(super) fn unpack(entries: &mut [SideEntry], files: &[FileView]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for file in files {
         let FileContent::Whole(whole, _) = &(file.open)()?.content else { continue };
-        let lone = files.iter().filter(|other| other.rank == file.rank).count() == 1;
         let arrays = packed_arrays(whole)?;
         let only = arrays.len() == 1;
         for (name, packed) in arrays.iter().filter_map(|(n, p)| Some((n, p.as_ref()?))) {
-            let named = |entry: &SideEntry| {
-                let variable = &entry.description.name;
-                is_array(variable, file, name, lone) || only && is_file(variable, file, lone)
-            };
-            for entry in entries.iter_mut().filter(|e| e.rank == file.rank && named(e)) {
+            let of_file = entries.iter_mut().filter(|entry| entry.is_in(file));
+            for entry in of_file.filter(|e| is_array(e.array_name(), name, only)) {
                 entry.unpack(packed);
-                names.extend([entry.description.name.clone(), format!("{}/{name}", file.name)]);
+                names.insert(variable_name(&file.name, name));
             }
         }
     }
     Ok(names)
 }
 
-/// The name of a file without its extension.
-fn stem(file: &FileView) -> &str {
-    file.name.rsplit_once('.').map_or(&file.name, |(stem, _)| stem)
-}
-
-/// Whether a variable has the name of an array of a file: alone, or behind the name of the file as in a folder.
-fn is_array(variable: &str, file: &FileView, array: &str, lone: bool) -> bool {
-    let inside = |folder: &str| {
-        variable.strip_prefix(folder).and_then(|rest| rest.strip_prefix('/')) == Some(array)
-    };
-    inside(&file.name) || inside(stem(file)) || lone && variable == array
-}
-
-/// Whether a variable has the name of a file, as its only array has.
-fn is_file(variable: &str, file: &FileView, lone: bool) -> bool {
-    let stem = stem(file);
-    let last = stem.rsplit_once('/').map_or(stem, |(_, last)| last);
-    variable == stem || lone && variable == last
+/// Whether a variable is an array of a file. In stores of early releases, the only one was named after the file.
+fn is_array(own: &str, array: &str, only: bool) -> bool {
+    own == array || only && own.is_empty()
 }
 
 impl<'a> SideEntry<'a> {
+    /// Whether it is an array of this file.
+    fn is_in(&self, file: &FileView) -> bool {
+        let name = self.origin.as_ref().map(|origin| &origin.file);
+        self.rank == file.rank && name == Some(&file.name)
+    }
+
     /// The same variable as the values that it stands for, or as one that cannot be read.
     fn unpack(&mut self, packed: &PackedNumbers) {
         if self.unread.is_some() {
@@ -147,7 +135,6 @@ fn unpacked(packed: &PackedNumbers, raw: &[u8]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::array::Rank;
 
     #[test]
     fn numbers_stand_for_values() {
@@ -162,19 +149,11 @@ mod tests {
 
     #[test]
     fn variables_have_the_names_of_arrays() {
-        let file = FileView::of_bytes(Rank(0), "sub/a.nc", &[]);
-        for (variable, array, lone, answer) in [
-            ("x", "x", true, true),
-            ("x", "x", false, false),
-            ("sub/a/x", "x", false, true),
-            ("sub/a.nc/g/x", "g/x", false, true),
-            ("sub/a.nc/g/x", "x", false, false),
-            ("a", "x", true, false),
-            ("sub/b/x", "x", false, false),
-        ] {
-            assert_eq!(is_array(variable, &file, array, lone), answer, "{variable} {array}");
+        for (own, array, only, answer) in
+            [("x", "x", false, true), ("g/x", "x", true, false), ("", "x", true, true)]
+        {
+            assert_eq!(is_array(own, array, only), answer, "{own} {array}");
         }
-        assert!(is_file("a", &file, true) && is_file("sub/a", &file, false));
-        assert!(!is_file("a", &file, false));
+        assert!(!is_array("", "x", false));
     }
 }

@@ -4,6 +4,7 @@
 //! is rounded, and the answer is that of the bound in the wider type. Trees of the narrower values do not serve.
 
 use super::judge::number;
+use super::partners::PartnerNames;
 use super::side::SideEntry;
 use crate::array::{DType, Rank};
 use crate::error::{Error, ErrorKind, Result};
@@ -38,16 +39,17 @@ fn is_integer(dtype: DType) -> bool {
     KINDS[..2].iter().any(|kind| kind.contains(&dtype))
 }
 
-/// Widens variables that the other side has in a wider type; a note for each name. With `integers`, these become real
+/// Widens variables that the other side has in a wider type; a note for each name. Without `names`, the only variables of
+/// both sides are partners. With `integers`, these become real
 /// numbers, to which bounds apply.
 pub(super) fn widen<'e>(
     a: &mut [SideEntry<'e>],
     b: &mut [SideEntry<'e>],
-    lone: bool,
+    names: Option<PartnerNames>,
     integers: bool,
 ) -> BTreeSet<String> {
     let types = |side: &[SideEntry]| -> HashMap<(Option<Rank>, String), DType> {
-        let of = |e: &SideEntry| (key(e, lone), e.description.dtype);
+        let of = |e: &SideEntry| (key(e, names), e.description.dtype);
         side.iter().filter(|e| may_be_widened(e)).map(of).collect()
     };
     let (of_a, of_b) = (types(a), types(b));
@@ -55,7 +57,7 @@ pub(super) fn widen<'e>(
     // Both sides decide by the types as they were.
     for (side, own, others) in [(a, &of_a, &of_b), (b, &of_b, &of_a)] {
         for entry in side.iter_mut().filter(|entry| may_be_widened(entry)) {
-            let key = key(entry, lone);
+            let key = key(entry, names);
             let (Some(p), Some(q)) = (own.get(&key), others.get(&key)) else { continue };
             if integers && is_integer(*p) && is_integer(*q) {
                 entry.widen(DType::F64);
@@ -80,13 +82,12 @@ fn may_be_widened(entry: &SideEntry) -> bool {
     known && entry.meaning.kind.is_none()
 }
 
-/// Name and rank by which variables are compared; boxes of one array are alike on all ranks.
-fn key(entry: &SideEntry, lone: bool) -> (Option<Rank>, String) {
-    match entry.description.global_box() {
-        _ if lone => (None, String::new()),
-        Some(_) => (None, entry.description.name.clone()),
-        None => (Some(entry.rank), entry.description.name.clone()),
-    }
+/// Name and rank by which variables are compared; boxes of one array are alike on all ranks, and the only variables of
+/// two sides whatever their names are.
+fn key(entry: &SideEntry, names: Option<PartnerNames>) -> (Option<Rank>, String) {
+    let Some(names) = names else { return (None, String::new()) };
+    let rank = entry.description.global_box().is_none().then_some(entry.rank);
+    (rank, names.name(entry).into_owned())
 }
 
 impl<'a> SideEntry<'a> {

@@ -11,6 +11,7 @@ mod bundle;
 mod bytes;
 mod delta;
 mod file;
+mod file_variable;
 mod labels;
 mod manifest;
 mod names;
@@ -25,6 +26,7 @@ pub use branch::{Branch, FAN};
 pub(crate) use bundle::BUNDLE_TRAILER;
 pub use bundle::{BundleIndex, BundledName, BundledObject};
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
+pub use file_variable::{FileOrigin, variable_name};
 #[cfg(test)]
 pub(crate) use manifest::PackRange;
 pub use manifest::{BranchRef, Branches, Group, Groups};

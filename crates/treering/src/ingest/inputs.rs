@@ -7,16 +7,18 @@ use super::RankFile;
 use super::merge::Merge;
 use crate::array::{Bound, DType, Description, Labels, Order, Rank, Rounding, Shape, VariableKey};
 use crate::codec::Nature;
-use crate::compare::matches;
+use crate::compare::matches_variable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
+use crate::format::{
+    FILE_PREFIX, FileOrigin, FileRecord, InSkeleton, check_file_name, variable_name,
+};
 use crate::pack::Packed;
 use crate::save::GroupMember;
 use crate::source::Anatomy;
 use crate::store::Blob;
 use rayon::prelude::*;
 use regex::Regex;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
@@ -94,15 +96,33 @@ pub(super) fn check(files: &[RankFile]) -> Result<()> {
     let mut names = HashSet::new();
     for file in files {
         check_file_name(&file.name)?;
-        if !names.insert(&file.name) {
+        if !names.insert(&file.name[..]) {
             return Err(Error::usage(format!("two files are called {:?}", file.name))
                 .hint("give the folder that holds both, so that their names tell them apart"));
+        }
+    }
+    // Otherwise nobody could tell where the name of a file ends in that of a variable.
+    let similar: HashSet<(Rank, &str)> = files.iter().map(|f| (f.rank, &f.like[..])).collect();
+    for file in files {
+        let mut above = folders(&file.name).filter(|folder| names.contains(folder));
+        let mut alike = folders(&file.like).filter(|like| similar.contains(&(file.rank, *like)));
+        if let Some(folder) = above.next().or_else(|| alike.next()) {
+            return Err(Error::usage(format!(
+                "{folder:?} is a file, and {:?} lies in a folder of this name",
+                file.name
+            ))
+            .hint("give the folder that holds both, so that their names tell them apart"));
         }
     }
     Ok(())
 }
 
-/// The bound of variables whose whole name matches.
+/// The folders that a name leads through.
+fn folders(name: &str) -> impl Iterator<Item = &str> {
+    name.match_indices('/').map(|(at, _)| &name[..at])
+}
+
+/// The bound of variables whose whole name matches, or whose array's own name does.
 pub(super) struct Limit {
     /// A pattern with `*` and `?`.
     pattern: String,
@@ -118,32 +138,23 @@ impl Limit {
     }
 }
 
-/// The names of the variables of each file: of its fields, then of datasets in its skeleton.
-pub(super) fn names(files: &[RankFile], anatomies: &[Anatomy]) -> Vec<Vec<String>> {
-    let mut of_rank: HashMap<Rank, usize> = HashMap::new();
-    files.iter().for_each(|file| *of_rank.entry(file.rank).or_default() += 1);
-    let alone = of_rank.values().all(|count| *count == 1);
+/// The names of the variables of each file: of its fields, then of datasets in its skeleton. Each follows from its own
+/// file and array alone, so that one file more changes none of them.
+pub(super) fn names<'f>(
+    files: impl Iterator<Item = (&'f RankFile, &'f Anatomy)>,
+) -> Vec<Vec<String>> {
     let of_file = |(file, anatomy): (&RankFile, &Anatomy)| {
-        let own = alone && anatomy.format != "bytes" && anatomy.format != "raw";
-        let alone = anatomy.fields.len() + anatomy.in_skeleton.len() == 1;
-        let named = |name: &String| match name.is_empty() || alone {
-            // The array in an `.npy` file has no name but the file's, in which the rank stands.
-            _ if own && anatomy.format == "npy" => {
-                file.like.strip_suffix(".npy").unwrap_or(&file.like).to_string()
-            }
-            _ if own => name.clone(),
-            true => file.like.clone(),
-            false => format!("{}/{name}", file.like),
-        };
-        let fields = anatomy.fields.iter().map(|field| named(&field.description.name));
-        fields.chain(anatomy.in_skeleton.iter().map(|(name, _)| named(name))).collect()
+        let fields = anatomy.fields.iter().map(|field| &field.description.name);
+        let arrays = fields.chain(anatomy.in_skeleton.iter().map(|(name, _)| name));
+        arrays.map(|name| variable_name(&file.like, anatomy.own_name(name))).collect()
     };
-    files.iter().zip(anatomies).map(of_file).collect()
+    files.map(of_file).collect()
 }
 
 /// Rounds variables that have a bound. A pattern that no name matches is a mistake that nobody would
 /// notice otherwise.
 pub(super) fn round(
+    files: &[RankFile],
     anatomies: &mut [Anatomy],
     names: &[Vec<String>],
     within: &[Limit],
@@ -154,8 +165,14 @@ pub(super) fn round(
         .zip(names)
         .map(|(anatomy, names)| &names[..anatomy.fields.len().min(names.len())]);
     let names: Vec<&[String]> = fields.collect();
+    let is_for = |pattern: &str, file: &RankFile, name: &str| {
+        matches_variable(pattern, name, FileOrigin::of(&file.like, name).as_ref())
+    };
     for Limit { pattern, .. } in within {
-        if !names.iter().copied().flatten().any(|name| matches(pattern, name)) {
+        let mut all = files.iter().zip(&names);
+        let mut of_file =
+            |(file, names): (&RankFile, &&[String])| names.iter().any(|n| is_for(pattern, file, n));
+        if !all.any(&mut of_file) {
             let there = names.iter().copied().flatten().map(String::as_str);
             let there: BTreeSet<&str> = there.collect();
             let more = if there.len() > MOST_NAMES { ", …" } else { "" };
@@ -170,13 +187,13 @@ pub(super) fn round(
                 )));
         }
     }
-    let bound = |name: &String| {
-        let first = within.iter().find(|limit| matches(&limit.pattern, name));
+    let bound = |file: &RankFile, name: &String| {
+        let first = within.iter().find(|limit| is_for(&limit.pattern, file, name));
         first.map(|limit| limit.bound).filter(|bound| *bound != Bound::Bits)
     };
-    let files = anatomies.par_iter_mut().zip(&names);
-    files.try_for_each(|(anatomy, names)| {
-        let bounds: Vec<Option<Bound>> = names.iter().map(bound).collect();
+    let files = files.par_iter().zip(anatomies.par_iter_mut()).zip(&names);
+    files.try_for_each(|((file, anatomy), names)| {
+        let bounds: Vec<Option<Bound>> = names.iter().map(|name| bound(file, name)).collect();
         anatomy.round(names, &bounds)
     })
 }
@@ -258,4 +275,77 @@ fn record(
         in_skeleton,
         skeleton: anatomy.skeleton.clone(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{RawLayout, take_apart};
+    use proptest::prelude::*;
+    use std::path::{Path, PathBuf};
+    use std::sync::LazyLock;
+
+    /// A safetensors file of arrays of one byte.
+    fn tensors(names: &[&str]) -> Vec<u8> {
+        let entry = |(at, name): (usize, &&str)| {
+            format!(
+                "{name:?}:{{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[{at},{}]}}",
+                at + 1
+            )
+        };
+        let entries: Vec<String> = names.iter().enumerate().map(entry).collect();
+        let head = format!("{{{}}}", entries.join(","));
+        let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(head.bytes());
+        bytes.extend(names.iter().map(|_| 7));
+        bytes
+    }
+
+    fn npy() -> Vec<u8> {
+        let head = "{'descr': '|u1', 'fortran_order': False, 'shape': (2,), }";
+        [b"\x93NUMPY\x01\x00\x76\x00", format!("{head:<117}\n").as_bytes(), &[1, 2]].concat()
+    }
+
+    /// Files of every kind, two of them of a rank, and their names.
+    static FILES: LazyLock<Vec<(RankFile, Anatomy, Vec<&str>)>> = LazyLock::new(|| {
+        let folder = tempfile::tempdir().unwrap();
+        let layout = RawLayout::parse("[[field]]\nname = \"v\"\ntype = \"u8\"").unwrap();
+        let values = RawLayout::values(DType::U8, None);
+        let files: [(&str, &str, Vec<u8>, Option<&RawLayout>, &[&str]); 7] = [
+            ("a.st", "a.st", tensors(&["T", "g/p"]), None, &["a.st/T", "a.st/g/p"]),
+            ("b.st", "b.st", tensors(&["b"]), None, &["b.st/b"]),
+            ("b.npy", "b.npy", npy(), None, &["b.npy"]),
+            ("sub/b", "sub/b", b"text".to_vec(), None, &["sub/b"]),
+            ("raw", "raw", vec![1, 2], Some(&values), &["raw"]),
+            ("state", "state", vec![1, 2], Some(&layout), &["state/v"]),
+            ("rank_1.st", "rank_{rank}.st", tensors(&["T"]), None, &["rank_{rank}.st/T"]),
+        ];
+        let made = files.into_iter().map(|(name, like, bytes, raw, names)| {
+            let path = folder.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).unwrap();
+            std::fs::write(&path, bytes).unwrap();
+            let anatomy = take_apart(&path, raw).unwrap();
+            let rank = Rank(u32::from(name.starts_with("rank")));
+            let path = PathBuf::from(name);
+            (RankFile { rank, path, name: name.into(), like: like.into() }, anatomy, names.to_vec())
+        });
+        made.collect()
+    });
+
+    proptest! {
+        /// The names of a file's variables are the same alone and beside any other files.
+        #[test]
+        fn other_files_change_no_name(
+            chosen in proptest::sample::subsequence((0..7).collect::<Vec<usize>>(), 1..=7)
+        ) {
+            let chosen = chosen.into_iter().map(|at| &FILES[at]);
+            for set in [chosen.clone().collect::<Vec<_>>(), chosen.rev().collect()] {
+                let files: Vec<RankFile> = set.iter().map(|(file, ..)| file.clone()).collect();
+                check(&files).unwrap();
+                let found = names(set.iter().map(|(file, anatomy, _)| (file, anatomy)));
+                let expected: Vec<Vec<&str>> = set.iter().map(|(.., names)| names.clone()).collect();
+                prop_assert_eq!(found, expected);
+            }
+        }
+    }
 }

@@ -58,7 +58,8 @@ pub struct RankFile {
     pub path: PathBuf,
     /// Name in the checkpoint: a path below a folder.
     pub name: String,
-    /// The name without the rank, the same for similar files of all ranks.
+    /// The name without the rank, the same for similar files of all ranks. Variables are named after it, with `{step}` in
+    /// place of numbers of two or more digits that are the step.
     pub like: String,
 }
 
@@ -77,8 +78,8 @@ pub struct IngestSettings {
     /// Replacements in names ([`Regex::replace_all`]): variables whose names and types are then the same are similar, and
     /// encoded together.
     pub like: Vec<(Regex, String)>,
-    /// Variables whose names match the pattern (`*` and `?`) are rounded within the bound, absolute or
-    /// relative; the first that matches counts. An exported file then holds the rounded values. A pattern
+    /// Variables whose names match the pattern (`*` and `?`), as a whole or without the name of the file, are rounded
+    /// within the bound, absolute or relative; the first that matches counts. An exported file then holds the rounded values. A pattern
     /// that matches no variable is an error.
     pub error_bounds: Vec<(String, Bound)>,
 }
@@ -234,6 +235,12 @@ impl Ingest {
         told: &(dyn Fn(u64, u64) + Sync),
         confirm: &dyn Fn() -> Result<()>,
     ) -> Result<Manifest> {
+        // Files of successive steps that have the step in their names are the same files.
+        let alike = |file: &RankFile| {
+            let like = source::without_step(&file.like, step);
+            RankFile { like, ..file.clone() }
+        };
+        let files: &[RankFile] = &files.iter().map(alike).collect::<Vec<_>>();
         inputs::check(files)?;
         self.log.check()?;
         let raw = self.settings.raw.as_ref();
@@ -244,8 +251,8 @@ impl Ingest {
                 _ => source::take_apart(&file.path, raw),
             })
             .collect::<Result<_>>()?;
-        let names = inputs::names(files, &anatomies);
-        inputs::round(&mut anatomies, &names, &self.within)?;
+        let names = inputs::names(files.iter().zip(&anatomies));
+        inputs::round(files, &mut anatomies, &names, &self.within)?;
         let inputs = inputs::gather(files, &anatomies, names, &self.settings.like)?;
         let ranks: Vec<Rank> = inputs.keys().copied().collect();
         let total = inputs.values().flatten().map(FileVariable::len).fold(0, u64::saturating_add);

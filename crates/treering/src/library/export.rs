@@ -171,7 +171,7 @@ impl<'c> FileParts<'c> {
         rank: Rank,
         record: &'c FileRecord,
     ) -> Result<Self> {
-        let field = |name: &String| checkpoint.variable(rank, name);
+        let field = |name: &String| checkpoint.exact(rank, name);
         let fields: Vec<_> = record.fields.iter().map(field).collect::<Result<_>>()?;
         let bytes = fields.iter().fold(0u64, |all, field| all.saturating_add(size(field)));
         Ok(FileParts { rank, record, fields, bytes })

@@ -2,7 +2,7 @@
 
 use super::{CheckpointInfo, Library};
 use crate::array::Labels;
-use crate::compare::matches;
+use crate::compare::{matches, matches_variable};
 use crate::error::{Error, Result};
 use crate::restore::Checkpoint;
 
@@ -49,7 +49,9 @@ impl LabelTest {
     /// Whether a variable of a checkpoint has the attribute.
     fn is_met_in(&self, checkpoint: &Checkpoint, variable: &str) -> bool {
         let shown = checkpoint.entries().iter().filter(|entry| !entry.is_hidden());
-        let mut named = shown.filter(|entry| matches(variable, &entry.description.name));
+        let mut named = shown.filter(|entry| {
+            matches_variable(variable, &entry.description.name, checkpoint.origin(entry).as_ref())
+        });
         named.any(|entry| self.is_met_by(&entry.description.attributes))
     }
 }

@@ -2,7 +2,9 @@
 
 use super::{Library, Progress};
 use crate::array::{DType, Rank, Step, Variable};
-use crate::compare::{Side, SideEntry, StoredSide, TreeSettings, build_trees, matches, put_head};
+use crate::compare::{
+    Side, SideEntry, StoredSide, TreeSettings, build_trees, matches_variable, put_head,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TREES_RUN, tree_name};
 use crate::merkle::Digest;
@@ -116,9 +118,9 @@ impl Library {
         let checkpoint = self.checkpoint(run, Some(step))?;
         // Datasets in the skeletons of files have no root that a tree could name.
         let mut entries = side.entries(Some(Step(step)))?;
-        entries.retain(|e| checkpoint.variable(e.rank, &e.description.name).is_ok());
+        entries.retain(|e| checkpoint.exact(e.rank, &e.description.name).is_ok());
         make(&entries, patterns, settings, progress, |entry| {
-            let exact = checkpoint.variable(entry.rank, &entry.description.name)?.root;
+            let exact = checkpoint.exact(entry.rank, &entry.description.name)?.root;
             Ok(Some((entry.rank, exact)))
         })
     }
@@ -140,7 +142,8 @@ fn make(
     let mut made = Vec::new();
     for entry in entries {
         let (name, rank, dtype) = (&entry.description.name, entry.rank, entry.description.dtype);
-        let wanted = patterns.is_empty() || patterns.iter().any(|p| matches(p, name));
+        let named = |pattern: &String| matches_variable(pattern, name, entry.origin.as_ref());
+        let wanted = patterns.is_empty() || patterns.iter().any(named);
         let Some(values) = entry.values.as_ref().filter(|_| wanted) else { continue };
         let recipes = settings.recipes(dtype)?;
         let done = AtomicU64::new(0);
@@ -163,7 +166,7 @@ fn save(keeper: &mut Run, step: u64, made: &[Made]) -> Result<()> {
 }
 
 fn read_tree(checkpoint: &Checkpoint, name: &str) -> Result<Vec<u8>> {
-    let entry = checkpoint.variable(Rank(0), name)?;
+    let entry = checkpoint.exact(Rank(0), name)?;
     let bytes = entry.description.bytes().unwrap_or(0);
     let mut out = crate::memory::zeroed(bytes)?;
     checkpoint.read_bytes(entry, 0..bytes, &mut out)?;

@@ -6,10 +6,10 @@
 //! by its roots before it is handed out. A state that cannot be read is an error in its place, and the
 //! next older one follows.
 
-use super::checkpoint::Checkpoint;
+use super::checkpoint::{Checkpoint, only_array};
 use crate::array::{Rank, Sequence, VariableKey, filled};
 use crate::error::{Error, Result};
-use crate::format::Manifest;
+use crate::format::{FILE_PREFIX, Manifest};
 use crate::log::Log;
 use crate::store::Store;
 use std::collections::HashMap;
@@ -32,11 +32,13 @@ impl State {
         self.get_of(Rank(0), name)
     }
 
-    /// The elements of a variable of a rank.
+    /// The elements of a variable of a rank, named as in [`Checkpoint::variable`].
     pub fn get_of<T: crate::array::Element>(&self, rank: Rank, name: &str) -> Result<Vec<T>> {
-        let bytes = self
-            .variables
-            .get(&VariableKey::new(rank, name))
+        let bytes = match self.variables.get(&VariableKey::new(rank, name)) {
+            Some(bytes) => Some(bytes),
+            None => self.only_array(rank, name)?,
+        };
+        let bytes = bytes
             .ok_or_else(|| Error::usage(format!("there is no variable {name:?} of rank {rank}")))?;
         let size = T::DTYPE.size();
         if !(bytes.len() as u64).is_multiple_of(size) {
@@ -46,6 +48,16 @@ impl State {
             to.copy_from_slice(bytes);
             Ok(())
         })
+    }
+
+    /// The bytes of an array by its name in its file.
+    fn only_array(&self, rank: Rank, array: &str) -> Result<Option<&Vec<u8>>> {
+        let of_rank = self.variables.keys().filter(|key| key.rank == rank);
+        let names = of_rank.map(|key| (key.rank, &key.name[..]));
+        let record = |rank, file: &str| VariableKey::new(rank, &format!("{FILE_PREFIX}{file}"));
+        let is_file = |rank, file: &str| self.variables.contains_key(&record(rank, file));
+        let name = only_array(names, is_file, array)?;
+        Ok(name.and_then(|name| self.variables.get(&VariableKey::new(rank, name))))
     }
 }
 

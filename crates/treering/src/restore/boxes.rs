@@ -82,7 +82,10 @@ impl Checkpoint {
         let of_name = |entry: &&VariableEntry| entry.description.name == name;
         let entries: Vec<&VariableEntry> = self.entries().iter().filter(of_name).collect();
         match entries.is_empty() {
-            true => self.variable(Rank(0), name).map(|_| ArraySources::default()),
+            true => match self.only_array(self.entries().iter(), name)? {
+                Some(name) => self.sources(name),
+                None => self.exact(Rank(0), name).map(|_| ArraySources::default()),
+            },
             false => ArraySources::joined(name, &entries),
         }
     }

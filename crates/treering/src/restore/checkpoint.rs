@@ -12,14 +12,17 @@ use crate::array::{
     settled,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Group, Manifest, Names, PackExtent, PackName, Seal, VariableEntry};
+use crate::format::{
+    FILE_PREFIX, FileOrigin, Footer, Group, Manifest, Names, PackExtent, PackName, Seal,
+    VariableEntry,
+};
 use crate::lineage::{Layer, covers, resolve, runs};
 use crate::log::{FullManifest, read_group};
 use crate::memory::{TOGETHER, batches, zeroed};
 use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -66,8 +69,33 @@ type Deltas = HashMap<(GroupId, VariableKey), Vec<(usize, usize)>>;
 /// A variable that was filled, and the prints of its chunks if they came about on the way.
 type FilledVariable<'a> = (&'a VariableEntry, Option<Vec<Print>>);
 
+/// How many names an error lists.
+const MOST_NAMES: usize = 20;
+
 /// How much of a variable is read at a time where it need not be in memory as a whole.
 const PART: usize = 16 << 20;
+
+/// The name of a variable by that of the array in its file; an error if several files have such arrays.
+pub(super) fn only_array<'n>(
+    names: impl Iterator<Item = (Rank, &'n str)>,
+    is_file: impl Fn(Rank, &str) -> bool,
+    array: &str,
+) -> Result<Option<&'n str>> {
+    let named = |rank: Rank, name: &str| {
+        let ends = name.strip_suffix(array).is_some_and(|file| file.ends_with('/'));
+        let origin = || FileOrigin::among(name, |file| is_file(rank, file));
+        ends && origin().is_some_and(|origin| origin.array(name) == array)
+    };
+    let found = names.filter(|(rank, name)| named(*rank, name)).map(|(_, name)| name);
+    let found: BTreeSet<&str> = found.collect();
+    if found.len() > 1 {
+        let names: Vec<&str> = found.iter().copied().take(MOST_NAMES).collect();
+        let more = if found.len() > MOST_NAMES { ", …" } else { "" };
+        return Err(Error::usage(format!("several files have an array {array:?}"))
+            .hint(format!("name one of {}{more}", names.join(", "))));
+    }
+    Ok(found.into_iter().next())
+}
 
 /// What a restore of a whole variable leaves: enough to go on with its lineage.
 pub(crate) struct RestoredVariable {
@@ -273,21 +301,61 @@ impl Checkpoint {
         self.positions.get(key).map(|at| &self.variables[*at])
     }
 
-    /// The variable of that rank and name.
+    /// The variable of that rank and name. An array of a file may be named without its file, where only one file has an
+    /// array of that name.
     pub fn variable(&self, rank: Rank, name: &str) -> Result<&VariableEntry> {
-        self.entry(&VariableKey::new(rank, name)).ok_or_else(|| {
-            let shown = self.variables.iter().filter(|v| !v.is_hidden());
-            let names: Vec<&str> = shown.map(|v| v.description.name.as_str()).take(20).collect();
-            let hint = match names.is_empty() {
-                true => {
-                    "this checkpoint holds trees only, and no data that could be restored".into()
+        match self.entry(&VariableKey::new(rank, name)) {
+            Some(entry) => Ok(entry),
+            None => {
+                let of_rank = self.variables.iter().filter(|entry| entry.rank == rank);
+                match self.only_array(of_rank, name)? {
+                    Some(name) => self.exact(rank, name),
+                    None => Err(self.no_variable(rank, name)),
                 }
-                false => format!("it has {}", names.join(", ")),
-            };
-            Error::new(ErrorKind::Mismatch, format!("there is no variable {name:?} of rank {rank}"))
-                .at(format!("{}@{}", self.manifest.run, self.manifest.step))
-                .hint(hint)
-        })
+            }
+        }
+    }
+
+    /// The variable of that rank and whole name.
+    pub(crate) fn exact(&self, rank: Rank, name: &str) -> Result<&VariableEntry> {
+        let entry = self.entry(&VariableKey::new(rank, name));
+        entry.ok_or_else(|| self.no_variable(rank, name))
+    }
+
+    fn no_variable(&self, rank: Rank, name: &str) -> Error {
+        let shown = self.variables.iter().filter(|v| !v.is_hidden());
+        let names: Vec<&str> =
+            shown.map(|v| v.description.name.as_str()).take(MOST_NAMES).collect();
+        let hint = match names.is_empty() {
+            true => "this checkpoint holds trees only, and no data that could be restored".into(),
+            false => format!("it has {}", names.join(", ")),
+        };
+        Error::new(ErrorKind::Mismatch, format!("there is no variable {name:?} of rank {rank}"))
+            .at(self.place())
+            .hint(hint)
+    }
+
+    /// The file that a variable is an array of, as the records of files tell; `None` for variables of programs.
+    pub(crate) fn origin(&self, entry: &VariableEntry) -> Option<FileOrigin> {
+        if self.manifest.files == 0 {
+            return None;
+        }
+        FileOrigin::among(&entry.description.name, |file| self.is_file(entry.rank, file))
+    }
+
+    fn is_file(&self, rank: Rank, file: &str) -> bool {
+        self.entry(&VariableKey::new(rank, &format!("{FILE_PREFIX}{file}"))).is_some()
+    }
+
+    /// The variable of an array, of some variables, by its name in its file.
+    pub(super) fn only_array<'e>(
+        &self,
+        entries: impl Iterator<Item = &'e VariableEntry>,
+        array: &str,
+    ) -> Result<Option<&'e str>> {
+        let names = entries.map(|entry| (entry.rank, &entry.description.name[..]));
+        only_array(names, |rank, file| self.is_file(rank, file), array)
+            .map_err(|error| error.at(self.place()))
     }
 
     /// The variables of all ranks, trees and records of files included.
@@ -315,7 +383,8 @@ impl Checkpoint {
         self.notes.get()
     }
 
-    /// Fills whole variables; type, shape and name must agree with what is stored.
+    /// Fills whole variables; type, shape and name must agree with what is stored. As in [`variable`](Self::variable), an
+    /// array of a file may be named without its file.
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
@@ -324,7 +393,12 @@ impl Checkpoint {
 
     fn read_all(&self, targets: &mut [VariableMut]) -> Result<()> {
         let mut targets: Vec<&mut VariableMut> = targets.iter_mut().collect();
-        let entries = self.fill(Rank(0), &mut targets)?;
+        let find = |name: &str| match self.variable(Rank(0), name) {
+            // Two files have it: nobody could tell which is meant.
+            Err(error) if error.kind() == ErrorKind::Usage => Err(error),
+            found => Ok(found.ok()),
+        };
+        let entries = self.fill(Rank(0), &mut targets, &find)?;
         let mut filled = entries.into_iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
             Some((entry, prints)) => self.check_root(entry, target.bytes(), prints),
@@ -339,7 +413,9 @@ impl Checkpoint {
         rank: Rank,
         targets: &mut [&mut VariableMut],
     ) -> Result<Vec<Option<RestoredVariable>>> {
-        let entries = self.fill(rank, targets)?;
+        // A lineage goes on under the very name.
+        let find = |name: &str| Ok(self.entry(&VariableKey::new(rank, name)));
+        let entries = self.fill(rank, targets, &find)?;
         let filled = entries.into_iter().zip(targets.iter_mut());
         let retrace = |(entry, prints): FilledVariable, target: &mut VariableMut| {
             self.retrace(entry, target.bytes(), prints)
@@ -349,7 +425,7 @@ impl Checkpoint {
             .collect()
     }
 
-    /// A whole variable of rank 0.
+    /// A whole variable of rank 0, named as in [`variable`](Self::variable).
     pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
         let entry = self.variable(Rank(0), name)?;
         let scalars = entry.description.shape.elements().unwrap_or(0);
@@ -457,7 +533,7 @@ impl Checkpoint {
             newer.manifest.epoch == self.manifest.epoch && old.len() as u64 == bytes
         });
         let newer_entry = usable.as_ref().and_then(|(newer, _)| {
-            let found = newer.variable(entry.rank, &entry.description.name).ok()?;
+            let found = newer.exact(entry.rank, &entry.description.name).ok()?;
             Some(newer.layers(found))
         });
         let mut out = match (usable.as_ref(), newer_entry) {
@@ -478,11 +554,12 @@ impl Checkpoint {
     }
 
     /// Fills whole variables, frame by frame verified; their roots are still to be checked.
-    fn fill(
-        &self,
+    fn fill<'s>(
+        &'s self,
         rank: Rank,
         targets: &mut [&mut VariableMut],
-    ) -> Result<Vec<Option<FilledVariable<'_>>>> {
+        find: &dyn Fn(&str) -> Result<Option<&'s VariableEntry>>,
+    ) -> Result<Vec<Option<FilledVariable<'s>>>> {
         let mut names = HashSet::new();
         let mut entries = Vec::new();
         for target in targets.iter_mut() {
@@ -491,10 +568,10 @@ impl Checkpoint {
                 let name = target.name();
                 return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
             }
-            let entry = match self.entry(&VariableKey::new(rank, target.name())) {
-                None if target.is_optional() => None,
-                _ => Some(self.variable(rank, target.name())?),
-            };
+            let entry = find(target.name())?;
+            if entry.is_none() && !target.is_optional() {
+                return Err(self.no_variable(rank, target.name()));
+            }
             if let Some(entry) = entry {
                 target.fit(&entry.description)?;
             }

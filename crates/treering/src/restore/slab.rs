@@ -141,6 +141,8 @@ impl Checkpoint {
         let mut bytes = zeroed(bytes.unwrap_or(u64::MAX))?;
         let whole = IndexBox { offset: slab.offset, extent: slab.extent };
         self.read_sources(&sources, &whole, &mut bytes)?;
+        // It may have been named without its file.
+        let name = sources.entries.first().map_or(name, |source| &source.entry.description.name);
         Ok(StoredArray { name: name.to_string(), dtype, shape, order: sources.order, bytes })
     }
 

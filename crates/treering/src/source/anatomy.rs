@@ -10,7 +10,7 @@
 use super::found::{Contents, FoundArray, Placement};
 use super::plan::FilePlan;
 use super::proof::Built;
-use super::{Extent, Field, OpenFile, RawLayout, Rounded};
+use super::{BYTES, Extent, Field, OpenFile, RAW, RawLayout, Rounded, own_name};
 use crate::array::{Bound, DType, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Skeleton;
@@ -33,11 +33,18 @@ pub struct Anatomy {
     pub skeleton: Skeleton,
     /// Datasets whose bytes stay in the skeleton: names and reasons.
     pub in_skeleton: Vec<(String, String)>,
+    /// The name that stands for that of an array without one.
+    stand_in: Option<String>,
     path: PathBuf,
     stamp: Stamp,
 }
 
 impl Anatomy {
+    /// The name of a field or a dataset in the file; empty if it has none.
+    pub(crate) fn own_name<'n>(&self, name: &'n str) -> &'n str {
+        own_name(name, self.stand_in.as_deref())
+    }
+
     /// Refuses a file that has changed since it was taken apart; to be asked when all is read.
     pub fn unchanged(&self) -> Result<()> {
         self.stamp.check(&self.path)
@@ -66,11 +73,11 @@ impl Anatomy {
             }
         }
         if let [(name, why), ..] = &refused[..] {
-            let all: Vec<String> = refused.iter().map(|(name, _)| regex::escape(name)).collect();
-            let exact = all[..all.len().min(MOST_NAMES)].join("|");
+            let exact = refused.iter().take(MOST_NAMES).map(|(name, _)| format!("'{name}=bits'"));
+            let exact = exact.collect::<Vec<_>>().join(", ");
             return Err(Error::usage(why)
                 .at(format!("variable {name:?} of {}", self.path.display()))
-                .hint(format!("to leave variables as they are, give '{exact}=bits' first")));
+                .hint(format!("to leave variables as they are, give {exact} first")));
         }
         if self.fields.iter().any(|field| field.rounded.is_some()) {
             self.skeleton.digest = self.digest_rendered()?;
@@ -97,7 +104,7 @@ pub fn take_apart(path: &Path, raw: Option<&RawLayout>) -> Result<Anatomy> {
         Ok(None) => match raw {
             Some(raw) => {
                 let found = raw.find(&file.whole, &file.stem).map_err(|e| e.at(path.display()))?;
-                Some(("raw", found.into()))
+                Some((RAW, found.into()))
             }
             None => None,
         },
@@ -107,14 +114,14 @@ pub fn take_apart(path: &Path, raw: Option<&RawLayout>) -> Result<Anatomy> {
         Err(error) if error.kind() == ErrorKind::Io => return Err(error.at(path.display())),
         Err(_) => None,
     };
-    built_of(path, &file, stamp, found)
+    built_of(path, &file, stamp, found, raw)
 }
 
 /// Takes a file as bytes, whatever it is.
 pub fn take_whole(path: &Path) -> Result<Anatomy> {
     let file = OpenFile::new(path)?;
     let stamp = Stamp::of(&file.whole, path)?;
-    built_of(path, &file, stamp, None)
+    built_of(path, &file, stamp, None, None)
 }
 
 /// The format and the arrays of a file if they are known, else all of it as bytes.
@@ -123,15 +130,16 @@ fn built_of(
     file: &OpenFile,
     stamp: Stamp,
     found: Option<(&'static str, Contents)>,
+    raw: Option<&RawLayout>,
 ) -> Result<Anatomy> {
     let (format, found) = match found {
         Some(found) => found,
-        None => ("bytes", vec![all_bytes(file)?].into()),
+        None => (BYTES, vec![all_bytes(file)?].into()),
     };
     let (plan, Built { fields, skeleton }) = proved(&file.whole, found)?;
     stamp.check(path)?;
-    let in_skeleton = plan.in_skeleton();
-    Ok(Anatomy { format, fields, skeleton, in_skeleton, path: path.into(), stamp })
+    let (in_skeleton, stand_in) = (plan.in_skeleton(), file.stand_in(format, raw));
+    Ok(Anatomy { format, fields, skeleton, in_skeleton, stand_in, path: path.into(), stamp })
 }
 
 /// Fields and skeleton of what is found in a file, proved.

@@ -20,6 +20,7 @@ mod inventory;
 mod netcdf;
 mod npy;
 mod npz;
+mod numbers;
 mod outside;
 mod parts;
 mod plan;
@@ -40,6 +41,7 @@ pub(crate) use found::PackedNumbers;
 pub(crate) use hdf5::checksum as hdf5_checksum;
 pub use inventory::Inventory;
 pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory};
+pub(crate) use numbers::{apart, digits, digits_of, numbers, overlap, times, without_step};
 pub(crate) use parts::{ElementType, Interpretation};
 pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
@@ -88,6 +90,8 @@ pub(crate) struct OpenedArrays {
     /// Arrays whose elements are more than one number.
     pub(crate) structured: Vec<StructuredArray>,
     pub(crate) undecoded: Vec<UndecodedArray>,
+    /// The name that stands for that of an array without one.
+    stand_in: Option<String>,
 }
 
 /// An array whose elements are more than one number.
@@ -142,29 +146,37 @@ pub fn decode_chunk(
 /// Opens a file as far as it is understood.
 pub(crate) fn open_all(path: &Path, raw: Option<&RawLayout>) -> Result<OpenedArrays> {
     let file = OpenFile::new(path)?;
+    let mut stand_in = None;
     let found = match file.find() {
-        Ok(Some((_, contents))) => Ok(contents),
+        Ok(Some((format, contents))) => {
+            stand_in = file.stand_in(format, raw);
+            Ok(contents)
+        }
         Ok(None) => match raw {
-            Some(raw) => raw.find(&file.whole, &file.stem).map(Contents::from),
+            Some(raw) => {
+                stand_in = file.stand_in(RAW, Some(raw));
+                raw.find(&file.whole, &file.stem).map(Contents::from)
+            }
             None => Err(Error::usage("the file is not HDF5, netCDF, .npy, .npz or safetensors")
                 .hint("give the type of its values with --type, as in --type f32; --type bytes takes it as bytes")),
         },
         Err(error) => Err(error),
     };
     let opened = found.and_then(|all| OpenedArrays::of(&all, &file.whole));
+    let opened = opened.map(|opened| OpenedArrays { stand_in, ..opened });
     opened.map_err(|error| error.at(path.display()))
 }
 
 impl OpenedArrays {
-    /// The names of all arrays that can be read.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        let fields = self.fields.iter().map(|field| &field.description.name[..]);
-        fields.chain(self.structured.iter().map(|array| &array.whole.name[..]))
+    /// The name of an array in the file; empty if it has none.
+    pub(crate) fn own_name<'n>(&self, name: &'n str) -> &'n str {
+        own_name(name, self.stand_in.as_deref())
     }
 
     fn of(all: &Contents, whole: &Extent) -> Result<Self> {
-        let (fields, structured) = Default::default();
-        let mut opened = OpenedArrays { fields, structured, undecoded: all.undecoded.clone() };
+        let (fields, structured, stand_in) = Default::default();
+        let undecoded = all.undecoded.clone();
+        let mut opened = OpenedArrays { fields, structured, undecoded, stand_in };
         let names = all.arrays().map(|found| found.description.name.clone());
         let mut names: HashSet<String> = names.collect();
         for found in all.arrays() {
@@ -237,6 +249,16 @@ pub(crate) fn packed_arrays(whole: &Extent) -> Result<Vec<(String, Option<Packed
     Ok(found.iter().map(|found| (found.description.name.clone(), found.packed())).collect())
 }
 
+/// The format of files that a layout describes.
+const RAW: &str = "raw";
+/// The format of files that nobody understands.
+const BYTES: &str = "bytes";
+
+/// The name of an array in its file, of which one name stands for none.
+fn own_name<'n>(name: &'n str, stand_in: Option<&str>) -> &'n str {
+    if stand_in == Some(name) { "" } else { name }
+}
+
 /// A file that is about to be looked into.
 struct OpenFile {
     whole: Extent,
@@ -254,6 +276,15 @@ impl OpenFile {
         let file = File::open(path).map_err(|e| unreadable(path, e))?;
         let stem = path.file_stem().map(name_of).unwrap_or_default();
         Ok(OpenFile { whole: Extent::new(Arc::new(file), 0, meta.len(), path), stem })
+    }
+
+    /// The name that the array of a format without names gets: that of the file, without the extension.
+    fn stand_in(&self, format: &str, raw: Option<&RawLayout>) -> Option<String> {
+        let unnamed = match format {
+            RAW => raw.is_some_and(|raw| !raw.has_names()),
+            _ => ["npy", BYTES].contains(&format),
+        };
+        unnamed.then(|| self.stem.clone())
     }
 
     /// The format, as the first bytes tell, and the arrays; none if the format is not known.

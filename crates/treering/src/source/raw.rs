@@ -84,6 +84,11 @@ impl RawLayout {
         Ok(RawLayout { fields, whole: false })
     }
 
+    /// Whether its fields have names of their own.
+    pub(super) fn has_names(&self) -> bool {
+        self.fields.iter().all(|field| field.name.is_some())
+    }
+
     /// The fields of a file.
     pub(super) fn find(&self, whole: &Extent, stem: &str) -> Result<Vec<FoundArray>> {
         let (mut all, mut end) = (Vec::new(), 0);

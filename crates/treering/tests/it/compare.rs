@@ -1035,6 +1035,7 @@ impl Side for BadSide {
             description: Variable::from_bytes(name, DType::U8, &[values.size()], &[])
                 .description()
                 .clone(),
+            origin: None,
             values: Some(values),
             trees: Vec::new(),
             unread: None,
@@ -1089,6 +1090,7 @@ impl Side for ChunkedSide {
             description: Variable::from_bytes("v", DType::F64, &self.shape, &bytes)
                 .description()
                 .clone(),
+            origin: None,
             values: Some(store.open("v")?.into()),
             trees: Vec::new(),
             unread: None,
@@ -1403,9 +1405,9 @@ fn arrays_in_fortran_order_keep_their_shape() {
     run.finish().unwrap();
     let stored = |place: &str| format!("{}#{place}", store.display());
     let library = Library::open(&store).unwrap();
-    for run in ["files", "arrays"] {
+    for (run, name) in [("files", "x.npy"), ("arrays", "x")] {
         let checkpoint = library.checkpoint(run, Some(1)).unwrap();
-        let x = checkpoint.variables().find(|v| v.name == "x").unwrap();
+        let x = checkpoint.variables().find(|v| v.name == name).unwrap();
         assert_eq!((&x.shape.0[..], x.order), (&[30, 40][..], treering::Order::Fortran));
     }
     let places = [a.display().to_string(), stored("files@1"), stored("arrays@1")];

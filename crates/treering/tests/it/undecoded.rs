@@ -199,14 +199,14 @@ fn a_cut_file_does_not_spoil_its_folder() {
         for (x, y) in [(&a, &b), (&b, &a)] {
             let outcome = compared(x, y);
             assert_eq!(outcome.verdict, answer, "{name}: {outcome:?}");
-            let expected: &[&str] = if name == "same" { &[] } else { &["cut", "set"] };
+            let expected: &[&str] = if name == "same" { &[] } else { &["cut.npy", "set.npz"] };
             let mut left = left_out(&outcome);
             left.sort_unstable();
             assert_eq!(left, expected, "{name}: {outcome:?}");
             assert!(outcome.unmatched.is_empty(), "{name}: {outcome:?}");
-            assert!(outcome.variables.iter().any(|v| v.name == "good"), "{name}");
+            assert!(outcome.variables.iter().any(|v| v.name == "good.npy"), "{name}");
             // Who asks for a variable of such a file is told.
-            let only = vec!["good".into(), "set/x".into()];
+            let only = vec!["good.npy".into(), "set.npz/x".into()];
             let only = CompareSettings { variables: only, ..CompareSettings::default() };
             if name == "whole" {
                 assert_eq!(settled(x, y, &only).verdict, Answer::Undecided);
@@ -217,5 +217,5 @@ fn a_cut_file_does_not_spoil_its_folder() {
     let b = side("without", 1.0, None);
     let outcome = compared(&a, &b);
     assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
-    assert!(outcome.unmatched.iter().any(|u| u.variable.as_deref() == Some("cut")));
+    assert!(outcome.unmatched.iter().any(|u| u.variable.as_deref() == Some("cut.npy")));
 }

@@ -104,6 +104,7 @@ impl Whole {
         SideEntry {
             rank: Rank(rank),
             description,
+            origin: None,
             values: Some(values),
             trees: views,
             unread: None,

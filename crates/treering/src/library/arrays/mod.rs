@@ -13,7 +13,7 @@ mod tiles;
 mod unfinished;
 mod zarr;
 
-use self::plan::{OutputArray, OutputGroup};
+use self::plan::{OutputArray, OutputGroup, StoredVariable};
 use self::tiles::{Tiles, into_c_order};
 use self::unfinished::{UnfinishedOutput, failed};
 use super::export::{NotTakenApart, records};
@@ -78,7 +78,8 @@ impl ArrayFormat {
 pub struct ArrayExport {
     /// The format.
     pub format: ArrayFormat,
-    /// Only variables that match one of these patterns, in which `*` and `?` stand for anything. Empty: all.
+    /// Only variables that match one of these patterns, in which `*` and `?` stand for anything, as a whole or without
+    /// the name of their file. Empty: all.
     pub variables: Vec<String>,
     /// Only arrays of these ranks, as the ranks saved them: boxes with their ghost cells, and rows, by themselves.
     /// Empty: all ranks, with boxes and rows put together to the arrays that they are parts of.
@@ -179,7 +180,8 @@ fn export_within(
     let (rests, not_taken_apart) = beside_arrays(checkpoint, wanted)?;
     let rest = |entry: &VariableEntry| rests.contains(&entry.key());
     let entries = checkpoint.entries().iter().filter(|e| !e.is_hidden() && !rest(e));
-    let entries: Vec<&VariableEntry> = entries.collect();
+    let with_file = |entry| StoredVariable { entry, origin: checkpoint.origin(entry) };
+    let entries: Vec<StoredVariable> = entries.map(with_file).collect();
     let arrays = plan::plan(&entries, checkpoint.manifest().ranks, wanted)?;
     if arrays.is_empty() {
         let what = format!("{run}@{step} holds no arrays of these ranks");
@@ -198,7 +200,7 @@ fn export_within(
     let exported = |array: &OutputArray| ExportedArray {
         variable: array.variable.to_string(),
         rank: array.rank,
-        name: array.path.join("/") + wanted.format.array_suffix(),
+        name: array.file_name(wanted.format),
         dtype: array.dtype,
         written_as: wanted.format.written_as(array.dtype),
         shape: array.shape().clone(),
@@ -221,7 +223,7 @@ fn beside_arrays(
         let rest = last.filter(|_| has_rest(&skeleton, &format, last));
         rests.extend(rest.map(|name| VariableKey::new(rank, name)));
         for dataset in in_skeleton {
-            let named = |pattern: &String| matches(pattern, &dataset.variable);
+            let named = |p: &String| matches(p, &dataset.variable) || matches(p, &dataset.name);
             let asked = wanted.variables.is_empty() || wanted.variables.iter().any(named);
             if asked && (wanted.ranks.is_empty() || wanted.ranks.contains(&rank)) {
                 whole.push(NotTakenApart { rank, file: file.clone(), dataset });
@@ -252,7 +254,7 @@ impl ExportJob<'_> {
         let root = &output.temporary;
         let folders = make_folders(root, OutputGroup::root(arrays).paths())?;
         self.each(arrays, &|_, array| {
-            let path = root.join(array.path.join("/") + ArrayFormat::Npy.array_suffix());
+            let path = root.join(array.file_name(ArrayFormat::Npy));
             let order = array.values.order;
             let head = npy::head(array.dtype, array.shape(), order)?;
             write_file(&path, |file| {

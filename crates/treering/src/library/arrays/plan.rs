@@ -7,9 +7,9 @@
 
 use super::{ArrayExport, ArrayFormat};
 use crate::array::{DType, Labels, Part, Rank, Shape};
-use crate::compare::matches;
+use crate::compare::matches_variable;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::VariableEntry;
+use crate::format::{FileOrigin, VariableEntry};
 use crate::restore::ArraySources;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +17,18 @@ use std::collections::{BTreeMap, BTreeSet};
 const MAX_FILE_NAME: usize = 255;
 /// How many names an error lists.
 const MOST_NAMES: usize = 20;
+
+/// A variable of the checkpoint, and the file that it is an array of.
+pub(super) struct StoredVariable<'c> {
+    pub(super) entry: &'c VariableEntry,
+    pub(super) origin: Option<FileOrigin>,
+}
+
+impl StoredVariable<'_> {
+    fn name(&self) -> &str {
+        &self.entry.description.name
+    }
+}
 
 /// An array to be written.
 pub(super) struct OutputArray<'c> {
@@ -43,6 +55,13 @@ impl<'c> OutputArray<'c> {
         &self.values.global
     }
 
+    /// Its name in the output. The suffix of a format is not added twice, as to that of an ingested `.npy` file.
+    pub(super) fn file_name(&self, format: ArrayFormat) -> String {
+        let (name, suffix) = (self.path.join("/"), format.array_suffix());
+        let has = !suffix.is_empty() && name.ends_with(suffix);
+        if has { name } else { name + suffix }
+    }
+
     /// The length of its values; the plan was made of arrays that have one.
     pub(super) fn bytes(&self) -> u64 {
         self.shape().elements().unwrap_or(0).saturating_mul(self.dtype.size())
@@ -51,7 +70,7 @@ impl<'c> OutputArray<'c> {
 
 /// The arrays to write, sorted by their names in the output.
 pub(super) fn plan<'c>(
-    entries: &[&'c VariableEntry],
+    entries: &[StoredVariable<'c>],
     saved_by: u32,
     wanted: &ArrayExport,
 ) -> Result<Vec<OutputArray<'c>>> {
@@ -59,9 +78,11 @@ pub(super) fn plan<'c>(
     let by_rank = !wanted.ranks.is_empty();
     let mut joined: BTreeMap<&str, Vec<&VariableEntry>> = BTreeMap::new();
     let mut arrays = Vec::new();
-    for entry in entries.iter().copied() {
+    for variable in entries {
+        let (entry, origin) = (variable.entry, variable.origin.as_ref());
         let name = entry.description.name.as_str();
-        if !wanted.variables.is_empty() && !wanted.variables.iter().any(|p| matches(p, name)) {
+        let named = |pattern: &String| matches_variable(pattern, name, origin);
+        if !wanted.variables.is_empty() && !wanted.variables.iter().any(named) {
             continue;
         }
         match &entry.description.part {
@@ -94,10 +115,10 @@ pub(super) fn plan<'c>(
 }
 
 /// Refuses patterns that match nothing and ranks that are not there: nobody would notice otherwise.
-fn check_wanted(entries: &[&VariableEntry], saved_by: u32, wanted: &ArrayExport) -> Result<()> {
-    let names: BTreeSet<&str> = entries.iter().map(|e| e.description.name.as_str()).collect();
+fn check_wanted(entries: &[StoredVariable], saved_by: u32, wanted: &ArrayExport) -> Result<()> {
+    let names: BTreeSet<&str> = entries.iter().map(StoredVariable::name).collect();
     for pattern in &wanted.variables {
-        if !names.iter().any(|name| matches(pattern, name)) {
+        if !entries.iter().any(|v| matches_variable(pattern, v.name(), v.origin.as_ref())) {
             let more = if names.len() > MOST_NAMES { ", …" } else { "" };
             let listed: Vec<&str> = names.iter().copied().take(MOST_NAMES).collect();
             let what = format!("no variable matches {pattern:?}");
@@ -122,7 +143,7 @@ fn check_paths(arrays: &[OutputArray], format: ArrayFormat) -> Result<()> {
                 return Err(Error::usage(what).hint("export other variables, with --variable"));
             }
         }
-        let path = array.path.join("/") + format.array_suffix();
+        let path = array.file_name(format);
         if let Some(other) = taken.insert(path, array) {
             return Err(shared(array, other));
         }

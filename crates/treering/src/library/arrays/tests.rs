@@ -400,8 +400,10 @@ fn bad_requests_get_a_sentence() {
     // The boxes of other ranks are not there, or two ranks have one.
     let whole = wanted(ArrayFormat::Hdf5, &[], &[]);
     let entries: Vec<&VariableEntry> = boxes.entries().iter().filter(|e| !e.is_hidden()).collect();
-    let told =
-        |entries: &[&VariableEntry]| plan::plan(entries, 2, &whole).err().unwrap().to_string();
+    let told = |entries: &[&VariableEntry]| {
+        let entries = entries.iter().map(|entry| StoredVariable { entry, origin: None });
+        plan::plan(&entries.collect::<Vec<_>>(), 2, &whole).err().unwrap().to_string()
+    };
     let gap = told(&entries[..1]);
     assert!(gap.contains("no rank has index [10]") && gap.contains("--rank"), "{gap}");
     let twice = told(&[entries[0], entries[0], entries[1]]);
