@@ -318,7 +318,8 @@ impl Comm for MpiComm {
         let (pointer, len) = (values.as_mut_ptr(), values.len() as c_int);
         // SAFETY: the memory is as long as it says.
         let code = unsafe { shim::tr_reduce(state.wire.raw.0, how, pointer, len) };
-        check(code, "cannot reduce")
+        drop(state);
+        self.told(check(code, "cannot reduce"))
     }
 
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()> {
@@ -399,9 +400,13 @@ impl Drop for MpiComm {
         state.progress();
         // Memory that MPI may still read is never given back.
         std::mem::take(&mut state.under_way).into_iter().for_each(std::mem::forget);
+        // Open MPI gives the number of a communicator that was freed to a new one. If a rank has revoked the old one, and
+        // word of that comes late, it is taken for the new one, which may be half made: ompi_comm_revoke_local crashes.
+        // So where ranks may die, numbers are not used again. Recoveries make a few each.
+        let may_die = self.survives;
         // SAFETY: nobody uses it any more. Freeing is collective, so one that has failed is only forgotten.
         unsafe {
-            match revoked {
+            match revoked || may_die {
                 true => shim::tr_forget(state.wire.raw.0),
                 false => drop(shim::tr_free(state.wire.raw.0)),
             }

@@ -4,9 +4,14 @@ use super::Redundancy;
 use super::placement::{PlacedNode, RankPlace, nodes_of};
 use crate::array::Rank;
 pub(super) use crate::comm::garbled;
-use crate::comm::{Comm, died};
+use crate::comm::{Comm, Reduction, died};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
+
+/// What becomes of a part of the work, the worst first.
+const DEAD: u64 = 0;
+const FAILED: u64 = 1;
+const WELL: u64 = 2;
 
 /// The nodes of a run, as one rank sees them.
 pub(crate) struct NodeRanks {
@@ -121,14 +126,19 @@ impl NodeRanks {
                 .inspect_err(|_| drop(heads.revoke())),
         };
         let done = done.and_then(|done| done);
-        if self.comm.agree(done.is_ok())? {
-            return done;
-        }
-        let live = !done.as_ref().is_err_and(Error::is_death);
-        let live = self.comm.agree(live)?;
-        done.and_then(|_| match live {
-            true => Err(Error::new(ErrorKind::Lost, format!("another node could not {what}"))),
-            false => Err(died(&[])),
+        // No agreement of those that live: whoever has heard of a death before never comes to it, and revoking ends a
+        // reduction, but no agreement.
+        let mut least = [match &done {
+            Ok(_) => WELL,
+            Err(error) if error.is_death() => DEAD,
+            Err(_) => FAILED,
+        }];
+        let reduced = self.comm.reduce(Reduction::Min, &mut least);
+        reduced.inspect_err(|_| drop(self.comm.revoke()))?;
+        done.and_then(|done| match least {
+            [WELL] => Ok(done),
+            [DEAD] => Err(died(&[])),
+            _ => Err(Error::new(ErrorKind::Lost, format!("another node could not {what}"))),
         })
     }
 }

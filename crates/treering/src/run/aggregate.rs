@@ -7,7 +7,7 @@
 
 use super::Options;
 use crate::array::Rank;
-use crate::comm::{Comm, died};
+use crate::comm::{Comm, Reduction, died};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Post, PostOffice};
 use crate::save::{
@@ -127,15 +127,16 @@ impl Aggregation {
             None if own < u64::MAX - 1 => Err(unreachable()),
             None => Ok(None),
         };
-        let works = all.agree(office.is_ok() && link.is_ok())?;
+        let mut works = [u64::from(office.is_ok() && link.is_ok())];
+        all.reduce(Reduction::Min, &mut works)?;
         let comm = all.split(u32::from(own == u64::MAX), 0)?;
         let side = match (office?, link?) {
             (Some(office), _) => AggregationSide::Aggregator(office, served),
             (None, link) => AggregationSide::Compute(link.map(Arc::new)),
         };
         match works {
-            true => Ok(Aggregation { all, comm, side }),
-            false => Err(unreachable()),
+            [1] => Ok(Aggregation { all, comm, side }),
+            _ => Err(unreachable()),
         }
     }
 

@@ -13,7 +13,7 @@ use super::protection::{NodeProtection, remove_spent};
 #[cfg(feature = "tools")]
 use super::share::{ReferenceShare, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
-use crate::comm::{Comm, Voting, vote};
+use crate::comm::{Comm, Reduction, Voting, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names};
 use crate::points::reach;
@@ -217,7 +217,7 @@ impl RankSide {
     /// Ends the calls of all ranks if one has died: those that have not noticed would wait for those that have.
     pub(super) fn or_all_stop<T>(&self, done: Result<T>) -> Result<T> {
         done.inspect_err(|error| {
-            if error.kind() == ErrorKind::Dead {
+            if error.is_death() {
                 let _ = self.comm.revoke();
             }
         })
@@ -237,10 +237,17 @@ impl RankSide {
         }
         let (rank, ranks) = (self.comm.rank(), self.comm.size());
         let seated = self.or_all_stop(self.find_seat(per_group, run, ticket));
-        // Also a rank that has given up says so: the others ask all that live.
-        let all = self.comm.agree(matches!(&seated, Ok((_, Ok(_)))))?;
+        if let Err(error) = &seated
+            && error.is_death()
+        {
+            return Err(error.clone());
+        }
+        // No agreement of those that live: a rank that has heard of a death on its way here never comes, and while
+        // revoking ends a reduction, it ends no agreement.
+        let mut all = [u64::from(matches!(&seated, Ok((_, Ok(_)))))];
+        self.or_all_stop(self.comm.reduce(Reduction::Min, &mut all))?;
         let (own, meeting) = match (all, seated?) {
-            (true, (own, Ok(meeting))) => (own, meeting),
+            ([1], (own, Ok(meeting))) => (own, meeting),
             (_, (own, _)) => (GroupSeat::alone(rank, ranks, own.on_node), TeamMeeting::Alone),
         };
         if let TeamMeeting::Hands(hander) = &meeting {

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use treering::testing::{Fault, FaultStore, HookedStore, Locks, POINTS, set_point_hook};
+use treering::testing::{
+    Fault, FaultStore, HookedStore, Locks, POINTS, PartialComm, PartialDeath, set_point_hook,
+};
 use treering::{
     ChunkSize, Comm, Encoding, End, Error, ErrorKind, Keep, Library, MemoryStore, Options, Rank,
     Reduction, Result, Run, Store, ThreadRanks, Variable, VariableMut,
@@ -533,5 +535,70 @@ fn a_pack_that_a_dead_leader_has_left_is_finished() {
         assert!(ends.len() == 3 && ends.iter().all(|end| *end == expected), "{near}: {ends:?}");
         let report = Library::of(store).verify(None, true, &|_, _| {}).unwrap();
         assert!(report.is_sound(), "{:?}", report.findings);
+    }
+}
+
+/// Saves two steps on ranks of which one dies after a collective call that only some of the others complete; the survivors
+/// go on until all have the second step. Whether somebody died: there may be fewer calls.
+fn partly_dead(death: PartialDeath) -> bool {
+    let (ended, end) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let world = ThreadRanks::new(4);
+        let (store, kills) = (memory(), world.clone());
+        let ends = world.run(move |mut all| -> Result<()> {
+            // The run has a communicator of its own, so that an agreement of all is none of the run's.
+            let mut deaths = vec![death];
+            let mut run: Option<Run> = None;
+            loop {
+                let own = all.split(0, 0)?;
+                let own = PartialComm::new(own, kills.clone(), std::mem::take(&mut deaths));
+                let comm: Arc<dyn Comm> = Arc::new(own);
+                let mut has_run = [u64::from(run.is_some())];
+                all.reduce(Reduction::Max, &mut has_run)?;
+                let mut work = || -> Result<()> {
+                    match (&mut run, has_run) {
+                        (None, [0]) => run = Some(Run::open(options(&store, &comm))?),
+                        (None, _) => run = Some(Run::join(options(&store, &comm))?),
+                        (Some(run), _) => run.go_on_with(comm.clone())?,
+                    }
+                    let run = run.as_mut().expect("it is open");
+                    let next = restore(run, &*comm)?.map_or(0, |step| step + 1);
+                    (next..2).try_for_each(|step| save(run, &*comm, step)?.durable())
+                };
+                let worked = work();
+                if worked.is_err() {
+                    comm.revoke()?;
+                }
+                // Nobody leaves before all have come to the end.
+                let well = all.agree(worked.is_ok())?;
+                match worked {
+                    Err(error) if !error.is_death() => return Err(error),
+                    _ if well => return Ok(()),
+                    _ => {}
+                }
+                all.revoke()?;
+                all = all.shrink()?;
+            }
+        });
+        let well = |end: End<Result<()>>| match end.done() {
+            Some(worked) => worked.map(|()| false).expect("survivors go on"),
+            None => true,
+        };
+        let died = ends.into_iter().map(well).filter(|died| *died).count();
+        let _ = ended.send(died);
+    });
+    let died = end.recv_timeout(LONG);
+    died.unwrap_or_else(|_| panic!("ranks wait for each other for ever after {death:?}")) == 1
+}
+
+/// A death reaches ranks at different calls: some have the result of the last one, others have an error.
+#[test]
+fn calls_that_complete_on_some_ranks_only_hold_nobody_up() {
+    for (victim, blind) in [(3, 0b0110), (3, 0b0001), (1, 0b1100), (0, 0b1010), (2, 0b1011)] {
+        let mut call = 0;
+        while partly_dead(PartialDeath { victim, call, blind }) {
+            call += 1;
+        }
+        assert!(call > 4, "opening alone takes more calls than {call}");
     }
 }

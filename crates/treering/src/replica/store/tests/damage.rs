@@ -1,14 +1,12 @@
 //! Messages that arrive damaged.
 
-use super::partial::PartialComm;
 use super::*;
 
 /// A communicator that damages the messages of one exchange on rank 1.
 fn damaging(comm: Arc<dyn Comm>, world: &ThreadRanks, call: u64, byte: usize) -> Arc<dyn Comm> {
-    let (start, world) = (comm.rank().0, world.clone());
-    let damaged = (start == 1).then_some((call, byte));
-    let (deaths, calls) = Default::default();
-    Arc::new(PartialComm { inner: comm, world, start, deaths, calls, damaged })
+    let damages = comm.rank() == Rank(1);
+    let comm = PartialComm::new(comm, world.clone(), Vec::new());
+    Arc::new(if damages { comm.with_damage(call, byte) } else { comm })
 }
 
 /// Submits even shares: the first time at once, later in rounds.

@@ -1,6 +1,5 @@
 //! Deaths at every call of the communicator, of whole nodes, of all holders of a range.
 
-use super::partial::PartialDeath;
 use super::programs::{Op, Plan, run_plan};
 use super::*;
 use crate::replica::probing::Probing;

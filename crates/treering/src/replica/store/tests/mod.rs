@@ -8,7 +8,6 @@ mod damage;
 mod deaths;
 mod generations;
 mod loads;
-mod partial;
 mod programs;
 mod variables;
 
@@ -17,6 +16,7 @@ use crate::array::Rank;
 use crate::comm::{End, ThreadRanks};
 use crate::error::ErrorKind;
 use crate::replica::placement::RangeId;
+use crate::testing::{PartialComm, PartialDeath};
 use std::ops::Range;
 use std::sync::mpsc::channel;
 use std::time::Duration;

@@ -4,7 +4,6 @@
 //! with the furthest operation that any of them has reached. Checks of the ranks are put together afterwards: what was
 //! reported as lost must be exactly what no member held intact.
 
-use super::partial::{PartialComm, PartialDeath};
 use super::*;
 use crate::comm::Reduction;
 use crate::replica::permutation::mix;
@@ -258,9 +257,7 @@ pub(super) fn run_plan(plan: &Plan) -> (usize, usize) {
     let partial = plan.partial.clone();
     let ends = run(&world, move |comm| {
         let start = comm.rank().0;
-        let (world, deaths, calls) = (inner.clone(), partial.clone(), Default::default());
-        let comm: Arc<dyn Comm> =
-            Arc::new(PartialComm { inner: comm, world, start, deaths, calls, damaged: None });
+        let comm: Arc<dyn Comm> = Arc::new(PartialComm::new(comm, inner.clone(), partial.clone()));
         // A store cannot be made while ranks die: the survivors have nothing yet.
         let store = ReplicaStore::new(comm.clone(), copies, settings.clone());
         let store = match store {

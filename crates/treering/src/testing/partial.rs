@@ -5,31 +5,51 @@
 //! after it has contributed leaves some ranks with the result and others with an error. Here the victim dies right
 //! after a call, and a chosen set of ranks reports its death in place of the result.
 
-use super::*;
-use crate::comm::{Mailbox, Message, MessageMemory, MessageRoom, Reduction};
+use crate::array::Rank;
+use crate::comm::{Comm, Mailbox, Message, MessageMemory, MessageRoom, Reduction, ThreadRanks};
+use crate::error::Result;
 use bytes::Bytes;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// A death after a collective call, and the ranks that do not get its result, by the numbers at the start.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PartialDeath {
-    pub(super) victim: u32,
-    pub(super) call: u64,
-    pub(super) blind: u16,
+pub struct PartialDeath {
+    /// The rank that dies, by its number at the start.
+    pub victim: u32,
+    /// The collective call of a communicator after which it dies, from 0 on.
+    pub call: u64,
+    /// The ranks that do not get the result of that call, a bit for each.
+    pub blind: u16,
 }
 
-pub(super) struct PartialComm {
-    pub(super) inner: Arc<dyn Comm>,
-    pub(super) world: ThreadRanks,
-    pub(super) start: u32,
+/// A communicator in which calls complete on some ranks only.
+pub struct PartialComm {
+    inner: Arc<dyn Comm>,
+    world: ThreadRanks,
+    start: u32,
     /// Deaths of this communicator and of those that shrinking it makes.
-    pub(super) deaths: Vec<PartialDeath>,
-    pub(super) calls: AtomicU64,
+    deaths: Vec<PartialDeath>,
+    calls: AtomicU64,
     /// The exchange whose messages arrive damaged here, and the byte that is, in thousandths of a message.
-    pub(super) damaged: Option<(u64, usize)>,
+    damaged: Option<(u64, usize)>,
 }
 
 impl PartialComm {
+    /// A communicator of all ranks of a world: the first death is for this one, the next for the one that shrinking it
+    /// makes, and so on.
+    pub fn new(inner: Arc<dyn Comm>, world: ThreadRanks, deaths: Vec<PartialDeath>) -> PartialComm {
+        let start = inner.rank().0;
+        PartialComm { inner, world, start, deaths, calls: AtomicU64::new(0), damaged: None }
+    }
+
+    /// The same; in the exchange of this number one byte of each message arrives damaged, at so many thousandths of it.
+    #[must_use]
+    pub fn with_damage(self, exchange: u64, thousandth: usize) -> PartialComm {
+        PartialComm { damaged: Some((exchange, thousandth)), ..self }
+    }
+
     fn partly<T>(&self, call: impl FnOnce(&dyn Comm) -> Result<T>) -> Result<T> {
         let number = self.calls.fetch_add(1, Ordering::SeqCst);
         let result = call(&*self.inner)?;
