@@ -276,12 +276,13 @@ def pairs(folder):
     for changed in (None, 0, 1, 2, 3, 4):
         where = os.path.join(folder, "equal" if changed is None else "different", f"some-bits-{changed}")
         os.makedirs(where, exist_ok=True)
-        for side in "ab":
-            # Files of equal content whose bytes differ.
-            libver = "latest" if side == "b" else "earliest"
+        same = []
+        # Files of equal content whose bytes differ.
+        for side, libver in (("a", "earliest"), ("b", "latest")):
             with h5py.File(os.path.join(where, side + ".h5"), "w", libver=libver) as file:
                 for number, (made, kept) in enumerate(nbit_bytes(file)):
-                    kept = kept.copy()
+                    same.append(kept)
+                    kept = same[number].copy()
                     if side == "b" and number == changed:
                         (kept["b"] if kept.dtype.names else kept)[-1, -1] ^= 1
                     made[...] = kept

@@ -606,3 +606,91 @@ outside("unknown", "external-gone", raw_beside, (cube, "plain"), (cube, "gone"))
 ended_early = cube.copy()
 ended_early[3, 5, 3:] = 0
 outside("unknown", "external-cut", raw_beside, (ended_early, "plain"), (cube, "cut"))
+
+
+def objects():
+    """Files whose objects, links and texts differ, or do not: FOLDER/objects/NAME-{a,b}.h5."""
+    where = os.path.join(folder, "objects")
+    os.makedirs(where, exist_ok=True)
+    x = np.array([1.0, 2.0, 3.0])
+
+    def write(name, make):
+        with h5py.File(os.path.join(where, name + ".h5"), "w") as file:
+            make(file)
+
+    def kinds(file, of, group):
+        file[of] = x
+        file.create_group(group)
+
+    write("kind-a", lambda file: kinds(file, "p", "q"))
+    write("kind-b", lambda file: kinds(file, "q", "p"))
+    write("lone-a", lambda file: file.create_dataset("p", data=x))
+    write("lone-b", lambda file: file.create_dataset("q", data=x))
+
+    def links(file, factor):
+        file["out"] = factor * x
+        file["g/y"] = x
+        file["g/soft"] = h5py.SoftLink("/out")
+
+    def hard(file, factor):
+        file["a"] = factor * x
+        file["g/z"] = x
+        file["g/y"] = file["a"]
+
+    def packed(file, factor):
+        file["g/t"] = np.arange(10, dtype="i2")
+        file["g/t"].attrs["scale_factor"] = 0.01 * factor
+        file["l"] = h5py.SoftLink("/g")
+
+    def attributes(file, factor):
+        file["x"] = x
+        file["x"].attrs["units"] = "m" * factor
+
+    def texts(file, dtype, unit):
+        file.create_dataset("s", data=["abc", "de"] if dtype is None else np.array([b"abc", b"de"], dtype))
+        file.attrs["units"] = unit
+
+    def nest(file, side):
+        file["g/same"] = x
+        file["g/l"] = h5py.ExternalLink(f"deep-{side}.h5", "/out")
+
+    def groups(file):
+        for name in ("g1", "g2"):
+            file[f"{name}/x"] = x
+            file[f"{name}/y"] = file[f"{name}/x"]
+        file["round/trip"] = h5py.SoftLink("/round")
+
+    def empty(file, to):
+        file["x"] = x
+        file.create_group("g")
+        file["t"] = np.dtype("f8")
+        file["l"] = h5py.SoftLink("/" + to)
+
+    def notes(file, value):
+        file["x"] = x
+        file.create_group("meta").attrs["run"] = value
+        file["meta/more"] = value * x
+
+    for side, factor in (("a", 1), ("b", 2)):
+        write(f"links-{side}", lambda file: links(file, factor))
+        write(f"hard-{side}", lambda file: hard(file, factor))
+        write(f"packed-{side}", lambda file: packed(file, factor))
+        write(f"target-{side}", lambda file: attributes(file, factor))
+        write(f"away-{side}", lambda file: file.__setitem__("x", h5py.ExternalLink(f"target-{side}.h5", "/x")))
+        write(f"deep-{side}", lambda file: links(file, factor))
+        write(f"middle-{side}", lambda file: nest(file, side))
+        write(f"nest-{side}", lambda file: file.__setitem__("g", h5py.ExternalLink(f"middle-{side}.h5", "/g")))
+        write(f"empty-{side}", lambda file: empty(file, "gt"[factor - 1]))
+        write(f"notes-{side}", lambda file: notes(file, factor))
+    write("notes-c", lambda file: notes(file, 1))
+    write("groups", groups)
+    write("real", lambda file: attributes(file, 1))
+    write("texts-a", lambda file: texts(file, "S3", np.bytes_("m/s")))
+    write("texts-b", lambda file: texts(file, None, "m/s"))
+    write("texts-c", lambda file: texts(file, "S5", np.array(b"m/s", "S6")))
+    write("texts-d", lambda file: texts(file, "S5", np.array(b"m/h", "S6")))
+    np.savez(os.path.join(where, "lone-a.npz"), p=x)
+    np.savez(os.path.join(where, "lone-b.npz"), q=x)
+
+
+objects()

@@ -344,9 +344,13 @@ fn variables_are_named_by_file_and_array() {
     // Patterns, with and without the file.
     let found = json(&["compare", &step(1), &step(2), "--vars", "g/p"], 0);
     assert_eq!(list(&found["variables"], "name"), ["a.st/g/p"]);
-    let found = json(&["compare", &step(1), &step(2), "--exclude", "T"], 0);
+    let found = json(&["compare", &step(1), &step(2), "--exclude", "T"], 2);
     assert_eq!(list(&found["variables"], "name"), ["a.st/g/p"]);
-    json(&["compare", &step(1), &step(2), "--exclude", "b.st/T", "--bound", "T=abs:1"], 0);
+    // The file itself is still there on one side only.
+    assert_eq!(list(&found["not_compared"], "variable"), ["b.st"]);
+    let found = json(&["compare", &step(1), &step(2), "--exclude", "b.st/*"], 0);
+    assert_eq!((list(&found["variables"], "name").len(), &found["excluded"]), (2, &2.into()));
+    json(&["compare", &step(1), &step(2), "--exclude", "b.st*", "--bound", "T=abs:1"], 0);
     for (pattern, arrays) in [("T", vec!["a.st/T", "b.st/T"]), ("b.st/*", vec!["b.st/T"])] {
         let to = at(&format!("out-{}", arrays.len()));
         let export = ["export", &step(2), "--as", "hdf5", "--variable", pattern, "--to", &to];

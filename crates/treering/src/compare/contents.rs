@@ -26,6 +26,18 @@ pub(super) struct ContentReport {
     pub(super) owners: Vec<String>,
 }
 
+impl ContentReport {
+    /// Whether patterns exclude a file, or everything in it; it is then counted.
+    fn is_excluded(&mut self, file: &FileView, settings: &CompareSettings) -> bool {
+        let names = [file.name.clone(), format!("{}/", file.name)];
+        let name = names.into_iter().find(|name| settings.excludes_name(name));
+        self.excluded += u64::from(name.is_some());
+        let excluded = name.is_some();
+        self.owners.extend(name);
+        excluded
+    }
+}
+
 /// How many names a message lists.
 const MOST_NAMES: usize = 5;
 
@@ -55,20 +67,33 @@ pub(super) fn compare(
         |x: &FileView, y: &FileView| lone || x.rank == y.rank && (one || x.known_as == y.known_as);
     for x in a {
         let Some(y) = b.iter().find(|y| same(x, y)) else {
-            let why = "the second side has no file of this name".to_string();
-            contents.not_compared.push(leave_out(x, why));
+            if !contents.is_excluded(x, settings) {
+                let why = "the second side has no file of this name".to_string();
+                contents.not_compared.push(leave_out(x, why));
+            }
             continue;
         };
+        let mut known = |item: &str| {
+            let of_both = owners(&x.name, item).chain(owners(&y.name, item));
+            contents.owners.extend(of_both.filter(|owner| settings.excludes_name(owner)));
+        };
+        if !settings.exclude.is_empty() {
+            // A pattern is right if there is something of its name, whether that differs or not.
+            let both = [x, y].into_iter().filter_map(|file| file.inventory().ok());
+            both.for_each(|all| all.items().for_each(|(item, _)| known(item)));
+        }
         let mut excludes = |item: &str| {
-            let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
-            if is_packing(item) && of_both.any(|owner| unpacked.contains(&owner)) {
+            let of_both = owners(&x.name, item).chain(owners(&y.name, item));
+            let whole = item.ends_with(" of /").then_some([&x.name, &y.name]).into_iter().flatten();
+            if is_packing(item)
+                && of_both.chain(whole.cloned()).any(|owner| unpacked.contains(&owner))
+            {
                 return true;
             }
             let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
-            let owner = of_both.find(|owner| settings.excludes_name(owner));
-            contents.excluded += u64::from(owner.is_some());
-            contents.owners.extend(owner.clone());
-            owner.is_some()
+            let excluded = of_both.any(|owner| settings.excludes_name(&owner));
+            contents.excluded += u64::from(excluded);
+            excluded
         };
         match pair(x, y, &mut excludes) {
             Ok((differences, unknown)) => {
@@ -83,8 +108,10 @@ pub(super) fn compare(
         }
     }
     for y in b.iter().filter(|y| !a.iter().any(|x| same(x, y))) {
-        let why = "the first side has no file of this name".to_string();
-        contents.not_compared.push(leave_out(y, why));
+        if !contents.is_excluded(y, settings) {
+            let why = "the first side has no file of this name".to_string();
+            contents.not_compared.push(leave_out(y, why));
+        }
     }
     contents
 }

@@ -16,7 +16,7 @@ use super::outcome::{
     VariableOutcome, bound_maps,
 };
 use super::pair::Pair;
-use super::partners::{Candidate, PartnerNames};
+use super::partners::{PartnerCandidate, PartnerNames};
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
@@ -29,9 +29,8 @@ use crate::array::{DType, Description, Rank, Shape, Step};
 use crate::comm::{Comm, WorkShare, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
-use crate::source::without_step;
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
@@ -119,17 +118,16 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                 }
                 let (mut files_a, mut files_b) = (a.files(of_a), b.files(of_b));
                 match (of_a, of_b) {
-                    (None, Some(step)) => name_as_of(step, &mut left, &mut files_a),
-                    (Some(step), None) => name_as_of(step, &mut right, &mut files_b),
+                    (None, Some(_)) => name_as_stored(&mut left, &mut files_a, &right),
+                    (Some(_), None) => name_as_stored(&mut right, &mut files_b, &left),
                     _ => {}
                 }
-                // A file may have any name; two checkpoints of runs agree about names.
-                let named = of_a.is_some() && of_b.is_some();
-                if !named {
+                // An array that has no name of its own, or that a person has named, may have any partner.
+                let any = may_have_any_partner(&left) || may_have_any_partner(&right);
+                if any {
                     name_alike(&left, &mut right);
                 }
-                let lone = is_one(&left) && is_one(&right);
-                let lone = lone && (!named || has_no_name(&left) || has_no_name(&right));
+                let lone = any && is_one(&left) && is_one(&right);
                 let names = PartnerNames::of(&left, &right);
                 let widened =
                     widen(&mut left, &mut right, (!lone).then_some(names), settings.integers);
@@ -574,17 +572,17 @@ impl<'s> Comparison<'s> {
         &mut self,
         step: Option<Step>,
         lone: bool,
-        a: &[Candidate<'e>],
-        b: &[Candidate<'e>],
+        a: &[PartnerCandidate<'e>],
+        b: &[PartnerCandidate<'e>],
     ) -> Result<Vec<MatchedVariable<'e>>> {
         let mut matched = Vec::new();
-        let parted = |c: &&Candidate| c.entry.description.global_box().is_some();
+        let parted = |c: &&PartnerCandidate| c.entry.description.global_box().is_some();
         let arrays: HashSet<&str> = a.iter().chain(b).filter(parted).map(|c| &c.name[..]).collect();
         let mut done: HashSet<&str> = HashSet::new();
         let lone_array = lone && !arrays.is_empty();
         for x in a {
             let array = lone_array || arrays.contains(&x.name[..]);
-            let same = |y: &&Candidate<'e>| {
+            let same = |y: &&PartnerCandidate<'e>| {
                 lone || x.name == y.name && (array || x.entry.rank == y.entry.rank)
             };
             let y = b.iter().find(same).map(|y| y.entry);
@@ -596,8 +594,8 @@ impl<'s> Comparison<'s> {
                 if !done.insert(&x.name) {
                     continue;
                 }
-                let of_name = |side: &[Candidate<'e>]| -> Vec<&'e SideEntry<'e>> {
-                    let of_name = |c: &&Candidate| lone_array || c.name == x.name;
+                let of_name = |side: &[PartnerCandidate<'e>]| -> Vec<&'e SideEntry<'e>> {
+                    let of_name = |c: &&PartnerCandidate| lone_array || c.name == x.name;
                     side.iter().filter(of_name).map(|c| c.entry).collect()
                 };
                 let (xs, ys) = (of_name(a), of_name(b));
@@ -623,8 +621,9 @@ impl<'s> Comparison<'s> {
         for y in b.iter().filter(|y| self.settings.wants(y.entry)) {
             self.know([y.entry]);
             let array = arrays.contains(&y.name[..]);
-            let same =
-                |x: &Candidate| lone || (array || x.entry.rank == y.entry.rank) && x.name == y.name;
+            let same = |x: &PartnerCandidate| {
+                lone || (array || x.entry.rank == y.entry.rank) && x.name == y.name
+            };
             if a.iter().any(same) || array && !done.insert(&y.name) || self.is_unknown(step, y, a) {
                 continue;
             }
@@ -633,7 +632,7 @@ impl<'s> Comparison<'s> {
                 self.unmatched(step, NOT_IN_SHARE, y.entry, String::new());
                 continue;
             }
-            let ranks = !array && a.iter().all(|x| x.entry.rank != y.entry.rank);
+            let ranks = !array && !a.is_empty() && a.iter().all(|x| x.entry.rank != y.entry.rank);
             let what = if ranks { "rank only in the second" } else { "only in the second" };
             self.unmatched(step, what, y.entry, String::new());
         }
@@ -664,7 +663,12 @@ impl<'s> Comparison<'s> {
 
     /// Whether a variable without a partner of its name may have one all the same: it, or something of the other side
     /// that it may belong to, is known by its name only. The one that is not known is noted as not compared.
-    fn is_unknown(&mut self, step: Option<Step>, one: &Candidate, others: &[Candidate]) -> bool {
+    fn is_unknown(
+        &mut self,
+        step: Option<Step>,
+        one: &PartnerCandidate,
+        others: &[PartnerCandidate],
+    ) -> bool {
         let above = others.iter().find(|other| other.is_above(one)).map(|other| other.entry);
         let uncertain = one.entry.unread.as_ref().is_some_and(|unread| !unread.certain);
         let own = uncertain || others.iter().any(|other| one.is_above(other));
@@ -692,10 +696,10 @@ impl<'s> Comparison<'s> {
         step: Option<Step>,
         x: &'e SideEntry<'e>,
         y: Option<&'e SideEntry<'e>>,
-        others: &[Candidate],
+        others: &[PartnerCandidate],
     ) -> Result<Vec<MatchedVariable<'e>>> {
         let Some(y) = y else {
-            let ranks = others.iter().all(|y| y.entry.rank != x.rank);
+            let ranks = !others.is_empty() && others.iter().all(|y| y.entry.rank != x.rank);
             let what = if ranks { "rank only in the first" } else { "only in the first" };
             self.unmatched(step, what, x, String::new());
             return Ok(Vec::new());
@@ -1188,19 +1192,35 @@ fn name_alike(a: &[SideEntry], b: &mut [SideEntry]) {
     }
 }
 
-/// Names files as a checkpoint of a step does, which has `{step}` in place of it.
-fn name_as_of(step: Step, entries: &mut [SideEntry], files: &mut Result<Vec<FileView>>) {
-    for origin in entries.iter_mut().filter_map(|entry| entry.origin.as_mut()) {
-        origin.file = without_step(&origin.file, step.0);
+/// Gives files that a checkpoint was made of the ranks and names that they have there: a folder tells nothing of steps and
+/// ranks.
+fn name_as_stored(
+    entries: &mut [SideEntry],
+    files: &mut Result<Vec<FileView>>,
+    stored: &[SideEntry],
+) {
+    let origin = |entry: &SideEntry| {
+        let origin = entry.origin.clone()?;
+        Some((origin.original?, (entry.rank, origin.file)))
+    };
+    let names: HashMap<String, (Rank, String)> = stored.iter().filter_map(origin).collect();
+    for entry in entries {
+        if let Some(origin) = &mut entry.origin
+            && let Some((rank, file)) = names.get(&origin.file)
+        {
+            (entry.rank, origin.file) = (*rank, file.clone());
+        }
     }
     for file in files.iter_mut().flatten() {
-        file.known_as = without_step(&file.known_as, step.0);
+        if let Some((rank, name)) = names.get(&file.name) {
+            (file.rank, file.known_as) = (*rank, name.clone());
+        }
     }
 }
 
-/// Whether a side is an array without a name of its own, such as that of an `.npy` file.
-fn has_no_name(entries: &[SideEntry]) -> bool {
-    entries.iter().all(|entry| entry.array_name().is_empty())
+/// Whether a side is an array without a name of its own, such as that of an `.npy` file, or one that a person has named.
+fn may_have_any_partner(entries: &[SideEntry]) -> bool {
+    entries.iter().all(|entry| entry.meaning.chosen || entry.array_name().is_empty())
 }
 
 /// Whether there is one variable, or one global array in boxes.

@@ -51,6 +51,8 @@ mod trees;
 #[cfg(feature = "tools")]
 mod unpack;
 #[cfg(feature = "tools")]
+mod view;
+#[cfg(feature = "tools")]
 mod walk;
 #[cfg(feature = "tools")]
 mod widen;

@@ -17,7 +17,7 @@ pub(super) enum PartnerNames {
 }
 
 /// A variable, and its name among partners.
-pub(super) struct Candidate<'e> {
+pub(super) struct PartnerCandidate<'e> {
     pub(super) entry: &'e SideEntry<'e>,
     pub(super) name: Cow<'e, str>,
 }
@@ -47,8 +47,8 @@ impl PartnerNames {
         }
     }
 
-    pub(super) fn candidates<'e>(self, entries: &'e [SideEntry<'e>]) -> Vec<Candidate<'e>> {
-        entries.iter().map(|entry| Candidate { entry, name: self.name(entry) }).collect()
+    pub(super) fn candidates<'e>(self, entries: &'e [SideEntry<'e>]) -> Vec<PartnerCandidate<'e>> {
+        entries.iter().map(|entry| PartnerCandidate { entry, name: self.name(entry) }).collect()
     }
 }
 
@@ -59,9 +59,9 @@ fn only_file<'e>(entries: &'e [SideEntry]) -> Option<Option<&'e str>> {
     files.all(|file| file == first).then_some(first)
 }
 
-impl Candidate<'_> {
+impl PartnerCandidate<'_> {
     /// Whether a variable of the other side may be a part of this one, of which only the name is known.
-    pub(super) fn is_above(&self, other: &Candidate) -> bool {
+    pub(super) fn is_above(&self, other: &PartnerCandidate) -> bool {
         let below = other.name.strip_prefix(&self.name[..]);
         !self.entry.is_described()
             && self.entry.rank == other.entry.rank

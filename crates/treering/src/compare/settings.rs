@@ -107,28 +107,30 @@ impl CompareSettings {
     pub(super) fn wants_pair(&self, entry: &SideEntry, partner: Option<&SideEntry>) -> bool {
         let named = |pattern: &String| is_for(pattern, entry, partner);
         let chosen = self.variables.is_empty() || self.variables.iter().any(named);
-        chosen && !self.exclude.iter().any(named)
+        chosen && !self.excludes(entry) && !partner.is_some_and(|partner| self.excludes(partner))
     }
 
     /// Whether patterns exclude a variable.
     #[cfg(feature = "tools")]
     pub(super) fn excludes(&self, entry: &SideEntry) -> bool {
-        self.exclude.iter().any(|pattern| entry.is_named(pattern))
+        entry.names().any(|name| self.excludes_name(&name))
     }
 
-    /// Whether patterns exclude a variable of this name.
+    /// Whether patterns exclude a variable or another object of this name.
     pub(super) fn excludes_name(&self, name: &str) -> bool {
-        self.exclude.iter().any(|p| matches(p, name))
+        self.exclude.iter().any(|pattern| covers(pattern, name))
     }
 
     /// Refuses patterns that exclude nothing: a variable of another name would stay in silently.
     pub(super) fn check_exclude(&self, names: &BTreeSet<String>) -> Result<()> {
         for pattern in &self.exclude {
-            if !names.iter().any(|name| matches(pattern, name)) {
-                let first =
-                    names.first().map_or(String::new(), |name| format!(", such as {name:?}"));
+            if !names.iter().any(|name| covers(pattern, name)) {
+                let hint = match names.first() {
+                    Some(first) => format!("names are, for example, {first:?}"),
+                    None => "there are no variables".into(),
+                };
                 return Err(Error::usage(format!("no variable matches the exclusion {pattern:?}"))
-                    .hint(format!("there are {} variables{first}", names.len())));
+                    .hint(hint));
             }
         }
         Ok(())
@@ -156,6 +158,13 @@ impl CompareSettings {
         }
         Ok(Some(*bound))
     }
+}
+
+/// Whether a pattern matches a name, or that of a group that it is in.
+fn covers(pattern: &str, name: &str) -> bool {
+    let pattern = pattern.trim_start_matches('/');
+    let ends = name.match_indices('/').map(|(at, _)| at).chain([name.len()]);
+    ends.into_iter().any(|end| matches(pattern, &name[..end]))
 }
 
 /// Whether a pattern is for one of two partners.

@@ -1,6 +1,7 @@
 //! What can be compared: variables with values, with trees, or with both.
 
 use super::settings::matches_variable;
+use super::view::ObjectView;
 use crate::array::{Description, Rank, Step};
 use crate::error::{Error, Result};
 use crate::format::{FileOrigin, TreeEntry, TreeFile};
@@ -11,7 +12,6 @@ use crate::source::{
 };
 use crate::store::Blob;
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -164,10 +164,8 @@ pub(super) struct OpenedFile {
 pub(super) enum FileContent {
     /// It describes itself, or there is a layout for it.
     Whole(Extent, Option<RawLayout>),
-    /// Such a file, of which these links are followed.
-    Followed(Extent, Option<RawLayout>, BTreeSet<String>),
-    /// One object of such a file.
-    Object(Extent, Option<RawLayout>, String),
+    /// One object of such a file, or what its links lead to.
+    View(ObjectView),
     /// It has a format that does not describe itself: these bytes belong to no array.
     Beside(String, Vec<u8>),
     /// It cannot be read: as a variable, it has the reason.
@@ -209,10 +207,7 @@ impl OpenedFile {
         match &self.content {
             FileContent::Unread => Ok(Inventory::default()),
             FileContent::Whole(whole, raw) => inventory(whole, raw.as_ref()),
-            FileContent::Followed(whole, raw, links) => {
-                Ok(inventory(whole, raw.as_ref())?.without_links(links))
-            }
-            FileContent::Object(whole, raw, name) => Ok(inventory(whole, raw.as_ref())?.only(name)),
+            FileContent::View(view) => view.inventory(),
             FileContent::Beside(format, bytes) => Ok(Inventory::of_bytes(format, bytes)),
         }
     }
@@ -226,11 +221,9 @@ impl OpenedFile {
     pub(super) fn digest(&self) -> Result<Option<Digest>> {
         match (&self.digest, &self.content) {
             (Some(digest), _) => Ok(Some(*digest)),
-            (None, FileContent::Whole(whole, _) | FileContent::Followed(whole, ..)) => {
-                digest_of(whole).map(Some)
-            }
-            // The bytes of a file say nothing about two objects of it.
-            (None, FileContent::Object(..) | FileContent::Beside(..) | FileContent::Unread) => {
+            (None, FileContent::Whole(whole, _)) => digest_of(whole).map(Some),
+            // The bytes of a file say nothing about two objects of it, nor about what links lead to.
+            (None, FileContent::View(_) | FileContent::Beside(..) | FileContent::Unread) => {
                 Ok(None)
             }
         }

@@ -15,12 +15,12 @@ use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{
-    self, Extent, Field, Interpretation, LeftOut, LinkedPlace, OpenedArrays, RawLayout, Rendered,
-    Rounded, StoredBytes, UndecodedArray, has_rest, name_of,
+    self, Extent, Field, Interpretation, LeftOut, OpenedArrays, RawLayout, Rendered, Rounded,
+    StoredBytes, UndecodedArray, has_rest, name_of,
 };
 use crate::store::{Blob, BundledStore, Store, read_each};
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,6 @@ use std::time::UNIX_EPOCH;
 
 /// Trees up to this size are read at once.
 const SMALL_TREE: u64 = 1 << 20;
-/// How many files are opened on the way to an object.
-const MOST_FILES: u32 = 8;
 
 /// Path of the tree file beside a file.
 pub fn sidecar(path: &Path) -> PathBuf {
@@ -63,10 +61,10 @@ fn touched_since(path: &Path, beside: &Path) -> bool {
 /// A file, or all files of a folder, with the trees beside them.
 #[derive(Default)]
 pub struct FileSide {
-    name: String,
-    entries: Vec<SideEntry<'static>>,
-    files: Vec<FileView>,
-    notes: Vec<String>,
+    pub(super) name: String,
+    pub(super) entries: Vec<SideEntry<'static>>,
+    pub(super) files: Vec<FileView>,
+    pub(super) notes: Vec<String>,
 }
 
 impl FileSide {
@@ -109,143 +107,6 @@ impl FileSide {
             ));
         }
         Ok(side)
-    }
-
-    /// Opens one object of a file: an array, or all that a group holds by the names in it. Links on the way are followed,
-    /// also to other files.
-    pub(crate) fn open_object(
-        path: &Path,
-        object: &str,
-        raw: Option<&RawLayout>,
-        trees: bool,
-    ) -> Result<FileSide> {
-        let asked = format!("{}:{object}", path.display());
-        let (mut path, mut object) = (path.to_path_buf(), object.trim_matches('/').to_string());
-        for _ in 0..MOST_FILES {
-            let Ok(all) = source::inventory(&open_extent(&path)?, raw) else { break };
-            match all.resolve(&object) {
-                Some(LinkedPlace::Here(there)) => {
-                    let side = FileSide::open(&path, raw, trees)?;
-                    return side
-                        .only(&there, all.has(&there))
-                        .map(|side| FileSide { name: asked, ..side });
-                }
-                Some(LinkedPlace::Elsewhere(file, there)) => {
-                    path = path.parent().unwrap_or(Path::new("")).join(&file);
-                    object = there;
-                    if !path.is_file() {
-                        let what = format!("{asked} leads to {}, which is missing", path.display());
-                        return Err(Error::new(ErrorKind::NotFound, what));
-                    }
-                }
-                None => break,
-            }
-        }
-        // Links that lead nowhere, or a file of which only arrays are understood.
-        FileSide::open(&path, raw, trees)?.only(&object, false)
-    }
-
-    /// Opens a file and follows its links: an array that a link leads to has the name of the link, too. A link that leads
-    /// nowhere stays a link, which is compared by its destination.
-    pub(crate) fn open_following(
-        path: &Path,
-        raw: Option<&RawLayout>,
-        trees: bool,
-    ) -> Result<FileSide> {
-        let mut side = FileSide::open(path, raw, trees)?;
-        let whole = open_extent(path)?;
-        let Ok(all) = source::inventory(&whole, raw) else { return Ok(side) };
-        let (mut followed, mut entries) = (BTreeSet::new(), Vec::new());
-        for link in all.links() {
-            let (there, target) = match all.resolve(link) {
-                Some(LinkedPlace::Here(there)) if all.has(&there) => (there, None),
-                Some(LinkedPlace::Elsewhere(_, there)) => {
-                    match FileSide::open_object(path, link, raw, false) {
-                        Ok(target) => (there, Some(target)),
-                        Err(_) => continue,
-                    }
-                }
-                _ => continue,
-            };
-            // A link to a group above leads to itself again.
-            if target.is_none() && (there.is_empty() || link.starts_with(&format!("{there}/"))) {
-                continue;
-            }
-            let is_group = target.is_some();
-            for entry in target.as_ref().map_or(&side.entries, |target| &target.entries) {
-                let name = &entry.description.name;
-                let rest = match name.strip_prefix(&there) {
-                    Some(rest) if rest.is_empty() || rest.starts_with(['/', '.']) => {
-                        rest.to_string()
-                    }
-                    _ if is_group => format!("/{name}"),
-                    _ => continue,
-                };
-                let whole = entry.meaning.array.as_deref();
-                if rest.starts_with('.') && whole != Some(&there) {
-                    continue;
-                }
-                let mut entry = entry.clone();
-                entry.description.name = format!("{link}{rest}");
-                let suffix = entry.meaning.array.as_deref().and_then(|a| a.strip_prefix(&there));
-                entry.meaning.array = suffix.map(|suffix| format!("{link}{suffix}"));
-                entry.trees.clear();
-                entries.push(entry);
-            }
-            followed.insert(link.clone());
-        }
-        side.entries.extend(entries);
-        let (raw, name) = (raw.cloned(), side.files.first().map(|file| file.name.clone()));
-        side.files = vec![FileView::new(Rank(0), &name.unwrap_or_default(), move || {
-            let content = FileContent::Followed(whole.clone(), raw.clone(), followed.clone());
-            Ok(OpenedFile { digest: None, content })
-        })];
-        Ok(side)
-    }
-
-    /// One array of a file, or all of a group by their names in it; `there` says that there is such an object, also if it
-    /// has no arrays.
-    fn only(mut self, object: &str, there: bool) -> Result<FileSide> {
-        let below = format!("{object}/");
-        let has = |entry: &SideEntry| {
-            let name = &entry.description.name;
-            let whole = entry.meaning.array.as_deref() == Some(object);
-            object.is_empty() || name == object || name.starts_with(&below) || whole
-        };
-        let total = self.entries.len();
-        let some = self.entries.first().map(|entry| entry.description.name.clone());
-        self.entries.retain(has);
-        if self.entries.is_empty() && !there {
-            let such_as = some.map_or(String::new(), |name| format!(", such as {name:?}"));
-            return Err(Error::new(
-                ErrorKind::NotFound,
-                format!("{} has no object {object:?}", self.name),
-            )
-            .hint(format!("there are {total} arrays{such_as}")));
-        }
-        for entry in &mut self.entries {
-            if let Some(name) = entry.description.name.strip_prefix(&below) {
-                entry.description.name = name.to_string();
-                let array = entry.meaning.array.as_deref();
-                entry.meaning.array =
-                    array.map(|array| array.strip_prefix(&below).unwrap_or(array).to_string());
-            }
-        }
-        self.name = format!("{}:/{object}", self.name);
-        for file in &mut self.files {
-            let (open, object) = (file.open.clone(), object.to_string());
-            *file = FileView::new(file.rank, &file.name, move || {
-                let opened = open()?;
-                let content = match opened.content {
-                    FileContent::Whole(whole, raw) => {
-                        FileContent::Object(whole, raw, object.clone())
-                    }
-                    other => other,
-                };
-                Ok(OpenedFile { digest: None, content })
-            });
-        }
-        Ok(self)
     }
 
     /// A file of which nothing is known but its bytes.
@@ -446,7 +307,7 @@ fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
     Ok(Arc::new(open_extent(path)?))
 }
 
-fn open_extent(path: &Path) -> Result<Extent> {
+pub(super) fn open_extent(path: &Path) -> Result<Extent> {
     let failed = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => {
             Error::new(ErrorKind::NotFound, format!("there is no {}", path.display()))
@@ -730,10 +591,13 @@ impl StoredFile {
     /// The origin of a variable of this file. In stores of early releases, it may have the name of the array alone, or
     /// that of an `.npy` file without the extension.
     fn origin(&self, variable: &str) -> FileOrigin {
-        FileOrigin::of(&self.name, variable).unwrap_or_else(|| match &self.record.format[..] {
+        let origin = FileOrigin::of(&self.name, variable);
+        let mut origin = origin.unwrap_or_else(|| match &self.record.format[..] {
             "npy" => FileOrigin::unnamed(&self.name, variable),
             _ => FileOrigin::named(&self.name),
-        })
+        });
+        origin.original = Some(self.record.name.clone());
+        origin
     }
 
     /// The variable of an array of this file, by its name in the file; of early releases, too.

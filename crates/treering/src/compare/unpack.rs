@@ -17,14 +17,22 @@ use std::sync::Arc;
 pub(super) fn unpack(entries: &mut [SideEntry], files: &[FileView]) -> Result<BTreeSet<String>> {
     let mut names = BTreeSet::new();
     for file in files {
-        let FileContent::Whole(whole, _) = &(file.open)()?.content else { continue };
-        let arrays = packed_arrays(whole)?;
+        let content = (file.open)()?.content;
+        let arrays = match &content {
+            FileContent::Whole(whole, _) => packed_arrays(whole)?,
+            FileContent::View(view) => view.packed_arrays()?,
+            FileContent::Beside(..) | FileContent::Unread => continue,
+        };
         let only = arrays.len() == 1;
         for (name, packed) in arrays.iter().filter_map(|(n, p)| Some((n, p.as_ref()?))) {
             let of_file = entries.iter_mut().filter(|entry| entry.is_in(file));
             for entry in of_file.filter(|e| is_array(e.array_name(), name, only)) {
                 entry.unpack(packed);
                 names.insert(variable_name(&file.name, name));
+                // Its attributes are those of all that is compared.
+                if matches!(&content, FileContent::View(view) if view.is_array(name)) {
+                    names.insert(file.name.clone());
+                }
             }
         }
     }

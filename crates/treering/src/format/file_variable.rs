@@ -15,8 +15,10 @@ pub fn variable_name(file: &str, array: &str) -> String {
 /// The file that a variable is an array of, and the start of the array's own name in that of the variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOrigin {
-    /// The name of the file.
+    /// The name of the file, in a checkpoint without its rank and its step.
     pub file: String,
+    /// The name that the file of a checkpoint had, if it is known.
+    pub original: Option<String>,
     start: usize,
     /// Whether the array has a name of its own.
     named: bool,
@@ -29,7 +31,7 @@ impl FileOrigin {
         let named = !rest.is_empty();
         let start = file.len() + usize::from(named);
         let fits = !named || rest.starts_with('/');
-        fits.then(|| FileOrigin { file: file.to_string(), start, named })
+        fits.then(|| FileOrigin { file: file.to_string(), original: None, start, named })
     }
 
     /// The origin of a variable of a checkpoint; `is_file` says which files it has a record of. No file lies in a folder
@@ -42,12 +44,12 @@ impl FileOrigin {
 
     /// The origin of a variable whose name is the array's own one.
     pub fn named(file: &str) -> FileOrigin {
-        FileOrigin { file: file.to_string(), start: 0, named: true }
+        FileOrigin { file: file.to_string(), original: None, start: 0, named: true }
     }
 
     /// The origin of a variable whose name stands for that of an array without one.
     pub fn unnamed(file: &str, variable: &str) -> FileOrigin {
-        FileOrigin { file: file.to_string(), start: variable.len(), named: false }
+        FileOrigin { file: file.to_string(), original: None, start: variable.len(), named: false }
     }
 
     /// The array's own name in that of its variable, or of a member of it; empty if it has none.

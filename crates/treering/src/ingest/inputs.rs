@@ -306,12 +306,15 @@ mod tests {
         [b"\x93NUMPY\x01\x00\x76\x00", format!("{head:<117}\n").as_bytes(), &[1, 2]].concat()
     }
 
-    /// Files of every kind, two of them of a rank, and their names.
+    /// A file of the test: its name, with and without the rank, its content, its layout, and its variables.
+    type MadeFile<'l> = (&'l str, &'l str, Vec<u8>, Option<&'l RawLayout>, &'l [&'static str]);
+
+    /// Files of every kind, and their variables.
     static FILES: LazyLock<Vec<(RankFile, Anatomy, Vec<&str>)>> = LazyLock::new(|| {
         let folder = tempfile::tempdir().unwrap();
         let layout = RawLayout::parse("[[field]]\nname = \"v\"\ntype = \"u8\"").unwrap();
         let values = RawLayout::values(DType::U8, None);
-        let files: [(&str, &str, Vec<u8>, Option<&RawLayout>, &[&str]); 7] = [
+        let files: [MadeFile; 7] = [
             ("a.st", "a.st", tensors(&["T", "g/p"]), None, &["a.st/T", "a.st/g/p"]),
             ("b.st", "b.st", tensors(&["b"]), None, &["b.st/b"]),
             ("b.npy", "b.npy", npy(), None, &["b.npy"]),

@@ -237,7 +237,7 @@ impl Ingest {
     ) -> Result<Manifest> {
         // Files of successive steps that have the step in their names are the same files.
         let alike = |file: &RankFile| {
-            let like = source::without_step(&file.like, step);
+            let like = names::without_step(&file.like, step);
             RankFile { like, ..file.clone() }
         };
         let files: &[RankFile] = &files.iter().map(alike).collect::<Vec<_>>();

@@ -38,7 +38,7 @@ impl FileListing {
     /// does not say so itself.
     pub fn read(place: &str, raw: Option<&RawLayout>) -> Result<Option<FileListing>> {
         let side = match named_object(place) {
-            Some((file, object)) => FileSide::open_object(file, object, raw, false)?,
+            Some((file, object)) => FileSide::open_object(file, object, raw, false, false)?,
             None if Path::new(place).is_file() => FileSide::open(Path::new(place), raw, false)?,
             None => return Ok(None),
         };

@@ -28,7 +28,7 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
         };
     }
     if let Some((file, object)) = named_object(text) {
-        return Ok(Box::new(FileSide::open_object(file, object, raw, trees)?));
+        return Ok(Box::new(FileSide::open_object(file, object, raw, trees, false)?));
     }
     if path.exists() || !text.contains('#') {
         return Ok(Box::new(FileSide::open(path, raw, trees)?));
@@ -55,9 +55,14 @@ pub fn open_side_following(
     trees: bool,
 ) -> Result<Box<dyn Side>> {
     let path = Path::new(text);
-    match path.is_file() && !is_tree_file(path) {
-        true => Ok(Box::new(FileSide::open_following(path, raw, trees)?)),
-        false => open_side(text, raw, trees),
+    if path.is_file() && !is_tree_file(path) {
+        return Ok(Box::new(FileSide::open_following(path, raw, trees)?));
+    }
+    match named_object(text) {
+        Some((file, object)) => {
+            Ok(Box::new(FileSide::open_object(file, object, raw, trees, true)?))
+        }
+        None => open_side(text, raw, trees),
     }
 }
 

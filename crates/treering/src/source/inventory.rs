@@ -30,6 +30,8 @@ pub struct Inventory {
     unknown: Vec<(String, String)>,
     /// Places that links lead to, by the paths of the links.
     links: BTreeMap<String, LinkedPlace>,
+    /// Those of them that are further names of objects, with the first names.
+    hard: BTreeMap<String, String>,
 }
 
 /// The place that a link leads to.
@@ -76,6 +78,26 @@ impl Inventory {
     /// Notes where a link leads to.
     pub(super) fn add_link(&mut self, path: &str, to: LinkedPlace) {
         self.links.insert(path.into(), to);
+    }
+
+    /// Notes a further name of an object.
+    pub(super) fn add_hard_link(&mut self, path: &str, first: &str) {
+        self.add(format!("{LINK}{path}"), first.as_bytes(), first.to_string());
+        self.add_link(path, LinkedPlace::Here(format!("/{first}")));
+        self.hard.insert(path.into(), first.into());
+    }
+
+    /// Whether a link is a further name of an object.
+    pub(crate) fn is_hard(&self, link: &str) -> bool {
+        self.hard.contains_key(link)
+    }
+
+    /// Adds the content of an object that is seen under another name.
+    pub(crate) fn add_below(&mut self, name: &str, object: Inventory) {
+        let items = object.items.into_iter().map(|(item, content)| (outside(&item, name), content));
+        self.items.extend(items);
+        let unknown = object.unknown.into_iter().map(|(item, why)| (outside(&item, name), why));
+        self.unknown.extend(unknown);
     }
 
     /// The place that a path leads to when all links on its way are followed; none if they lead in circles.
@@ -136,6 +158,12 @@ impl Inventory {
     /// The content of one object, and of all below it if it is a group, by names in it.
     #[must_use]
     pub(crate) fn only(mut self, object: &str) -> Inventory {
+        // Other names of what is inside are names in it, too.
+        for (link, first) in std::mem::take(&mut self.hard) {
+            if let (Some(_), Some(first)) = (is_in(&link, object), is_in(&first, object)) {
+                self.add(format!("{LINK}{link}"), first.as_bytes(), first.to_string());
+            }
+        }
         let rename = |name: &String| inside(name, object);
         let items = std::mem::take(&mut self.items).into_iter();
         self.items = items.filter_map(|(name, item)| Some((rename(&name)?, item))).collect();
@@ -171,8 +199,12 @@ impl Inventory {
     /// The items in which two files differ, each with a few words about how.
     pub fn differences(&self, other: &Inventory) -> Vec<(String, String)> {
         let mut all = Vec::new();
+        // An object that cannot be read has no kind.
+        let unknown: BTreeSet<&String> =
+            self.unknown.iter().chain(&other.unknown).map(|(name, _)| name).collect();
         for (name, item) in &self.items {
             match other.items.get(name) {
+                Some(_) if name.starts_with(OBJECT) && unknown.contains(name) => {}
                 None => all.push((name.clone(), "only in the first".to_string())),
                 Some(same) if same.digest == item.digest => {}
                 Some(unlike) => {
@@ -256,21 +288,42 @@ fn inside(name: &str, object: &str) -> Option<String> {
     if object.is_empty() {
         return Some(name.to_string());
     }
-    let below = |path: &str| {
-        let rest = path.strip_prefix(object)?;
-        (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/').to_string())
-    };
-    let itself = KINDS.iter().find_map(|kind| {
-        let rest = below(name.strip_prefix(kind)?)?;
-        // That the object itself is there says nothing.
-        (!rest.is_empty() || *kind != OBJECT).then(|| format!("{kind}{rest}"))
+    let itself = KINDS.iter().find_map(|kind| match is_in(name.strip_prefix(kind)?, object)? {
+        "" if *kind == OBJECT => Some(format!("{kind}/")),
+        rest => Some(format!("{kind}{rest}")),
     });
     let mut of = name.match_indices(OF).filter_map(|(at, _)| {
-        let rest = below(name[at + OF.len()..].trim_start_matches('/'))?;
+        let rest = is_in(name[at + OF.len()..].trim_start_matches('/'), object)?;
         Some(format!("{}{OF}/{rest}", &name[..at]))
     });
     itself.or_else(|| of.next())
 }
+
+/// The name of an item of an object that is seen under another name: what [`inside`] takes away.
+fn outside(name: &str, above: &str) -> String {
+    if let Some(kind) = KINDS.iter().find(|kind| name.starts_with(**kind)) {
+        let rest = name[kind.len()..].trim_start_matches('/');
+        return match rest.is_empty() {
+            true => format!("{kind}{above}"),
+            false => format!("{kind}{above}/{rest}"),
+        };
+    }
+    match name.rsplit_once(" of /") {
+        Some((item, "")) => format!("{item}{OF}/{above}"),
+        Some((item, rest)) => format!("{item}{OF}/{above}/{rest}"),
+        None => format!("{name}{OF}/{above}"),
+    }
+}
+
+/// The part of a path behind an object that it is, or lies in; the whole path if the object is that of the file.
+pub(crate) fn is_in<'p>(path: &'p str, object: &str) -> Option<&'p str> {
+    if object.is_empty() {
+        return Some(path);
+    }
+    let rest = path.strip_prefix(object)?;
+    (rest.is_empty() || rest.starts_with('/')).then(|| rest.trim_start_matches('/'))
+}
+
 /// The name of the item of bytes that belong to no array.
 const BESIDE: &str = "bytes outside of the arrays";
 
@@ -366,12 +419,16 @@ mod tests {
             ("attribute units of /g/x", "g/x", Some("attribute units of /")),
             ("attribute units of /gg/x", "g", None),
             ("object g/x", "g", Some("object x")),
-            ("object g", "g", None),
+            ("object g", "g", Some("object /")),
             ("tensor g/x", "g/x", Some("tensor ")),
             ("axis 0 of temp", "temp", Some("axis 0 of /")),
             ("user block", "g", None),
         ] {
             assert_eq!(inside(name, object).as_deref(), inside_of_it, "{name} {object}");
+            // Seen under a name, it is where it was.
+            if let Some(item) = inside_of_it.filter(|_| name.contains('/') || name == "object g") {
+                assert_eq!(outside(item, object), name);
+            }
         }
     }
 }

@@ -67,6 +67,8 @@ pub(super) trait Meaning: Send + Sync {
 pub struct Interpretation {
     /// The array that the field is a part of.
     pub(crate) array: Option<String>,
+    /// Whether a person has named this very array, so that it can be compared with one of any name.
+    pub(crate) chosen: bool,
     /// The kind of values of which the field has digests.
     pub(crate) kind: Option<&'static str>,
     /// Texts of values.
@@ -192,7 +194,7 @@ impl ElementPart {
             marks: Marks::default(),
             rounded: None,
             chunk: None,
-            meaning: Interpretation { array, kind, words },
+            meaning: Interpretation { array, kind, words, chosen: false },
         })
     }
 }

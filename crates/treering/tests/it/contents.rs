@@ -271,6 +271,82 @@ fn links_are_followed_on_request() {
     assert!(open_side(&format!("{a}:/nowhere"), None, true).is_err());
 }
 
+/// Kinds, links, attributes, packing and texts are seen through the same view of a file: all of it, one object, or what links
+/// lead to.
+#[test]
+#[ignore = "its pairs of files are made by `make test`"]
+fn objects_and_what_links_lead_to_are_compared_as_a_whole() {
+    use Answer::{Different, Equal};
+    let folder = std::env::var_os("TREERING_FILE_PAIRS").expect("`make test` makes the pairs");
+    let folder = Path::new(&folder).join("objects");
+    let answer = |a: &str, b: &str, follow: bool, settings: &CompareSettings| {
+        let open = if follow { open_side_following } else { open_side };
+        let [a, b] = [a, b].map(|name| open(&folder.join(name).display().to_string(), None, true));
+        compare(&*a.unwrap(), &*b.unwrap(), settings, None, &|_, _| {})
+    };
+    let plain = CompareSettings::default();
+    for (a, b, follow, expected) in [
+        // A dataset is no group, and arrays of other names are others.
+        ("kind-a.h5", "kind-b.h5", false, Different),
+        ("lone-a.h5", "lone-b.h5", false, Different),
+        ("lone-a.npz", "lone-b.npz", false, Different),
+        ("lone-a.h5:p", "lone-b.h5:/q", false, Equal),
+        // Links are followed in a named group, too.
+        ("links-a.h5:g", "links-b.h5:g", false, Equal),
+        ("links-a.h5:g", "links-b.h5:g", true, Different),
+        // An object of a group belongs to it, whatever other names it has.
+        ("hard-a.h5:g", "hard-b.h5:g", false, Different),
+        ("hard-a.h5:g", "hard-a.h5:g", false, Equal),
+        ("groups.h5:g1", "groups.h5:g2", false, Equal),
+        ("groups.h5", "groups.h5", true, Equal),
+        // Attributes behind links, links behind links, and objects without arrays.
+        ("away-a.h5", "away-b.h5", false, Different),
+        ("away-a.h5", "away-b.h5", true, Different),
+        ("away-a.h5", "away-a.h5", true, Equal),
+        ("away-a.h5", "real.h5", true, Equal),
+        ("away-b.h5", "real.h5", true, Different),
+        ("nest-a.h5", "nest-b.h5", true, Different),
+        ("nest-a.h5", "nest-a.h5", true, Equal),
+        ("empty-a.h5", "empty-b.h5", true, Different),
+        // Texts by what they say.
+        ("texts-a.h5", "texts-b.h5", false, Equal),
+        ("texts-a.h5", "texts-c.h5", false, Equal),
+        ("texts-c.h5", "texts-d.h5", false, Different),
+    ] {
+        let outcome = answer(a, b, follow, &plain).unwrap();
+        assert_eq!(outcome.verdict, expected, "{a} {b} {follow}: {outcome:?}");
+    }
+    // Packed numbers stand for other values, also in a named group and behind links.
+    let unpack = CompareSettings { unpack: true, ..CompareSettings::default() };
+    for (of, follow) in [("", false), (":g", false), (":g/t", false), (":l", false), ("", true)] {
+        let [a, b] = ["a", "b"].map(|side| format!("packed-{side}.h5{of}"));
+        for (other, expected) in [(&b, Different), (&a, Equal)] {
+            let outcome = answer(&a, other, follow, &unpack).unwrap();
+            assert_eq!(outcome.verdict, expected, "{of} {follow}: {outcome:?}");
+            assert!(outcome.variables.iter().all(|v| v.differences == 0 || other != &a));
+        }
+    }
+    let wide = CompareSettings { unpack: true, ..CompareSettings::within(Bound::abs(1.0)) };
+    let outcome = answer("packed-a.h5:g/t", "packed-b.h5:g/t", false, &wide).unwrap();
+    assert_eq!(
+        outcome.verdict, Equal,
+        "how numbers are packed is part of their values: {outcome:?}"
+    );
+    // A group is excluded with all that is below it, whether that differs or not.
+    for pattern in ["meta", "/meta", "me*a"] {
+        let exclude = vec![pattern.to_string()];
+        let settings = CompareSettings { exclude, ..CompareSettings::default() };
+        for other in ["notes-b.h5", "notes-c.h5"] {
+            let outcome = answer("notes-a.h5", other, false, &settings).unwrap();
+            assert_eq!(outcome.verdict, Equal, "{pattern} {other}: {outcome:?}");
+        }
+        assert!(answer("lone-a.h5", "lone-a.h5", false, &settings).is_err());
+    }
+    let leads_nowhere =
+        open_side(&folder.join("links-a.h5:g/soft/x").display().to_string(), None, true);
+    assert!(leads_nowhere.is_err());
+}
+
 /// Of a named object, attributes and what is below it are compared; its own name is not.
 #[test]
 #[ignore = "its pairs of files are made by `make test`"]

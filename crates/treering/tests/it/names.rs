@@ -210,6 +210,17 @@ fn files_of_ranks_and_arrays_without_names_have_partners() {
     let outcome = compared(&stored("ranks"), &stored("others"));
     assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
     assert_eq!((outcome.variables.len(), outcome.not_compared.len()), (6, 0), "{outcome:?}");
+    // The folder that they are from has these files, and so has one of them.
+    let folder_of = |run: &str| text(&at(run.into()));
+    for (a, b) in [(stored("ranks"), folder_of("ranks")), (folder_of("ranks"), stored("ranks"))] {
+        let outcome = compared(&a, &b);
+        assert_eq!(outcome.verdict, Answer::Equal, "{a} {b}: {outcome:?}");
+        assert_eq!((outcome.variables.len(), outcome.not_compared.len()), (6, 0), "{outcome:?}");
+    }
+    let second = text(&at("ranks/rank_1.npz".into()));
+    let outcome = compared(&second, &stored("ranks"));
+    assert_eq!((outcome.variables.len(), outcome.differences), (2, 0), "{outcome:?}");
+    assert!(outcome.variables.iter().all(|v| v.rank == Rank(1)), "{outcome:?}");
     // Every rank's array can be named without its file.
     let library = Library::open(&store).unwrap();
     let checkpoint = library.checkpoint("ranks", Some(1)).unwrap();

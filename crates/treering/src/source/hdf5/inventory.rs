@@ -28,6 +28,9 @@ const STRUCTURE: [u16; 19] = [
     0x16, 0x17, 0x18,
 ];
 
+/// The kind of messages that hold types.
+const TYPE: u16 = 3;
+
 /// An object, with its path.
 pub(super) struct Object {
     path: String,
@@ -93,12 +96,9 @@ pub(super) fn objects(
                     to.into_iter().for_each(|to| all.add_link(&name, to));
                 }
                 LinkTarget::Object(at) => match paths.get(&at) {
-                    Some(other) => {
-                        all.add(format!("{LINK}{name}"), other.as_bytes(), other.clone());
-                        all.add_link(&name, LinkedPlace::Here(format!("/{other}")));
-                    }
+                    Some(other) => all.add_hard_link(&name, other),
                     None => {
-                        // Its place among objects, so that an empty group is content, too.
+                        // Its kind is told when it is looked at.
                         all.add(format!("{OBJECT}{name}"), &[], String::new());
                         paths.insert(at, name.clone());
                         below.push((name, at, depth + 1));
@@ -107,6 +107,16 @@ pub(super) fn objects(
             }
         }
         left.extend(below.into_iter().rev());
+        if !path.is_empty() {
+            // An empty group is content, too.
+            let has = |kind: u16| messages.iter().any(|message| message.kind == kind);
+            let kind = match (has(LAYOUT), has(TYPE)) {
+                (true, _) => "dataset",
+                (_, true) => "type",
+                _ => "group",
+            };
+            all.add(format!("{OBJECT}{path}"), kind.as_bytes(), kind.into());
+        }
         objects.push(Object { path, messages });
     }
     Ok((objects, paths))
@@ -138,7 +148,7 @@ impl Lister<'_> {
         let path = &self.object.path;
         let shared = message.flags & 2 != 0;
         match message.kind {
-            3 => self.of_type(message, all),
+            TYPE => self.of_type(message, all),
             0xd => {
                 let text = String::from_utf8_lossy(&message.bytes).into_owned();
                 all.add(format!("comment of /{path}"), &message.bytes, text);
@@ -291,8 +301,10 @@ impl Lister<'_> {
     ) -> Result<(crate::merkle::Digest, String)> {
         let short = || Error::damaged("an attribute of this HDF5 file is cut short");
         let kind = datatype::parse(&mut self.meta.cursor(element), 0)?.kind;
+        let (size, node) = node::parse(&mut self.meta.cursor(element), 0, &mut Vec::new())?;
+        // Lengths of texts, padding and byte order are no content.
         let mut told = Vec::new();
-        let (size, node) = node::parse(&mut self.meta.cursor(element), 0, &mut told)?;
+        node.beside(true, &mut told);
         let shape = dataset::shape(self.meta, space)?;
         let count = shape.iter().copied().fold(1, u64::saturating_mul);
         let all = count.checked_mul(size).and_then(|all| usize::try_from(all).ok());

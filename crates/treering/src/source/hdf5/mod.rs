@@ -72,7 +72,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
     let cache = Arc::<Cache>::default();
     let values = ValueFile::new(whole, base);
     let (mut all, mut others, mut undecoded) = (Vec::new(), Vec::new(), Vec::new());
-    let mut referring = Vec::new();
+    let (mut referring, mut unknown) = (Vec::new(), Vec::new());
     let mut seen = HashSet::from([root]);
     let mut objects = vec![(String::new(), root, 0)];
     while let Some((path, at, depth)) = objects.pop() {
@@ -99,9 +99,15 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
             }
         };
         match dataset::find(&meta, &path, &messages, &cache, &values) {
+            Ok(Some(found)) if found.refers && found.element.is_none() => {
+                let why =
+                    Error::usage("its values are references of a kind that is not understood");
+                let why = why.at(format!("{path} in {}", whole.store()));
+                unknown.push(found.undecoded(why, Some(StoredBytes::all(whole))));
+            }
             Ok(Some(found)) if found.refers => {
                 others.push((path.clone(), "its values have variable lengths, or are references"));
-                referring.extend(found.element.is_some().then_some(found));
+                referring.push(found);
             }
             Ok(Some(found)) => all.push(found),
             Ok(None) => {}
@@ -131,6 +137,7 @@ pub(super) fn find(whole: &Extent, base: u64) -> Result<Contents> {
         }
         objects.extend(below.into_iter().rev());
     }
+    undecoded.append(&mut unknown);
     Ok(Contents { found: all, referring, heads: meta.heads(), others, undecoded })
 }
 

@@ -340,7 +340,9 @@ impl TypeNode {
                 extents.iter().for_each(|extent| out.extend(extent.to_le_bytes()));
                 node.beside(exact, out);
             }
-            TypeNode::Sequence(_, node, _) => {
+            // The same texts can be stored with a fixed length.
+            TypeNode::Sequence(_, _, true) => word(self.kind().as_bytes(), out),
+            TypeNode::Sequence(_, node, false) => {
                 word(self.kind().as_bytes(), out);
                 node.beside(true, out);
             }
