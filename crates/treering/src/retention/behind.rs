@@ -108,7 +108,9 @@ impl RetentionWork {
         let (mut rest, mut put_off) = (Instant::now(), false);
         let mut more = true;
         while more {
-            put_off |= more_looks(messages, &mut more);
+            // A look that came during the rest is due when that is over, also if no other comes.
+            let wait = put_off.then(|| rest.saturating_duration_since(Instant::now()));
+            put_off |= more_looks(messages, wait, &mut more);
             if !put_off || more && Instant::now() < rest {
                 continue;
             }
@@ -161,20 +163,25 @@ impl RetentionWork {
     }
 }
 
-/// Waits for messages and takes all there are; whether one of them is a look. `more` becomes false at the end.
-fn more_looks(messages: &Receiver<RetentionMessage>, more: &mut bool) -> bool {
-    let first = messages.recv();
-    let all = first.into_iter().chain(messages.try_iter());
+/// Waits for messages, no longer than `wait` if it is given, and takes all there are; whether one of them is a look. `more`
+/// becomes false at the end.
+fn more_looks(
+    messages: &Receiver<RetentionMessage>,
+    wait: Option<Duration>,
+    more: &mut bool,
+) -> bool {
+    let first = match wait {
+        Some(wait) => messages.recv_timeout(wait),
+        None => messages.recv().map_err(|_| RecvTimeoutError::Disconnected),
+    };
+    *more &= !matches!(first, Err(RecvTimeoutError::Disconnected));
     let mut looks = false;
-    let mut ended = true;
-    for message in all {
-        ended = false;
+    for message in first.into_iter().chain(messages.try_iter()) {
         match message {
             RetentionMessage::Look => looks = true,
             RetentionMessage::End => *more = false,
         }
     }
-    *more &= !ended;
     looks
 }
 
@@ -207,4 +214,24 @@ fn verify(
         verified.insert((run, name));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A look that came during a rest is not left to the next checkpoint.
+    #[test]
+    fn who_rests_with_a_look_put_off_waits_no_longer_than_the_rest() {
+        let (sender, messages) = channel();
+        let mut more = true;
+        sender.send(RetentionMessage::Look).unwrap();
+        assert!(more_looks(&messages, None, &mut more) && more);
+        assert!(!more_looks(&messages, Some(Duration::from_millis(1)), &mut more) && more);
+        sender.send(RetentionMessage::End).unwrap();
+        assert!(!more_looks(&messages, None, &mut more) && !more);
+        more = true;
+        drop(sender);
+        assert!(!more_looks(&messages, Some(Duration::from_secs(600)), &mut more) && !more);
+    }
 }
