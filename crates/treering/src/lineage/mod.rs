@@ -28,11 +28,10 @@ mod region;
 mod scan;
 
 pub(crate) use habit::Habit;
-pub(crate) use map::{Layer, covers, resolve, runs, runs_and_repeats, subtract};
+pub(crate) use map::{Layer, PlacedRun, covers, resolve, runs, runs_and_repeats, subtract};
 pub use record::Record;
 pub(crate) use region::MAX_PACKS;
 pub use region::{Location, Region, Regions};
-pub(crate) use scan::copy_streaming;
 pub use scan::{Changed, scan};
 
 use crate::error::{Error, Result};

@@ -1,5 +1,6 @@
 //! The part of a checkpoint that the program waits for: hash, compare, copy what changed.
 
+use crate::memory::{settle, stream};
 use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 
 /// How far ahead of the hash the data is asked for, in bytes; hardware prefetchers alone leave a
@@ -152,51 +153,6 @@ fn push_run(runs: &mut Vec<(u32, u32)>, start: u32, count: u32) {
     }
 }
 
-/// Copies past the cache: the copy is read much later, by another core, and an ordinary store
-/// would first fetch every line that it overwrites.
-pub(crate) fn copy_streaming(to: &mut [u8], from: &[u8]) {
-    stream(to, from);
-    settle();
-}
-
-/// The copy itself; other cores may see it only after [`settle`].
-#[inline]
-fn stream(to: &mut [u8], from: &[u8]) {
-    assert_eq!(to.len(), from.len());
-    #[cfg(target_arch = "x86_64")]
-    if (to.as_ptr() as usize).is_multiple_of(16) {
-        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
-        let words = to.len() / 64 * 4;
-        // SAFETY: both slices hold `words` words of 16 bytes, and `to` is aligned to them.
-        unsafe {
-            let source = from.as_ptr().cast::<__m128i>();
-            let target = to.as_mut_ptr().cast::<__m128i>();
-            for word in (0..words).step_by(4) {
-                let a = _mm_loadu_si128(source.add(word));
-                let b = _mm_loadu_si128(source.add(word + 1));
-                let c = _mm_loadu_si128(source.add(word + 2));
-                let d = _mm_loadu_si128(source.add(word + 3));
-                _mm_stream_si128(target.add(word), a);
-                _mm_stream_si128(target.add(word + 1), b);
-                _mm_stream_si128(target.add(word + 2), c);
-                _mm_stream_si128(target.add(word + 3), d);
-            }
-        }
-        to[words * 16..].copy_from_slice(&from[words * 16..]);
-        return;
-    }
-    to.copy_from_slice(from);
-}
-
-/// Orders streamed copies before everything that follows; once per strip, because it is slow.
-fn settle() {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: every processor of this architecture has the instruction.
-    unsafe {
-        std::arch::x86_64::_mm_sfence();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,14 +197,6 @@ mod tests {
                 let range = at * chunk..next.len().min((at + 1) * chunk);
                 prop_assert_eq!(*listed, at >= known || data[range.clone()] != next[range]);
             }
-        }
-
-        #[test]
-        fn a_streaming_copy_is_a_copy(len in 0usize..3000, shift in 0usize..20) {
-            let from: Vec<u8> = (0..len + shift).map(|i| i as u8).collect();
-            let mut to = vec![0; len + shift];
-            copy_streaming(&mut to[shift..], &from[shift..]);
-            prop_assert_eq!(&to[shift..], &from[shift..]);
         }
     }
 }

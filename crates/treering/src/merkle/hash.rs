@@ -17,6 +17,9 @@ pub type Print = u64;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest(pub [u64; 2]);
 
+// SAFETY: two words of zeros are a digest.
+unsafe impl bytemuck::Zeroable for Digest {}
+
 impl Digest {
     fn from_u128(value: u128) -> Self {
         Digest([value as u64, (value >> 64) as u64])

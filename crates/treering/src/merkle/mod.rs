@@ -19,4 +19,4 @@ mod tree;
 pub(crate) use hash::prefetch;
 pub use hash::{Digest, Digester, Hasher, Print, checksum, digest};
 pub(crate) use tree::bough;
-pub use tree::{BOUGH, Tree, boughs, boughs_of, prints};
+pub use tree::{BOUGH, Tree, boughs, boughs_of, prints, root_of};

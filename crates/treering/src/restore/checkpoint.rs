@@ -2,11 +2,12 @@
 
 use super::delivery::check_type;
 use super::fetch::{
-    FillTold, FrameCache, Notes, Pack, SharedTarget, fetch, image, note, read_footer, read_sealed,
+    FillTold, FrameCache, Notes, Pack, fetch, image, note, read_footer, read_sealed,
 };
 use super::footers::KnownFooters;
 use super::handles::{Handles, first_good};
-use super::plan::{FramePiece, Wanted, fill, plan};
+use super::plan::{ChunkHashes, FramePiece, Wanted, fill, plan};
+use super::target::SharedTarget;
 use crate::array::{
     Description, Element, GroupId, Labels, Rank, VariableKey, VariableMut, filled, scalars_of,
     settled,
@@ -19,7 +20,7 @@ use crate::format::{
 use crate::lineage::{Layer, covers, resolve, runs};
 use crate::log::{FullManifest, read_group};
 use crate::memory::{TOGETHER, batches, zeroed};
-use crate::merkle::{Hasher, Print, Tree, boughs, boughs_of, prints};
+use crate::merkle::{Digest, Hasher, Print, Tree, boughs, boughs_of, prints, root_of};
 use crate::store::{Blob, Store};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -67,7 +68,7 @@ pub struct Checkpoint {
 type Deltas = HashMap<(GroupId, VariableKey), Vec<(usize, usize)>>;
 
 /// A variable that was filled, and the prints of its chunks if they came about on the way.
-type FilledVariable<'a> = (&'a VariableEntry, Option<Vec<Print>>);
+type FilledVariable<'a> = (&'a VariableEntry, Option<ChunkHashes>);
 
 /// How many names an error lists.
 const MOST_NAMES: usize = 20;
@@ -398,10 +399,10 @@ impl Checkpoint {
             Err(error) if error.kind() == ErrorKind::Usage => Err(error),
             found => Ok(found.ok()),
         };
-        let entries = self.fill(Rank(0), &mut targets, &find)?;
+        let entries = self.fill(Rank(0), &mut targets, &find, false)?;
         let mut filled = entries.into_iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
-            Some((entry, prints)) => self.check_root(entry, target.bytes(), prints),
+            Some((entry, hashes)) => self.check_root(entry, target.bytes(), hashes),
             None => Ok(()),
         })
     }
@@ -415,10 +416,10 @@ impl Checkpoint {
     ) -> Result<Vec<Option<RestoredVariable>>> {
         // A lineage goes on under the very name.
         let find = |name: &str| Ok(self.entry(&VariableKey::new(rank, name)));
-        let entries = self.fill(rank, targets, &find)?;
+        let entries = self.fill(rank, targets, &find, true)?;
         let filled = entries.into_iter().zip(targets.iter_mut());
-        let retrace = |(entry, prints): FilledVariable, target: &mut VariableMut| {
-            self.retrace(entry, target.bytes(), prints)
+        let retrace = |(entry, hashes): FilledVariable, target: &mut VariableMut| {
+            self.retrace(entry, target.bytes(), hashes)
         };
         filled
             .map(|(entry, target)| entry.map(|entry| retrace(entry, target)).transpose())
@@ -466,9 +467,9 @@ impl Checkpoint {
     ) -> Result<()> {
         let whole = range == (0..entry.description.bytes().unwrap_or(0));
         let wanted = self.wanted(entry, 0, range);
-        let mut prints = self.carry_out(entry.group, &[wanted], &mut [out])?;
+        let mut hashes = self.carry_out(entry.group, &[wanted], &mut [out])?;
         if whole {
-            self.check_root(entry, out, prints.pop().flatten())?;
+            self.check_root(entry, out, hashes.pop().flatten())?;
         }
         Ok(())
     }
@@ -543,8 +544,8 @@ impl Checkpoint {
             }
             _ => zeroed(bytes)?,
         };
-        let mut prints = self.carry_out(entry.group, &[wanted], &mut [&mut out])?;
-        self.check_root(entry, &out, prints.pop().flatten())?;
+        let mut hashes = self.carry_out(entry.group, &[wanted], &mut [&mut out])?;
+        self.check_root(entry, &out, hashes.pop().flatten())?;
         Ok(out)
     }
 
@@ -559,6 +560,7 @@ impl Checkpoint {
         rank: Rank,
         targets: &mut [&mut VariableMut],
         find: &dyn Fn(&str) -> Result<Option<&'s VariableEntry>>,
+        with_prints: bool,
     ) -> Result<Vec<Option<FilledVariable<'s>>>> {
         let mut names = HashSet::new();
         let mut entries = Vec::new();
@@ -580,45 +582,48 @@ impl Checkpoint {
         let wanted: Vec<&VariableEntry> = entries.iter().flatten().copied().collect();
         let there = targets.iter_mut().zip(&entries).filter(|(_, entry)| entry.is_some());
         let mut places: Vec<&mut [u8]> = there.map(|(target, _)| target.bytes()).collect();
-        let mut prints = self.fill_places(&wanted, &mut places)?.into_iter();
-        let mut filled = |entry| (entry, prints.next().flatten());
+        let mut hashes = self.fill_places(&wanted, &mut places, with_prints)?.into_iter();
+        let mut filled = |entry| (entry, hashes.next().flatten());
         Ok(entries.into_iter().map(|entry| entry.map(&mut filled)).collect())
     }
 
-    /// Fills places with whole variables; each frame is decoded once. The prints of those for which they came about.
+    /// Fills places with whole variables; each frame is decoded once. The hashes of their chunks that came about.
     fn fill_places(
         &self,
         entries: &[&VariableEntry],
         places: &mut [&mut [u8]],
-    ) -> Result<Vec<Option<Vec<Print>>>> {
-        let mut prints = vec![None; entries.len()];
+        with_prints: bool,
+    ) -> Result<Vec<Option<ChunkHashes>>> {
+        let mut hashes: Vec<Option<ChunkHashes>> = entries.iter().map(|_| None).collect();
         for group in (0..self.packs.len() as u32).map(GroupId) {
             let members = entries.iter().enumerate().filter(|(_, e)| e.group == group);
             let wanted: Vec<Wanted> = members
                 .map(|(at, entry)| {
-                    self.wanted(entry, at as u32, 0..entry.description.bytes().unwrap_or(0))
+                    let all = 0..entry.description.bytes().unwrap_or(0);
+                    Wanted { prints: with_prints, ..self.wanted(entry, at as u32, all) }
                 })
                 .collect();
             let made = self.carry_out(group, &wanted, places)?;
             for (want, made) in wanted.iter().zip(made) {
-                prints[want.target as usize] = made;
+                hashes[want.target as usize] = made;
             }
         }
-        Ok(prints)
+        Ok(hashes)
     }
 
     /// The bytes of whole variables, of any ranks, one behind another and checked.
     pub fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
         let check =
-            |entry: &VariableEntry, bytes: &[u8], prints| self.check_root(entry, bytes, prints);
-        self.with_all(entries, check).map(|(all, _)| all)
+            |entry: &VariableEntry, bytes: &[u8], hashes| self.check_root(entry, bytes, hashes);
+        self.with_all(entries, false, check).map(|(all, _)| all)
     }
 
     /// Whole variables one behind another, and what `look` finds in each.
     fn with_all<T: Send>(
         &self,
         entries: &[&VariableEntry],
-        look: impl Fn(&VariableEntry, &[u8], Option<Vec<Print>>) -> Result<T> + Sync,
+        with_prints: bool,
+        look: impl Fn(&VariableEntry, &[u8], Option<ChunkHashes>) -> Result<T> + Sync,
     ) -> Result<(Vec<u8>, Vec<T>)> {
         let len = |entry: &VariableEntry| entry.description.bytes().unwrap_or(0);
         let mut bytes: Vec<u8> = zeroed(entries.iter().map(|entry| len(entry)).sum())?;
@@ -628,9 +633,9 @@ impl Checkpoint {
             places.push(place);
             rest = behind;
         }
-        let prints = self.fill_places(entries, &mut places)?;
-        let filled = entries.par_iter().zip(&places).zip(prints);
-        let found = filled.map(|((entry, place), prints)| look(entry, place, prints));
+        let hashes = self.fill_places(entries, &mut places, with_prints)?;
+        let filled = entries.par_iter().zip(&places).zip(hashes);
+        let found = filled.map(|((entry, place), hashes)| look(entry, place, hashes));
         let found = found.collect::<Result<_>>()?;
         Ok((bytes, found))
     }
@@ -643,7 +648,7 @@ impl Checkpoint {
         for batch in batches(&entries, TOGETHER, size) {
             match batch {
                 [large] if size(large) > TOGETHER => all.push(self.retrace_stored(large)?),
-                _ => all.extend(self.with_all(batch, |e, b, p| self.retrace(e, b, p))?.1),
+                _ => all.extend(self.with_all(batch, true, |e, b, h| self.retrace(e, b, h))?.1),
             }
         }
         Ok(all)
@@ -657,6 +662,7 @@ impl Checkpoint {
             range,
             layers: self.layers(entry),
             at_hand: None,
+            prints: false,
         }
     }
 
@@ -748,13 +754,13 @@ impl Checkpoint {
         }
     }
 
-    /// Fills targets; the prints of each that is wanted as a whole, if they came about on the way.
+    /// Fills targets; the hashes of the chunks of each that is wanted as a whole.
     fn carry_out(
         &self,
         group: GroupId,
         wanted: &[Wanted],
         targets: &mut [&mut [u8]],
-    ) -> Result<Vec<Option<Vec<Print>>>> {
+    ) -> Result<Vec<Option<ChunkHashes>>> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
         let packs = &self.packs[group.index()];
         if !self.kept.by_pieces && self.is_repetitive(packs, wanted) {
@@ -762,11 +768,27 @@ impl Checkpoint {
         }
         let footers: Vec<&Footer> = packs.iter().map(|p| &*p.footer).collect();
         let plan: Vec<FramePiece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
-        let targets: Vec<SharedTarget> = targets.iter_mut().map(|t| SharedTarget::new(t)).collect();
+        let hasher = Hasher::new(self.manifest.seed);
+        let mut prints: Vec<Option<Vec<Print>>> = vec![None; wanted.len()];
+        for (want, prints) in wanted.iter().zip(&mut prints) {
+            if want.is_whole() {
+                *prints = Some(zeroed(want.bytes.div_ceil(want.chunk))?);
+            }
+        }
+        let mut of_target: Vec<_> = (0..targets.len()).map(|_| None).collect();
+        for (want, prints) in wanted.iter().zip(&mut prints) {
+            of_target[want.target as usize] = prints.as_mut().map(|p| (p, want.chunk as usize));
+        }
+        let shared = targets.iter_mut().zip(of_target).map(|(target, prints)| match prints {
+            Some((prints, chunk)) => SharedTarget::with_prints(target, prints, chunk, &hasher),
+            None => SharedTarget::new(target),
+        });
+        let shared: Vec<SharedTarget> = shared.collect();
         let packs = (group, &packs[..]);
-        fetch(&self.handles, packs, &plan, &targets, &self.notes, &self.kept)
+        fetch(&self.handles, packs, &plan, &shared, &self.notes, &self.kept)
             .map_err(|e| e.at(here()))?;
-        Ok(vec![None; wanted.len()])
+        shared.into_iter().for_each(SharedTarget::finish);
+        Ok(prints.into_iter().map(|prints| prints.map(ChunkHashes::Prints)).collect())
     }
 
     /// Whether the packs hold far fewer bytes than are wanted of them, because content repeats.
@@ -781,7 +803,7 @@ impl Checkpoint {
         packs: &[Pack],
         wanted: &[Wanted],
         targets: &mut [&mut [u8]],
-    ) -> Result<Vec<Option<Vec<Print>>>> {
+    ) -> Result<Vec<Option<ChunkHashes>>> {
         let hasher = Hasher::new(self.manifest.seed);
         let images: Vec<Vec<u8>> = (0..packs.len())
             .into_par_iter()
@@ -792,19 +814,19 @@ impl Checkpoint {
         filled.collect()
     }
 
-    /// Compares a variable's bytes with the root that the manifest names, by their prints if these are known.
-    pub(crate) fn check_root(
+    /// Compares a variable's bytes with the root that the manifest names, by the hashes of its chunks if these are known.
+    pub(super) fn check_root(
         &self,
         entry: &VariableEntry,
         bytes: &[u8],
-        prints: Option<Vec<Print>>,
+        hashes: Option<ChunkHashes>,
     ) -> Result<()> {
-        let hasher = Hasher::new(self.manifest.seed);
-        let tree = Tree::build(match prints {
-            Some(prints) => boughs(&prints),
-            None => boughs_of(bytes, entry.chunk.bytes(), &hasher),
-        });
-        self.compare_root(entry, &tree, bytes.len() as u64)
+        let boughs = match hashes {
+            Some(ChunkHashes::Boughs(boughs)) => boughs,
+            Some(ChunkHashes::Prints(prints)) => boughs(&prints),
+            None => boughs_of(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed)),
+        };
+        self.compare_root(entry, root_of(boughs, bytes.len() as u64))
     }
 
     /// The same, with what the next checkpoint of the lineage needs.
@@ -812,13 +834,14 @@ impl Checkpoint {
         &self,
         entry: &VariableEntry,
         bytes: &[u8],
-        prints: Option<Vec<Print>>,
+        hashes: Option<ChunkHashes>,
     ) -> Result<RestoredVariable> {
-        let hasher = Hasher::new(self.manifest.seed);
-        let prints =
-            prints.unwrap_or_else(|| crate::merkle::prints(bytes, entry.chunk.bytes(), &hasher));
+        let prints = match hashes {
+            Some(ChunkHashes::Prints(prints)) => prints,
+            _ => prints(bytes, entry.chunk.bytes(), &Hasher::new(self.manifest.seed)),
+        };
         let tree = Tree::build(boughs(&prints));
-        self.compare_root(entry, &tree, bytes.len() as u64)?;
+        self.compare_root(entry, tree.root(bytes.len() as u64))?;
         let name = entry.description.name.clone();
         Ok(RestoredVariable { name, bytes: bytes.len() as u64, prints, tree })
     }
@@ -837,12 +860,12 @@ impl Checkpoint {
             all.extend(prints(&buffer, chunk, &hasher));
         }
         let tree = Tree::build(boughs(&all));
-        self.compare_root(entry, &tree, bytes)?;
+        self.compare_root(entry, tree.root(bytes))?;
         Ok(RestoredVariable { name: entry.description.name.clone(), bytes, prints: all, tree })
     }
 
-    fn compare_root(&self, entry: &VariableEntry, tree: &Tree, bytes: u64) -> Result<()> {
-        match tree.root(bytes) == entry.root {
+    fn compare_root(&self, entry: &VariableEntry, root: Digest) -> Result<()> {
+        match root == entry.root {
             true => Ok(()),
             false => Err(Error::damaged(format!(
                 "variable {:?} does not have the root that its manifest names",

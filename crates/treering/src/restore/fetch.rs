@@ -2,6 +2,7 @@
 
 use super::handles::{Handles, first_good};
 use super::plan::FramePiece;
+use super::target::SharedTarget;
 use crate::array::GroupId;
 use crate::codec::Codec;
 use crate::error::{Error, ErrorKind, Result};
@@ -68,35 +69,6 @@ pub(crate) fn note(notes: &Notes, text: String) {
     let mut notes = notes.texts.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     if notes.len() < 100 {
         notes.push(text);
-    }
-}
-
-/// Memory that several threads fill at places that do not overlap.
-pub(crate) struct SharedTarget {
-    start: *mut u8,
-    len: usize,
-}
-
-// SAFETY: the pieces of a plan write to disjoint ranges of a target, see `SharedTarget::slice_of`.
-unsafe impl Sync for SharedTarget {}
-unsafe impl Send for SharedTarget {}
-
-impl SharedTarget {
-    pub(crate) fn new(bytes: &mut [u8]) -> Self {
-        SharedTarget { start: bytes.as_mut_ptr(), len: bytes.len() }
-    }
-
-    /// The bytes that one piece fills.
-    ///
-    /// # Safety
-    /// No two pieces may overlap. A plan takes each chunk of a variable once and cuts it into
-    /// pieces that do not overlap, and targets are distinct slices.
-    #[allow(clippy::mut_from_ref)]
-    unsafe fn slice_of(&self, piece: &FramePiece) -> &mut [u8] {
-        let (to, len) = (piece.to, piece.len as usize);
-        assert!(to as usize + len <= self.len, "a piece lies outside of its target");
-        // SAFETY: in bounds by the assertion, disjoint by the caller.
-        unsafe { std::slice::from_raw_parts_mut(self.start.add(to as usize), len) }
     }
 }
 
@@ -233,10 +205,7 @@ fn fill_together(
         let filled = match room {
             Some(encoded) => decoded(encoded, &pack.footer, frame)
                 .map(|bytes| copy_pieces(&bytes, pieces, targets)),
-            // SAFETY: see `SharedTarget::slice_of`.
-            None => {
-                check(unsafe { targets[pieces[0].target as usize].slice_of(&pieces[0]) }, frame)
-            }
+            None => check_straight(&targets[pieces[0].target as usize], &pieces[0], frame),
         };
         if let Err(error) = filled {
             fill_but_nearest(pack, copies, pieces, targets, notes, error)?;
@@ -399,10 +368,10 @@ fn fill_from(
 ) -> Result<()> {
     let frame = &footer.frames[number];
     if let Some(piece) = straight(frame, pieces) {
-        // SAFETY: see `SharedTarget::slice_of`.
-        let slice = unsafe { targets[piece.target as usize].slice_of(piece) };
-        copy.read_at(frame.position, slice)?;
-        return check(slice, frame);
+        let target = &targets[piece.target as usize];
+        // SAFETY: see `SharedTarget::slice_of`; the slice is gone before the check.
+        copy.read_at(frame.position, unsafe { target.slice_of(piece) })?;
+        return check_straight(target, piece, frame);
     }
     let mut encoded = Scratch::new(frame.encoded as usize)?;
     copy.read_at(frame.position, &mut encoded)?;
@@ -424,14 +393,30 @@ fn straight<'p>(frame: &Frame, pieces: &'p [FramePiece]) -> Option<&'p FramePiec
     }
 }
 
+/// How many pieces of one frame are copied by one thread: content that repeats may be wanted at very many places.
+const PIECES: usize = 16 << 10;
+
 /// Copies what pieces want of a frame.
 fn copy_pieces(bytes: &[u8], pieces: &[FramePiece], targets: &[SharedTarget]) {
-    for piece in pieces {
-        let from = piece.from as usize;
-        // SAFETY: see `SharedTarget::slice_of`.
-        let slice = unsafe { targets[piece.target as usize].slice_of(piece) };
-        slice.copy_from_slice(&bytes[from..from + piece.len as usize]);
+    let copy = |pieces: &[FramePiece]| {
+        for same in pieces.chunk_by(|a, b| a.target == b.target) {
+            // SAFETY: see `SharedTarget::slice_of`.
+            unsafe { targets[same[0].target as usize].put(bytes, same) };
+        }
+    };
+    match pieces.len() > PIECES {
+        true => pieces.par_chunks(PIECES).for_each(copy),
+        false => copy(pieces),
     }
+}
+
+/// Checks a frame that was read straight to its place.
+fn check_straight(target: &SharedTarget, piece: &FramePiece, frame: &Frame) -> Result<()> {
+    // SAFETY: see `SharedTarget::slice_of`.
+    check(unsafe { target.slice_of(piece) }, frame)?;
+    // SAFETY: as above, and the bytes are there.
+    unsafe { target.came(piece) };
+    Ok(())
 }
 
 fn check(encoded: &[u8], frame: &Frame) -> Result<()> {

@@ -3,9 +3,9 @@
 //! A checkpoint is loaded by reading its manifest and the footers of its epoch's packs, each one
 //! vouched for by the seal in the next. A plan says which bytes of which frames go where; it is
 //! sorted by file and offset, read in parallel, and every frame is checked before a byte of it is
-//! used. A bad copy is reported and the next tier serves. After a whole variable is filled, its
-//! tree is built again and its root compared with the manifest's: that also catches mistakes in
-//! places and plans, not only in bytes.
+//! used. A bad copy is reported and the next tier serves. The chunks of a whole variable are hashed as
+//! they are put in their places; its tree is built again and its root compared with the manifest's:
+//! that also catches mistakes in places and plans, not only in bytes.
 
 mod backwards;
 mod boxes;
@@ -20,6 +20,7 @@ mod plan;
 mod previous;
 mod redistribute;
 mod slab;
+mod target;
 
 pub use backwards::{Backwards, State};
 pub(crate) use boxes::ArraySources;

@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::format::Footer;
-use crate::lineage::{Layer, resolve, runs, runs_and_repeats, subtract};
+use crate::lineage::{Layer, PlacedRun, resolve, runs, runs_and_repeats, subtract};
 use crate::memory::zeroed;
-use crate::merkle::{Hasher, Print};
+use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -42,6 +42,21 @@ pub(crate) struct Wanted<'a> {
     pub(crate) layers: Vec<Layer<'a>>,
     /// The layers of a newer checkpoint whose bytes the target holds already.
     pub(crate) at_hand: Option<Vec<Layer<'a>>>,
+    /// Whether the prints of the chunks of a whole variable are needed, and not only its root.
+    pub(crate) prints: bool,
+}
+
+impl Wanted<'_> {
+    /// Whether the target is a whole variable, all of which is fetched.
+    pub(super) fn is_whole(&self) -> bool {
+        self.range == (0..self.bytes) && self.at_hand.is_none()
+    }
+}
+
+/// Hashes of the chunks of a whole variable, as they came about while it was filled.
+pub(super) enum ChunkHashes {
+    Prints(Vec<Print>),
+    Boughs(Vec<Digest>),
 }
 
 /// All pieces of a restore, in the order in which they lie in the packs.
@@ -83,41 +98,60 @@ fn by_frame(footers: &[&Footer], parts: &[Vec<FramePiece>]) -> Vec<FramePiece> {
     sorted
 }
 
-/// Fills a target in its own order from the bytes of all packs, which are at hand; the prints of its chunks if it is a
+/// Fills a target in its own order from the bytes of all packs, which are at hand; the hashes of its chunks if it is a
 /// whole variable.
 ///
 /// Where content repeats, a state is made of many small pieces of few bytes; sorting them by where
-/// they lie would take longer than copying them. Windows are small, so that a chunk is still in the cache when it is
-/// hashed, and a chunk that repeats the one before it is not hashed again.
+/// they lie would take longer than copying them. A chunk is hashed as soon as it is copied, while it is in the cache, and
+/// one that repeats the chunk before it is not hashed again.
 pub(crate) fn fill(
     images: &[Vec<u8>],
     want: &Wanted,
     hasher: &Hasher,
     target: &mut [u8],
-) -> Result<Option<Vec<Print>>> {
+) -> Result<Option<ChunkHashes>> {
     let chunk = want.chunk;
     let (first, last) = (want.range.start / chunk, want.range.end.div_ceil(chunk));
-    let whole = want.range == (0..want.bytes);
-    let mut prints: Vec<Print> = zeroed(if whole { last } else { 0 })?;
-    let count = (CACHED / chunk).max(1);
-    let (mut windows, mut rest, mut prints_rest) = (Vec::new(), target, &mut prints[..]);
+    // Only whole variables have hashes, so windows begin with boughs.
+    let (mut prints, mut boughs) = (Vec::new(), Vec::new());
+    match (want.is_whole(), want.prints) {
+        (false, _) => {}
+        (true, true) => prints = zeroed(last)?,
+        (true, false) => boughs = zeroed(last.div_ceil(BOUGH as u64))?,
+    }
+    let count = (FILLED / chunk).clamp(1, WINDOW).next_multiple_of(BOUGH as u64);
+    let (mut windows, mut rest) = (Vec::new(), target);
+    let (mut prints_of, mut boughs_of) =
+        (prints.chunks_mut(count as usize), boughs.chunks_mut(count as usize / BOUGH));
     for start in (first..last).step_by(count as usize) {
         let end = last.min(start + count);
         // Windows start at chunks; only the first and the last may be cut by the range.
         let bytes = want.range.start.max(start * chunk)..want.range.end.min(end * chunk);
         let (part, behind) = rest.split_at_mut((bytes.end - bytes.start) as usize);
-        let (own, others) = prints_rest.split_at_mut(if whole { end - start } else { 0 } as usize);
-        windows.push(FillWindow { chunks: start..end, bytes, part, prints: own });
-        (rest, prints_rest) = (behind, others);
+        let hashes = match (prints_of.next(), boughs_of.next()) {
+            (Some(prints), _) => WindowHashes::Prints(prints),
+            (None, Some(boughs)) => WindowHashes::Boughs(boughs),
+            (None, None) => WindowHashes::Unneeded,
+        };
+        windows.push((FillWindow { chunks: start..end, bytes, part }, hashes));
+        rest = behind;
     }
-    let windows = windows.into_par_iter();
-    windows
-        .try_for_each_init(Vec::new, |places, window| window.fill(images, want, hasher, places))?;
-    Ok(whole.then_some(prints))
+    windows.into_par_iter().try_for_each_init(Buffers::default, |buffers, (window, hashes)| {
+        window.fill(images, want, hasher, hashes, buffers)
+    })?;
+    Ok(match (want.is_whole(), want.prints) {
+        (false, _) => None,
+        (true, true) => Some(ChunkHashes::Prints(prints)),
+        (true, false) => Some(ChunkHashes::Boughs(boughs)),
+    })
 }
 
-/// How many bytes are filled and hashed at a time.
-const CACHED: u64 = 256 << 10;
+/// How many bytes of a target one task fills.
+const FILLED: u64 = 4 << 20;
+/// How many runs ahead of the copy bytes are asked for: they lie in as many places as there are packs.
+const RUNS_AHEAD: usize = 12;
+/// How many runs are known at a time.
+const RUNS: usize = 512;
 
 /// Some chunks of a target.
 struct FillWindow<'a> {
@@ -125,8 +159,20 @@ struct FillWindow<'a> {
     /// Their bytes that are wanted.
     bytes: Range<u64>,
     part: &'a mut [u8],
-    /// Empty if nobody needs the prints.
-    prints: &'a mut [Print],
+}
+
+/// Where the hashes of a window's chunks go.
+enum WindowHashes<'a> {
+    Unneeded,
+    Prints(&'a mut [Print]),
+    Boughs(&'a mut [Digest]),
+}
+
+/// What a thread uses for one window after another.
+#[derive(Default)]
+struct Buffers {
+    places: Vec<u64>,
+    prints: Vec<Print>,
 }
 
 impl FillWindow<'_> {
@@ -135,38 +181,81 @@ impl FillWindow<'_> {
         images: &[Vec<u8>],
         want: &Wanted,
         hasher: &Hasher,
-        places: &mut Vec<u64>,
+        hashes: WindowHashes,
+        Buffers { places, prints }: &mut Buffers,
     ) -> Result<()> {
-        let (chunk, FillWindow { chunks, bytes, part, prints }) = (want.chunk, self);
-        let missing = || Error::damaged("a reference leads past the end of its pack");
-        resolve(&want.layers, chunk, chunks.clone(), places)?;
-        for run in runs_and_repeats(places, chunk) {
-            let start = (chunks.start + run.first) * chunk;
-            let (from, to) = (start.max(bytes.start), (start + run.count * chunk).min(bytes.end));
-            let target = &mut part[(from - bytes.start) as usize..(to - bytes.start) as usize];
-            let image = images.get(run.place.pack as usize).ok_or_else(missing)?;
-            // A repeat is cut by the range at its first chunk only, where it begins a window.
-            let skipped = from - start;
-            let distinct = if run.repeats { chunk.min(to - start) } else { to - start };
-            let source = run.place.offset as usize..(run.place.offset + distinct) as usize;
-            let source = image.get(source).ok_or_else(missing)?;
-            match run.repeats {
-                true => repeat(source, skipped as usize, target),
-                false => target.copy_from_slice(&source[skipped as usize..]),
-            }
-            if !prints.is_empty() {
-                let first = run.first as usize;
-                let prints = &mut prints[first..first + run.count as usize];
-                print_run(run.repeats, target, chunk as usize, hasher, prints);
+        resolve(&want.layers, want.chunk, self.chunks.clone(), places)?;
+        match hashes {
+            WindowHashes::Unneeded => self.put_all(places, images, want, hasher, &mut []),
+            WindowHashes::Prints(prints) => self.put_all(places, images, want, hasher, prints),
+            WindowHashes::Boughs(boughs) => {
+                prints.resize(places.len(), 0);
+                self.put_all(places, images, want, hasher, prints)?;
+                let made = prints.chunks(BOUGH).map(bough);
+                boughs.iter_mut().zip(made).for_each(|(bough, made)| *bough = made);
+                Ok(())
             }
         }
-        Ok(())
+    }
+
+    fn put_all(
+        mut self,
+        places: &[u64],
+        images: &[Vec<u8>],
+        want: &Wanted,
+        hasher: &Hasher,
+        prints: &mut [Print],
+    ) -> Result<()> {
+        let mut runs = runs_and_repeats(places, want.chunk);
+        let mut some = Vec::with_capacity(RUNS);
+        loop {
+            some.clear();
+            some.extend(runs.by_ref().take(RUNS));
+            if some.is_empty() {
+                return Ok(());
+            }
+            for (at, run) in some.iter().enumerate() {
+                if let Some(PlacedRun { place, .. }) = some.get(at + RUNS_AHEAD) {
+                    let image = images.get(place.pack as usize).map_or(&[][..], |image| image);
+                    let start = image.as_ptr().wrapping_add(place.offset as usize);
+                    (0..want.chunk.min(512)).step_by(64).for_each(|line| {
+                        prefetch(start.wrapping_add(line as usize));
+                    });
+                }
+                let target = self.put(run, images, want)?;
+                if !prints.is_empty() {
+                    let prints = &mut prints[run.first as usize..][..run.count as usize];
+                    print_run(run.repeats, target, want.chunk as usize, hasher, prints);
+                }
+            }
+        }
+    }
+
+    /// Fills a run of chunks; its bytes.
+    fn put(&mut self, run: &PlacedRun, images: &[Vec<u8>], want: &Wanted) -> Result<&[u8]> {
+        let missing = || Error::damaged("a reference leads past the end of its pack");
+        let (chunk, FillWindow { chunks, bytes, part }) = (want.chunk, self);
+        let start = (chunks.start + run.first) * chunk;
+        let (from, to) = (start.max(bytes.start), (start + run.count * chunk).min(bytes.end));
+        let target = &mut part[(from - bytes.start) as usize..(to - bytes.start) as usize];
+        let image = images.get(run.place.pack as usize).ok_or_else(missing)?;
+        // A repeat is cut by the range at its first chunk only, where it begins a window.
+        let skipped = from - start;
+        let distinct = if run.repeats { chunk.min(to - start) } else { to - start };
+        let source = run.place.offset as usize..(run.place.offset + distinct) as usize;
+        let source = image.get(source).ok_or_else(missing)?;
+        match run.repeats {
+            true => repeat(source, skipped as usize, target),
+            false => target.copy_from_slice(&source[skipped as usize..]),
+        }
+        Ok(target)
     }
 }
 
 /// Writes a chunk again and again, at first from `skipped` on.
 fn repeat(chunk: &[u8], skipped: usize, target: &mut [u8]) {
-    if chunk.iter().all(|byte| *byte == 0) {
+    // Zeros are found by comparing the chunk with itself, which takes whole vectors at a time.
+    if chunk[0] == 0 && chunk[1..] == chunk[..chunk.len() - 1] {
         return target.fill(0);
     }
     let (head, rest) = target.split_at_mut((chunk.len() - skipped).min(target.len()));
@@ -262,7 +351,7 @@ mod tests {
 
     const CHUNK: u64 = 32;
     /// More chunks than a window of `fill` has.
-    const CHUNKS: u64 = CACHED / CHUNK + 500;
+    const CHUNKS: u64 = WINDOW + 500;
 
     /// Regions one behind another, with gaps in layers above the first: length, gap, place and period of each.
     type Shapes = Vec<(u64, u64, u64, u64)>;
@@ -294,7 +383,7 @@ mod tests {
         #[test]
         fn a_target_is_filled_and_its_prints_are_made(
             (base, newer) in (shapes(), shapes()),
-            short in 0..CHUNK,
+            (short, kept) in (0..CHUNK, any::<bool>()),
             cut in proptest::option::of((0.0..1.0f64, 0.0..1.0f64)),
         ) {
             // One image repeats a chunk of zeros, the other repeats nothing.
@@ -322,13 +411,21 @@ mod tests {
                 expected.extend_from_slice(&images[pack as usize][chunk]);
             }
             expected.truncate(bytes as usize);
-            let want = Wanted { target: 0, chunk: CHUNK, bytes, range: range.clone(), layers, at_hand: None };
+            let range_of = range.clone();
+            let want = Wanted { target: 0, chunk: CHUNK, bytes, range: range_of, layers, at_hand: None, prints: kept };
             let mut target = vec![0xaa; (range.end - range.start) as usize];
             let hasher = Hasher::new(5);
-            let prints = fill(&images, &want, &hasher, &mut target).unwrap();
+            let hashes = fill(&images, &want, &hasher, &mut target).unwrap();
             prop_assert!(target == expected[range.start as usize..range.end as usize]);
             let whole = crate::merkle::prints(&expected, CHUNK as usize, &hasher);
-            prop_assert_eq!(prints, (range == (0..bytes)).then_some(whole));
+            prop_assert_eq!(hashes.is_some(), range == (0..bytes));
+            match hashes {
+                None => {}
+                Some(ChunkHashes::Prints(prints)) => prop_assert!(kept && prints == whole),
+                Some(ChunkHashes::Boughs(made)) => {
+                    prop_assert!(!kept && made == crate::merkle::boughs(&whole));
+                }
+            }
         }
     }
 }

@@ -4,7 +4,7 @@
 
 pub(crate) use crate::merkle::checksum;
 
-use crate::lineage::copy_streaming;
+use crate::memory::copy_streaming;
 use bytes::BytesMut;
 use std::hash::Hasher;
 use twox_hash::XxHash3_64;
