@@ -104,6 +104,9 @@ impl Library {
     /// Renames a run. Its data is copied within the store, read back, and then removed under the old name: space for a
     /// second copy is needed meanwhile. It is refused while a program has the run open, where the store has locks; elsewhere
     /// such a program stops with an error at its next save. Runs that are branches of it keep it from being renamed.
+    ///
+    /// **Caution**: checkpoints that an ended program has left on a node are given up, because the run counts as opened
+    /// elsewhere since. Bring them to the store first, with `treering drain` or by starting the program there once more.
     pub fn rename_run(&self, run: &str, new: &str, progress: Progress) -> Result<CopiedRun> {
         self.refuse_tier(run)?;
         self.refuse_taken(new)?;
@@ -116,6 +119,7 @@ impl Library {
         for (old, new) in &pairs {
             self.refuse_taken(new)?;
             self.refuse_shared(old)?;
+            self.refuse_staged(old)?;
             taken.push(self.take_over(old)?);
         }
         let copied = self.copy_one(run, &[], self, new, progress)?;
@@ -131,6 +135,25 @@ impl Library {
             self.remove_files(old)?;
         }
         Ok(copied)
+    }
+
+    /// Refuses a run of which a node holds checkpoints that the last tier does not have.
+    fn refuse_staged(&self, run: &str) -> Result<()> {
+        let newest = Log::read(self.seen.clone(), run)?.newest();
+        for tier in &self.near {
+            let log = Log::read(tier.clone(), run)?;
+            for sequence in log.sequences.iter().filter(|sequence| **sequence > newest) {
+                if let Some(manifest) = log.manifest(*sequence)? {
+                    return Err(Error::usage(format!(
+                        "step {} of run {run:?} is only on a node",
+                        manifest.step
+                    ))
+                    .at(tier.name())
+                    .hint("`treering drain` brings it to the shared store"));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The run of trees that were made of a run afterwards.

@@ -1,7 +1,7 @@
 //! Retention as a tool: planned first, carried out afterwards. Its laws stand at the head of [`retention`](crate::retention).
 
 use super::{Library, Progress};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::log::Log;
 use crate::retention::{Keep, PrunePlan, Pruner, Rule, Sound};
 
@@ -47,6 +47,13 @@ impl Library {
         let sound =
             pruner.newest_sound(&mut |manifest| last.check_checkpoint(manifest, true).map(drop))?;
         progress(total, total);
-        Ok(sound)
+        match sound.is_none() {
+            false => Ok(sound),
+            true => Err(Error::damaged(format!("no checkpoint of run {run:?} can be restored"))
+                .hint(
+                    "nothing is removed: `treering verify` reports what is damaged, and `treering rm --whole-run` removes \
+                     the run",
+                )),
+        }
     }
 }

@@ -11,17 +11,25 @@ pub(crate) use groups::{FullManifest, read_group};
 
 use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{LogEntry, Manifest, Names, Origin, PackName, WriterId, check_run_name};
+use crate::format::{LogEntry, Manifest, Names, Origin, PackName, check_run_name};
 use crate::store::{Store, read_small};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Entries that were read before. They never change, so they are read once.
+/// Entries that were read before. They never change while the run exists, so they are read once.
 #[derive(Clone, Default)]
-pub(crate) struct KnownEntries(Arc<Mutex<HashMap<Sequence, LogEntry>>>);
+pub(crate) struct KnownEntries(Arc<Mutex<EntriesOfRun>>);
+
+#[derive(Default)]
+struct EntriesOfRun {
+    entries: HashMap<Sequence, LogEntry>,
+    /// An opening of the run, as it was written. Another run may have taken the name since, whose entries have the same
+    /// numbers; its openings have other random numbers.
+    opening: Option<(Sequence, Vec<u8>)>,
+}
 
 impl KnownEntries {
-    fn held(&self) -> MutexGuard<'_, HashMap<Sequence, LogEntry>> {
+    fn held(&self) -> MutexGuard<'_, EntriesOfRun> {
         self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 }
@@ -49,13 +57,11 @@ pub(crate) struct Survey {
     pub(crate) others: Vec<Error>,
     /// Entries that a writer left which did not have the run any more.
     pub(crate) strays: Vec<Sequence>,
-    /// The newest number of each writer.
-    pub(crate) newest_of: HashMap<WriterId, Sequence>,
 }
 
 impl Log {
     pub(crate) fn read(store: Arc<dyn Store>, run: &str) -> Result<Log> {
-        Self::read_beside(store, run, KnownEntries::default())
+        Self::list(store, run, KnownEntries::default())
     }
 
     /// Lists the log again; entries that are known are not read again.
@@ -64,6 +70,23 @@ impl Log {
         run: &str,
         known: KnownEntries,
     ) -> Result<Log> {
+        let log = Self::list(store, run, known)?;
+        let written = |opening: Sequence| {
+            let blob = log.store.open(&log.names.opening(opening))?;
+            Ok((opening, read_small(blob.as_ref())?))
+        };
+        let known = log.known.held().opening.clone();
+        let still = known.as_ref().and_then(|(opening, _)| written(*opening).ok());
+        if known.is_none() || known != still {
+            let newest = log.openings.last().map(|opening| written(*opening));
+            let newest: Option<Result<_>> = newest;
+            *log.known.held() =
+                EntriesOfRun { entries: HashMap::new(), opening: newest.and_then(Result::ok) };
+        }
+        Ok(log)
+    }
+
+    fn list(store: Arc<dyn Store>, run: &str, known: KnownEntries) -> Result<Log> {
         let names = Names::new(run);
         let numbers = |folder: &str| -> Result<Vec<Sequence>> {
             let items = store.list(folder)?;
@@ -80,7 +103,7 @@ impl Log {
 
     /// The entry of a sequence number; the last tier, which all writers share, is asked first.
     pub(crate) fn entry(&self, sequence: Sequence) -> Result<LogEntry> {
-        if let Some(known) = self.known.held().get(&sequence) {
+        if let Some(known) = self.known.held().entries.get(&sequence) {
             return Ok(known.clone());
         }
         let key = self.names.entry(sequence);
@@ -92,7 +115,7 @@ impl Log {
             });
             match read {
                 Ok(entry) => {
-                    self.known.held().insert(sequence, entry.clone());
+                    self.known.held().entries.insert(sequence, entry.clone());
                     return Ok(entry);
                 }
                 // An error of access says that the entry may be fine; damage in another copy does not.
@@ -127,7 +150,7 @@ impl Log {
         step: Option<Step>,
     ) -> Result<Option<Manifest>> {
         let other = |m: &Manifest| step.is_some_and(|step| step != m.step);
-        match self.known.held().get(&sequence) {
+        match self.known.held().entries.get(&sequence) {
             Some(LogEntry::Manifest(manifest)) if other(manifest) => return Ok(None),
             _ => {}
         }
@@ -154,11 +177,7 @@ impl Log {
     pub(crate) fn survey(&self) -> Survey {
         let mut survey = Survey::default();
         for &sequence in &self.sequences {
-            let entry = self.entry(sequence);
-            if let Ok(entry) = &entry {
-                survey.newest_of.insert(entry.head().2, sequence);
-            }
-            match entry {
+            match self.entry(sequence) {
                 Ok(LogEntry::Opening(_) | LogEntry::Mark(_)) => {}
                 Ok(LogEntry::Manifest(manifest)) => match self.is_stray(&manifest) {
                     true => survey.strays.push(sequence),

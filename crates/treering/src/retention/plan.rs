@@ -90,8 +90,8 @@ pub(super) struct Holding {
     pub(super) unreadable: Vec<(Sequence, Error)>,
     /// Packs of this run that other runs name.
     pub(super) shared: HashSet<PackName>,
-    /// The newest number of each writer in the log.
-    pub(super) newest_of: HashMap<WriterId, Sequence>,
+    /// The numbers of packs and branches that nothing will name any more.
+    pub(super) over: Over,
     /// The packs that are there, and their sizes.
     pub(super) packs: Vec<(PackName, u64)>,
     /// The same for branches.
@@ -111,6 +111,11 @@ pub(crate) struct Sound {
 }
 
 impl Sound {
+    /// Whether there are checkpoints, and none of them can be restored.
+    pub(crate) fn is_none(&self) -> bool {
+        self.judged.is_some() && self.sequence.is_none()
+    }
+
     /// The checkpoints that stay whatever the rule says.
     fn stays(&self, manifests: &[FullManifest]) -> BTreeSet<Sequence> {
         let all = manifests.iter().map(|m| m.manifest.sequence);
@@ -214,12 +219,11 @@ fn freed(holding: &Holding, kept: &BTreeSet<Sequence>, may_go: &[Sequence]) -> V
             *freed += bytes;
         }
     };
-    let packs = holding.packs.iter().filter(|(pack, _)| {
-        !holding.shared.contains(pack) && holding.is_over(pack.writer, Sequence(pack.attempt))
-    });
+    let is_over = |pack: &PackName| !holding.shared.contains(pack) && holding.over.has_pack(*pack);
+    let packs = holding.packs.iter().filter(|(pack, _)| is_over(pack));
     packs.for_each(|(pack, bytes)| add(last.get(pack), *bytes));
     let branches = holding.branches.iter();
-    let branches = branches.filter(|(branch, _)| holding.is_over(branch.writer, branch.sequence));
+    let branches = branches.filter(|(branch, _)| holding.over.has_branch(*branch));
     branches.for_each(|(branch, bytes)| add(turn.get(&branch.sequence), *bytes));
     holding.entries.iter().for_each(|(sequence, bytes)| add(turn.get(sequence), *bytes));
     freed
@@ -236,10 +240,41 @@ fn bytes_left(holding: &Holding, kept: &BTreeSet<Sequence>) -> u64 {
     (packs + branches + entries).saturating_sub(goes)
 }
 
-impl Holding {
-    /// Whether a writer's save of a number is over: its numbers come to the log in their order.
-    fn is_over(&self, writer: WriterId, sequence: Sequence) -> bool {
-        self.newest_of.get(&writer).is_some_and(|newest| sequence <= *newest)
+/// Numbers of a log that nothing will name any more, whoever is at work on the run.
+///
+/// Checkpoints come to the last tier in the order of their numbers, and a checkpoint names packs of its own epoch only. An
+/// epoch that is not the newest is never gone on with. So packs before those of the newest checkpoint there are over if
+/// nobody names them. Later ones may be on their way: a checkpoint that stays on a node has no manifest in the last
+/// tier, and its packs come with a later checkpoint that builds on them, or under another number when a later process
+/// takes it over.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Over {
+    /// Packs before this number.
+    packs: Sequence,
+    /// Branches up to this number; each serves the checkpoint of its number alone.
+    branches: Sequence,
+}
+
+impl Over {
+    pub(super) fn of(run: &str, manifests: &[FullManifest]) -> Over {
+        let Some(newest) = manifests.last() else { return Over::default() };
+        let Manifest { sequence, epoch, .. } = &newest.manifest;
+        let own = newest.packs().filter(|(of, _)| of == run).map(|(_, pack)| pack.attempt);
+        let whole = if epoch.run.is_none() { epoch.sequence } else { Sequence::default() };
+        Over { packs: own.map(Sequence).fold(whole, Sequence::min), branches: *sequence }
+    }
+
+    /// The numbers that were over at two looks.
+    pub(super) fn and(self, other: Over) -> Over {
+        Over { packs: self.packs.min(other.packs), branches: self.branches.min(other.branches) }
+    }
+
+    fn has_pack(self, pack: PackName) -> bool {
+        Sequence(pack.attempt) < self.packs
+    }
+
+    fn has_branch(self, branch: BranchName) -> bool {
+        branch.sequence <= self.branches
     }
 }
 
@@ -250,8 +285,10 @@ pub(super) fn removable(holding: &Holding, kept: &BTreeSet<Sequence>) -> (BTreeS
         stays.flat_map(FullManifest::packs).map(|(_, pack)| pack).collect();
     needed.extend(&holding.shared);
     let mut bytes = 0;
-    let is_over = |pack: &PackName| holding.is_over(pack.writer, Sequence(pack.attempt));
-    let goes = holding.packs.iter().filter(|(pack, _)| !needed.contains(pack) && is_over(pack));
+    let goes = holding
+        .packs
+        .iter()
+        .filter(|(pack, _)| !needed.contains(pack) && holding.over.has_pack(*pack));
     let goes = goes.map(|(pack, size)| {
         bytes += size;
         *pack
@@ -270,8 +307,7 @@ pub(super) fn removable_branches(
     let needed: HashSet<(Sequence, WriterId)> = stays.map(|m| (m.sequence, m.writer)).collect();
     // As with packs: one of a checkpoint that is under way stays.
     let goes = holding.branches.iter().filter(|(branch, _)| {
-        !needed.contains(&(branch.sequence, branch.writer))
-            && holding.is_over(branch.writer, branch.sequence)
+        !needed.contains(&(branch.sequence, branch.writer)) && holding.over.has_branch(*branch)
     });
     let bytes = goes.clone().map(|(_, size)| size).sum();
     (goes.map(|(branch, _)| *branch).collect(), bytes)
@@ -377,7 +413,7 @@ mod tests {
         Holding {
             unreadable: Vec::new(),
             shared: (2..number).filter(is_shared).map(pack).collect(),
-            newest_of: [(WRITER, Sequence(number - 1))].into(),
+            over: Over::of("r", &manifests),
             packs: (2..=number).map(|number| (pack(number), size(number))).collect(),
             branches: Vec::new(),
             entries: (2..number).map(|number| (Sequence(number), 10 + number % 3)).collect(),

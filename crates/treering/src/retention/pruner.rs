@@ -1,7 +1,8 @@
 //! Carrying plans out.
 
 use super::plan::{
-    Holding, PlannedStep, PrunePlan, Rule, Sound, plan, removable, removable_branches, unknown,
+    Holding, Over, PlannedStep, PrunePlan, Rule, Sound, plan, removable, removable_branches,
+    unknown,
 };
 use super::{LOCK, PATIENCE};
 use crate::array::Sequence;
@@ -60,9 +61,8 @@ impl Pruner {
         let unpublished = take_back(&bundler, &mut plan)?;
         settle_logs(&self.last)?;
         // Somebody may have begun to share packs since the plan was made.
-        // The manifests that are gone have told which saves are over.
         let mut now = self.holding()?;
-        now.newest_of.extend(before.newest_of);
+        now.over = now.over.and(before.over);
         if let Some((_, error)) = now.unreadable.first() {
             return Err(unknown(&self.run, error));
         }
@@ -142,15 +142,16 @@ impl Pruner {
         Ok(Holding {
             entries: entries.collect(),
             branches: branches.collect(),
+            over: Over::of(run, &manifests),
             manifests,
             unreadable: survey.unreadable,
             shared,
-            newest_of: survey.newest_of,
             packs: packs.collect(),
         })
     }
 
-    /// The newest checkpoint that passes a check, which comes before any lock is taken: it may take long.
+    /// The newest checkpoint that passes a check, which comes before any lock is taken: it may take long. One that the
+    /// system does not let us read may be the only good one, so then nothing is removed.
     pub(crate) fn newest_sound(
         &self,
         check: &mut dyn FnMut(Manifest) -> Result<()>,
@@ -165,8 +166,15 @@ impl Pruner {
                     sound.sequence = Some(sequence);
                     break;
                 }
-                Err(error) => {
+                Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
                     sound.notes.push(format!("step {step} cannot be restored: {error}"));
+                }
+                Err(error) => {
+                    let what =
+                        format!("it is not known whether step {step} can be restored: {error}");
+                    return Err(Error::new(error.kind(), what)
+                        .at(format!("{}@{step}", self.run))
+                        .hint("nothing is removed until it can be read"));
                 }
             }
         }

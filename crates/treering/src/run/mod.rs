@@ -677,6 +677,7 @@ impl Run {
     /// failure that no [`Save`] and no [`Run::failures`] has reported.
     pub fn finish(mut self) -> Result<()> {
         self.check_process()?;
+        self.saver.move_newest();
         self.drain();
         self.finish_together()?;
         self.end_halt();

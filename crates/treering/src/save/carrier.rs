@@ -209,7 +209,11 @@ impl CarrierWork {
         self.log.catch_up()?;
         self.log.check()?;
         let bytes = self.path.bring_all(packs(section))?;
-        self.sections.publish(&mut self.log, &section.part, self.own)?;
+        if let Err(error) = self.sections.publish(&mut self.log, &section.part, self.own) {
+            // Perhaps nobody names the newest of them there yet, so they are looked for again the next time.
+            self.path.forget(packs(section));
+            return Err(error);
+        }
         self.published.push(sequence);
         Ok(bytes)
     }

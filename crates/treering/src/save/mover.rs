@@ -40,6 +40,8 @@ enum MoverMessage {
     /// A checkpoint whose newest packs are in the next tier already.
     Publish(Box<Manifest>, Sender<Result<()>>),
     MakeRoom(Sender<()>),
+    /// Lets the newest checkpoint go on that has stayed in front of the last tier.
+    MoveNewest,
     /// Tries everything once more; whether nothing is left.
     Drain(Sender<bool>),
 }
@@ -73,6 +75,7 @@ impl Movers {
             movers.push(Mover::start(Porter {
                 edge,
                 waiting: waiting.collect(),
+                stayed: None,
                 next: movers.last().and_then(|mover| mover.sender.clone()),
                 failures: failures.clone(),
                 epoch: epoch.clone(),
@@ -117,6 +120,12 @@ impl Movers {
             mover.tell(MoverMessage::MakeRoom(done));
             let _ = wait.recv();
         }
+    }
+
+    /// Brings the newest checkpoint to the last tier, if it has stayed in front of it.
+    pub(crate) fn move_newest(&self) {
+        self.drain();
+        self.0.last().into_iter().for_each(|last| last.tell(MoverMessage::MoveNewest));
     }
 
     /// Waits until everything is in the last tier or could not be moved; whether nothing is left.
@@ -166,6 +175,8 @@ impl Drop for Movers {
 struct Porter {
     edge: Edge,
     waiting: VecDeque<Moving>,
+    /// The newest checkpoint, if it stays in front of the last tier.
+    stayed: Option<Box<Moving>>,
     next: Option<Sender<MoverMessage>>,
     failures: Failures,
     epoch: Arc<Mutex<Epoch>>,
@@ -177,13 +188,20 @@ impl Porter {
     fn work(&mut self, messages: &Receiver<MoverMessage>) {
         while let Ok(message) = next(messages, self.compact.as_mut()) {
             match message {
-                // It stays in front of the last tier.
-                MoverMessage::Move(moving) if self.next.is_none() && !moving.shared => {}
+                MoverMessage::Move(moving) if self.next.is_none() && !moving.shared => {
+                    self.stayed = Some(moving);
+                }
                 MoverMessage::Move(moving) => {
+                    self.stayed = None;
                     self.waiting.push_back(*moving);
                     self.move_all();
                 }
+                MoverMessage::MoveNewest => {
+                    self.waiting.extend(self.stayed.take().map(|moving| *moving));
+                    self.move_all();
+                }
                 MoverMessage::Publish(manifest, done) => {
+                    self.stayed = None;
                     let published = guarded(|| self.edge.publish(&manifest));
                     if published.is_ok() {
                         self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
@@ -319,6 +337,13 @@ impl PackPath {
         Ok(bytes)
     }
 
+    /// Takes packs for such as may be missing in the next tier.
+    pub(crate) fn forget(&mut self, packs: impl IntoIterator<Item = (String, PackName)>) {
+        for pack in packs {
+            self.durable.remove(&pack);
+        }
+    }
+
     /// Brings a pack over. An object is whole under its name, so one that is there needs no second copy;
     /// whoever put it may have died before its name was durable.
     fn bring(&self, (run, name): &(String, PackName)) -> Result<u64> {
@@ -391,7 +416,11 @@ impl Edge {
         self.log.check()?;
         let full = FullManifest::read(self.path.from.as_ref(), manifest.clone())?;
         let bytes = self.path.bring_all(full.packs())?;
-        self.log.commit(manifest)?;
+        if let Err(error) = self.log.commit(manifest) {
+            // Nobody names the newest of them there yet, so they are looked for again the next time.
+            self.path.forget(full.packs());
+            return Err(error);
+        }
         Ok(bytes)
     }
 

@@ -159,7 +159,7 @@ pub(crate) fn open_locked(
         notes,
     };
     let waiting = left.adopt(tiers, run, &mut opened)?;
-    clean(&opened.store, &tiers.last, run, writer)?;
+    clean(tiers, &opened.store, run, writer)?;
     reach("leftovers-removed");
     for (pair, left) in tiers.pairs().zip(waiting) {
         let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
@@ -406,13 +406,19 @@ fn mark_tier(store: &dyn Store, last: &dyn Store, run: &str) -> Result<()> {
     store.commit(&Names::new(run).tier(), last.name().as_bytes()).map(drop)
 }
 
-/// Removes what unfinished saves of earlier writers left behind.
-fn clean(store: &Arc<dyn Store>, last: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
-    let names = Names::new(run);
+/// Removes what unfinished saves of earlier writers left behind. Each tier is asked by itself: one that cannot be listed
+/// may hold the manifests that name a pack.
+fn clean(tiers: &Tiers, store: &Arc<dyn Store>, run: &str, writer: WriterId) -> Result<()> {
+    let (names, last) = (Names::new(run), &tiers.last);
+    let seen: Arc<dyn Store> = Arc::new(BundledStore::new(last.clone()));
+    let all = || tiers.near.iter().chain([&seen]);
     // A compaction whose unfinished bundle goes here starts again.
     last.sweep(&names.bundles())?;
-    let needed = || named_packs(store, run);
-    match Bundler::new(last.clone(), run).tidy(&needed, &BTreeSet::new()) {
+    let named_by_any = || -> Result<HashSet<PackName>> {
+        let named: Vec<_> = all().map(|tier| named_packs(tier, run)).collect::<Result<_>>()?;
+        Ok(named.into_iter().flatten().collect())
+    };
+    match Bundler::new(last.clone(), run).tidy(&named_by_any, &BTreeSet::new()) {
         // A manifest or a bundle that cannot be read may need anything, and a full disk takes no void index.
         Err(error) if error.kind() == ErrorKind::Io => return Err(error),
         _ => {}
@@ -421,21 +427,24 @@ fn clean(store: &Arc<dyn Store>, last: &Arc<dyn Store>, run: &str, writer: Write
     store.sweep(&names.packs())?;
     // Somebody who has taken the run meanwhile may be writing already.
     let is_earlier = |other: WriterId| other.opening <= writer.opening && other != writer;
-    let mut own = Log::read(store.clone(), run)?.survey();
-    clean_branches(last.as_ref(), &names, &own, &is_earlier)?;
-    let packs = store.list(&names.packs())?;
-    let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
-    let mut earlier: Vec<_> = packs.filter(|pack| is_earlier(pack.writer)).collect();
+    clean_branches(last.as_ref(), &names, &Log::read(seen.clone(), run)?.survey(), &is_earlier)?;
+    let (mut earlier, mut named, mut unknown) = (HashSet::new(), HashSet::new(), false);
+    for tier in all() {
+        let packs = tier.list(&names.packs())?;
+        let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
+        earlier.extend(packs.filter(|pack| is_earlier(pack.writer)));
+        let mut own = Log::read(tier.clone(), run)?.survey();
+        let full = own.take_full(tier.as_ref());
+        named.extend(full.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack));
+        unknown |= !own.unreadable.is_empty();
+    }
     // Most are named by this run: then no other run needs to be read.
-    let full = own.take_full(store.as_ref());
-    let named: HashSet<_> =
-        full.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack).collect();
     earlier.retain(|pack| !named.contains(pack));
     // A manifest that cannot be read may name any of them: then nothing is removed.
-    if earlier.is_empty() || !own.unreadable.is_empty() {
+    if earlier.is_empty() || unknown {
         return Ok(());
     }
-    let Ok(named) = named_packs(store, run) else {
+    let Ok(named) = named_by_any() else {
         return Ok(());
     };
     settle_logs(store)?;

@@ -67,6 +67,8 @@ enum SaverMessage {
     ForgetBefore(Sequence),
     /// The ranks have taken other seats.
     Reseat(Box<(GroupSeat, Team)>),
+    /// The newest checkpoint of one rank goes to the last tier, if it has stayed on the node.
+    MoveNewest,
     Drain(Sender<()>),
 }
 
@@ -184,6 +186,11 @@ impl Saver {
         while wait.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
             look();
         }
+    }
+
+    /// Brings the newest checkpoint of a run of one rank to the last tier, if it has stayed on the node.
+    pub(crate) fn move_newest(&self) {
+        self.send(SaverMessage::MoveNewest);
     }
 
     /// Brings a checkpoint that stayed on the nodes to the shared store; all ranks do.
@@ -376,6 +383,7 @@ impl Work {
                     self.carrier.iter().for_each(|carrier| carrier.forget_before(sequence));
                 }
                 SaverMessage::Reseat(seat) => self.reseat(*seat),
+                SaverMessage::MoveNewest => self.movers.move_newest(),
                 SaverMessage::Drain(done) => {
                     self.movers.drain();
                     self.carrier.iter().for_each(Carrier::drain);

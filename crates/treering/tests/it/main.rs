@@ -28,6 +28,7 @@ mod load;
 mod maps;
 mod mishaps;
 mod model;
+mod moving;
 mod names;
 mod ndarrays;
 mod node_loss;

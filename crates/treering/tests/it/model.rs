@@ -1,14 +1,16 @@
 //! Random programs over everything that keeps state, against a plain map.
 //!
-//! A world has a shared store, perhaps a node's, and processes that open the run, save, prune, crash at any
-//! store call, compact, lose their node, find stores full or down, and overtake each other, with locks that work, that
-//! lie, or that are not there. The laws, whatever happens:
+//! A world has a shared store, perhaps a node's, and processes that open the run, save, go back to an older step, prune,
+//! crash at any store call, compact, lose their node, find stores full, down or without room for entries of the log, and
+//! overtake each other, with locks that work, that lie, or that are not there. In some worlds checkpoints stay on the node
+//! unless it is their turn, and programs remove old ones by number or by bytes. The laws, whatever happens:
 //! - a checkpoint that was reported durable and that no prune has removed is listed in the shared store, and
 //!   restores exactly without the node;
 //! - every checkpoint that is listed restores to exactly what was handed over at its step;
 //! - a process that opens the run gets such a state, and none older than the newest durable one;
-//! - prune leaves as many checkpoints as it was told to keep, if there were so many; so does retention behind a program,
-//!   and where every checkpoint is an epoch of its own it leaves exactly these.
+//! - what a program ended with is in the shared store when it has ended well;
+//! - prune leaves the newest checkpoints that it was told to keep, counted in the shared store, and the multiples; so does
+//!   retention behind a program, and where every checkpoint is an epoch of its own it leaves exactly these.
 //!
 //! `TREERING_PROGRAMS=N` runs that many programs (`make model`); `TREERING_SEED=S` runs one.
 
@@ -17,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options, Result,
-    Run, Store, Variable, VariableMut,
+    ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Level, Library, MemoryStore, Options,
+    Result, Run, Store, Variable, VariableMut,
 };
 
 struct Dice(u64);
@@ -37,6 +39,18 @@ impl Dice {
 struct Weather {
     full: Arc<AtomicBool>,
     down: Arc<AtomicBool>,
+    /// Packs can be written, and entries of the log cannot.
+    log_full: Arc<AtomicBool>,
+}
+
+impl Weather {
+    fn flags(&self) -> [(&AtomicBool, &'static str); 3] {
+        [(&self.full, "full"), (&self.down, "down"), (&self.log_full, "without room in the log")]
+    }
+
+    fn is_bad(&self) -> bool {
+        self.flags().into_iter().any(|(flag, _)| flag.load(Ordering::SeqCst))
+    }
 }
 
 /// A process: when it is dead, nothing that it still does reaches a store.
@@ -71,7 +85,9 @@ impl Process {
                 return Err(Error::new(ErrorKind::Io, "the store is down"));
             }
             let writes = matches!(call, Call::Put(_) | Call::Append(..) | Call::Commit(_));
-            match writes && weather.full.load(Ordering::SeqCst) {
+            let entry = matches!(call, Call::Commit(key) if key.contains("/log/"));
+            let full = writes && weather.full.load(Ordering::SeqCst);
+            match full || entry && weather.log_full.load(Ordering::SeqCst) {
                 true => Err(Error::new(ErrorKind::Full, "the store is full")),
                 false => Ok(()),
             }
@@ -86,6 +102,8 @@ struct Program {
     run: Option<Run>,
     field: Vec<u8>,
     list: Vec<u32>,
+    /// The newest step that it has saved, unless it was told that this failed.
+    newest: Option<u64>,
 }
 
 type State = (Vec<u8>, Vec<u32>);
@@ -102,6 +120,10 @@ struct World {
     compaction: Option<Compaction>,
     /// What programs keep, in some worlds: the newest so many, and multiples of a step.
     keep: Option<(u64, Option<u64>)>,
+    /// The bytes that programs keep their run to, in some worlds.
+    limit: Option<u64>,
+    /// Every so many-th checkpoint leaves the node.
+    shared_every: u32,
     next_step: u64,
     /// What was handed over, by step.
     handed: BTreeMap<u64, State>,
@@ -124,10 +146,14 @@ impl World {
             (dice.roll(2) == 0).then_some(Compaction { files: 6, pack_bytes: 1 << 20 });
         let every = (dice.roll(2) == 0).then_some(3);
         let keep = (dice.roll(2) == 0).then_some((1 + dice.roll(4), every));
+        let limit = (dice.roll(4) == 0).then(|| 2000 + dice.roll(6000));
+        let shared_every = if node.is_some() { [1, 1, 2, 3][dice.roll(4) as usize] } else { 1 };
         World {
             seed,
             dice,
             keep,
+            limit,
+            shared_every,
             shared: memory(),
             node,
             at_shared: Weather::default(),
@@ -167,8 +193,15 @@ impl World {
             Some((last, every)) => options.keep(last, every),
             None => options,
         };
+        let options = match self.limit {
+            Some(bytes) => options.limit(bytes),
+            None => options,
+        };
         match &self.node {
-            Some(node) => options.node(process.sees(node, &self.at_node, self.locks)),
+            Some(node) => {
+                let node = process.sees(node, &self.at_node, self.locks);
+                options.node(node).shared_every(self.shared_every)
+            }
             None => options,
         }
     }
@@ -176,7 +209,8 @@ impl World {
     /// A new process opens the run and restores what there is.
     fn start(&mut self, fuse: i64) -> Option<Program> {
         let process = Process::new(fuse);
-        let mut program = Program { process, run: None, field: vec![0; BYTES], list: Vec::new() };
+        let (field, list) = (vec![0; BYTES], Vec::new());
+        let mut program = Program { process, run: None, field, list, newest: None };
         let mut run = match Run::open(self.options(&program.process)) {
             Ok(run) => run,
             Err(error) => {
@@ -208,9 +242,7 @@ impl World {
             }
             Err(error) => {
                 self.note(format!("opened, cannot restore: {error}"));
-                let bad_weather = [&self.at_node, &self.at_shared].into_iter().any(|weather| {
-                    weather.down.load(Ordering::SeqCst) || weather.full.load(Ordering::SeqCst)
-                });
+                let bad_weather = self.at_node.is_bad() || self.at_shared.is_bad();
                 if !bad_weather && !program.process.dead.load(Ordering::SeqCst) {
                     self.fail("it cannot be restored");
                 }
@@ -221,9 +253,9 @@ impl World {
         Some(program)
     }
 
-    /// Changes the arrays a little, and saves them.
-    fn save(&mut self, program: &mut Program) {
-        let Some(run) = &mut program.run else { return };
+    /// Changes the arrays a little, and saves them; whether that goes to the shared store.
+    fn save(&mut self, program: &mut Program) -> bool {
+        let Some(run) = &mut program.run else { return false };
         for _ in 0..1 + self.dice.roll(3) {
             let at = self.dice.roll(BYTES as u64 - 20) as usize;
             let value = self.dice.roll(256) as u8;
@@ -244,17 +276,71 @@ impl World {
             Ok(save) => save,
             Err(error) => self.fail(&format!("a checkpoint was refused: {error}")),
         };
+        program.newest = Some(step);
         // Half of the saves pile up.
         if self.dice.roll(2) == 0 {
-            self.note(format!("save of step {step}, not waited for"));
+            self.note(format!("save of step {step} to {:?}, not waited for", save.level()));
+            return save.level() == Level::Shared;
+        }
+        let (waited, what) = match save.level() {
+            Level::Shared => (save.durable(), "durable"),
+            _ => (save.staged(), "on the node"),
+        };
+        match waited {
+            Ok(()) => {
+                self.note(format!("save of step {step}: {what}"));
+                if save.level() == Level::Shared {
+                    self.durable.insert(step);
+                }
+            }
+            Err(error) => {
+                self.note(format!("save of step {step}: {error}"));
+                program.newest = None;
+            }
+        }
+        save.level() == Level::Shared
+    }
+
+    /// A program goes back to an older state, from where its later checkpoints go on.
+    fn go_back(&mut self, program: &mut Program) {
+        let Some(run) = &mut program.run else { return };
+        if self.handed.is_empty() {
             return;
         }
-        match save.durable() {
-            Ok(()) => {
-                self.note(format!("save of step {step}: durable"));
-                self.durable.insert(step);
+        let step = self.dice.roll(self.next_step);
+        let restored = run.restore_step(
+            step,
+            &mut [
+                VariableMut::new("field", &mut program.field),
+                VariableMut::growing("list", &mut program.list),
+            ],
+        );
+        match restored {
+            Ok(restored) => {
+                self.note(format!("back to step {step}"));
+                let state = (program.field.clone(), program.list.clone());
+                if restored.step != step || self.handed.get(&step) != Some(&state) {
+                    self.fail("an older state is not what was handed over");
+                }
             }
-            Err(error) => self.note(format!("save of step {step}: {error}")),
+            Err(error) => {
+                self.note(format!("back to step {step}: {error}"));
+                if error.kind() == ErrorKind::Damaged {
+                    self.fail("an older state is damaged");
+                }
+            }
+        }
+    }
+
+    /// A program ends: what it saved last is in the shared store, or it is told why not.
+    fn end(&mut self, program: Program) {
+        let Some(run) = program.run else { return };
+        match run.finish() {
+            Ok(()) => {
+                self.note(format!("the program ends with step {:?}", program.newest));
+                self.durable.extend(program.newest);
+            }
+            Err(error) => self.note(format!("the program ends: {error}")),
         }
     }
 
@@ -270,7 +356,8 @@ impl World {
         };
         let last = 1 + self.dice.roll(4);
         let every = (self.dice.roll(3) == 0).then_some(4);
-        let keep = Keep { last, every, limit: None, forget_damaged: false };
+        let limit = (self.dice.roll(4) == 0).then(|| 1 + self.dice.roll(8000));
+        let keep = Keep { last, every, limit, forget_damaged: false };
         // What a program has removed by now is not the doing of this one.
         let before = self.listed();
         self.retained(&before);
@@ -280,48 +367,50 @@ impl World {
             "prune, keeping {last}: {before:?} to {after:?}, {:?}",
             pruned.as_ref().err()
         ));
-        match pruned {
-            Ok(plan) => {
-                let gone: BTreeSet<u64> = plan.removed.iter().map(|gone| gone.step).collect();
-                self.durable.retain(|step| !gone.contains(step));
+        let planned = pruned.as_ref().ok().map(|plan| &plan.removed);
+        let planned: Option<BTreeSet<u64>> =
+            planned.map(|removed| removed.iter().map(|gone| gone.step).collect());
+        for step in before.iter().filter(|step| !after.contains(step)) {
+            // A program may remove some meanwhile.
+            let of_program = self.may_be_gone(*step, &union(&before, &after));
+            // If it was interrupted, any of those that it should not keep may be gone.
+            let of_plan = planned.as_ref().is_none_or(|planned| planned.contains(step))
+                && may_go(*step, &union(&before, &after), (last, every), limit.is_some());
+            if !of_program && !of_plan {
+                self.fail(&format!("prune has removed step {step}"));
             }
-            // It was interrupted: any of those that it should not keep may be gone.
-            Err(_) => self.durable.retain(|step| after.contains(step)),
+            self.durable.remove(step);
         }
         if after.last() < before.last() {
             self.fail("prune has removed the newest checkpoint");
-        }
-        // A program may remove some meanwhile.
-        let last = self.keep.map_or(last, |(kept, _)| kept.min(last));
-        if (after.len() as u64) < last.min(before.len() as u64) {
-            self.fail("prune has left too few");
         }
     }
 
     /// Programs may have removed durable checkpoints: none that as many later ones have not followed, nor a multiple.
     fn retained(&mut self, listed: &[u64]) {
-        if self.keep.is_none() {
-            return;
-        }
         let gone = self.durable.iter().copied().filter(|step| !listed.contains(step));
         for step in gone.collect::<Vec<u64>>() {
-            if !self.may_be_gone(step) {
+            if !self.may_be_gone(step, listed) {
                 self.fail(&format!("step {step} was not to be removed: {listed:?}"));
             }
             self.durable.remove(&step);
         }
     }
 
-    fn may_be_gone(&self, step: u64) -> bool {
-        let later = self.handed.range(step + 1..).count() as u64;
-        self.keep.is_some_and(|(last, every)| {
-            later >= last && every.is_none_or(|every| !step.is_multiple_of(every))
-        })
+    /// Whether a program may have removed a step from the shared store, which has had these.
+    fn may_be_gone(&self, step: u64, listed: &[u64]) -> bool {
+        match self.keep {
+            Some(keep) => may_go(step, listed, keep, self.limit.is_some()),
+            None => self.limit.is_some() && may_go(step, listed, (1, None), true),
+        }
     }
 
     /// When a program has ended, what it was told to keep is there, and nothing else that nobody needs.
     fn check_kept(&self) {
         let (Some((last, every)), true) = (self.keep, self.growth == 0.0) else { return };
+        if self.limit.is_some() {
+            return;
+        }
         let listed = self.listed();
         // With one epoch for each checkpoint, a second epoch is a second checkpoint.
         let newest = listed.len().saturating_sub(last.max(2) as usize);
@@ -341,9 +430,14 @@ impl World {
         let after = self.listed();
         self.note(format!("compact: {:?}", compacted.map(|plan| plan.files_after)));
         let mut gone = before.iter().filter(|step| !after.contains(step));
-        if gone.any(|step| !self.may_be_gone(*step)) {
+        if gone.any(|step| !self.may_be_gone(*step, &union(&before, &after))) {
             self.fail(&format!("a compaction has lost something: {before:?} to {after:?}"));
         }
+    }
+
+    /// Whether programs remove checkpoints.
+    fn removes(&self) -> bool {
+        self.keep.is_some() || self.limit.is_some()
     }
 
     /// The steps in the shared store.
@@ -375,7 +469,7 @@ impl World {
             let mut found = read(step);
             // A program may remove it, or write its bundle anew, while it is read.
             for _ in 0..5 {
-                if self.keep.is_none() || found.is_ok() || !self.listed().contains(&step) {
+                if !self.removes() || found.is_ok() || !self.listed().contains(&step) {
                     break;
                 }
                 found = read(step);
@@ -383,11 +477,23 @@ impl World {
             match found {
                 Ok(state) if Some(&state) == self.handed.get(&step) => {}
                 Ok(_) => self.fail(&format!("step {step} restores something else")),
-                Err(_) if self.keep.is_some() && !self.listed().contains(&step) => {}
+                Err(_) if self.removes() && !self.listed().contains(&step) => {}
                 Err(error) => self.fail(&format!("step {step} is listed and incomplete: {error}")),
             }
         }
     }
+}
+
+/// Whether a rule lets a step go, of these and those that are gone: not the newest so many, which a limit of bytes does
+/// not count, nor a multiple.
+fn may_go(step: u64, listed: &[u64], (last, every): (u64, Option<u64>), limited: bool) -> bool {
+    let later = listed.iter().filter(|other| **other > step).count() as u64;
+    let is_multiple = every.is_some_and(|every| step.is_multiple_of(every));
+    later >= last && !is_multiple || limited && later >= 1
+}
+
+fn union(one: &[u64], other: &[u64]) -> Vec<u64> {
+    one.iter().chain(other).copied().collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 fn play(seed: u64) {
@@ -395,7 +501,7 @@ fn play(seed: u64) {
     let mut programs: Vec<Program> = Vec::new();
     for _ in 0..6 + world.dice.roll(14) {
         // The newest process is the one that runs; those before it have been overtaken or left behind.
-        match world.dice.roll(18) {
+        match world.dice.roll(20) {
             0..=6 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.save(&mut program);
@@ -412,14 +518,12 @@ fn play(seed: u64) {
                 world.prune(fuse);
             }
             9 => {
+                let which = world.dice.roll(3);
                 let (place, name) = match world.dice.roll(2) {
-                    0 => (&world.at_shared, "shared store"),
-                    _ => (&world.at_node, "node"),
+                    0 => (world.at_shared.clone(), "shared store"),
+                    _ => (world.at_node.clone(), "node"),
                 };
-                let (flag, what) = match world.dice.roll(2) {
-                    0 => (&place.full, "full"),
-                    _ => (&place.down, "down"),
-                };
+                let (flag, what) = place.flags()[which as usize];
                 let now = !flag.load(Ordering::SeqCst);
                 flag.store(now, Ordering::SeqCst);
                 world.note(format!("{name} {what}: {now}"));
@@ -427,6 +531,11 @@ fn play(seed: u64) {
             16 => {
                 let fuse = if world.dice.roll(3) == 0 { world.dice.roll(40) as i64 } else { -1 };
                 world.compact(fuse);
+            }
+            17 if !programs.is_empty() => {
+                let mut program = programs.pop().unwrap();
+                world.go_back(&mut program);
+                programs.push(program);
             }
             10 if !programs.is_empty() => {
                 world.note("crash");
@@ -445,9 +554,8 @@ fn play(seed: u64) {
                 world.node = Some(Arc::new(MemoryStore::new()));
             }
             13 if !programs.is_empty() => {
-                world.note("the program ends");
                 let program = programs.pop().unwrap();
-                let _ = program.run.map(Run::finish);
+                world.end(program);
             }
             // Locks that work keep a second writer out, after a while; others let it take the run over.
             _ if programs.is_empty() || world.locks != Locks::Real => {
@@ -460,21 +568,22 @@ fn play(seed: u64) {
     }
     drop(programs);
     for weather in [world.at_shared.clone(), world.at_node.clone()] {
-        weather.full.store(false, Ordering::SeqCst);
-        weather.down.store(false, Ordering::SeqCst);
+        weather.flags().into_iter().for_each(|(flag, _)| flag.store(false, Ordering::SeqCst));
     }
     world.check();
     // In the end the run goes on, whatever has happened to it.
     let Some(mut program) = world.start(-1) else { world.fail("it cannot be opened any more") };
-    let step = world.next_step;
+    let mut last = BTreeSet::new();
     for _ in 0..6 {
-        world.save(&mut program);
+        let step = world.next_step;
+        last.extend(world.save(&mut program).then_some(step));
     }
+    last.insert(world.next_step - 1);
     let finished = program.run.take().map(Run::finish);
     if let Some(Err(error)) = finished {
         world.fail(&format!("the last saves failed: {error}"));
     }
-    world.durable.extend(step..world.next_step);
+    world.durable.append(&mut last);
     world.check();
     world.check_kept();
     let report = Library::of(world.shared.clone()).verify(None, true, &|_, _| {}).unwrap();
