@@ -221,5 +221,3 @@ restarts mpich mpirun.mpich
 tools mpich mpirun.mpich
 kills mpich mpirun.mpich
 echo "MPI: $runs passed, 0 failed"
-# Whatever is built next is built with the MPI of the build folder.
-build "$venv/bin/mpicc" ""

@@ -6,10 +6,10 @@
 //!
 //! Nothing here rests on a lock. A writer that is at work, here or on another machine, builds on a
 //! checkpoint of the newest epoch; so every pack of that epoch stays: a manifest of it is removed only if the
-//! newest manifest names all its packs. A pack that no manifest names may be part of a save that is under
-//! way; it goes only if its writer has used its number, which is that of its checkpoint, in the log (the
-//! next opening of the run removes what a crash has left). Manifests go first, durably; then all runs are
-//! asked again which packs they name. Branches go with their manifests, by the same rule.
+//! newest manifest names all its packs. A pack that no manifest names may be part of a save or a move that is under
+//! way; it goes only if it is older than all packs of the newest manifest, whose epoch is the only one that is gone on
+//! with (the next opening of the run removes what a crash has left). Manifests go first, durably; then all runs are
+//! asked again which packs they name. Branches go with their manifests.
 
 mod behind;
 mod plan;
