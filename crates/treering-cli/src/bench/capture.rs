@@ -6,10 +6,13 @@ use crate::output;
 use serde::Serialize;
 use serde_json::json;
 use std::path::Path;
+use std::time::{Duration, Instant};
 use treering::{ChunkSize, Encoding, Library, Result, Run, Variable, VariableMut};
 
 const CHUNKS: [u64; 5] = [32, 64, 128, 256, 512];
 const CHECKPOINTS: u64 = 20;
+/// The time for which a program computes before its first checkpoint.
+const TO_THE_FIRST: Duration = Duration::from_secs(1);
 
 /// A pattern at a chunk size.
 #[derive(Serialize)]
@@ -141,12 +144,20 @@ fn dense(size: usize, chunk: u64, folder: &Path) -> Result<Dense> {
     // As programs do when they start: it finds nothing, and tells how much memory the first checkpoint will need.
     run.restore(&mut [VariableMut::new("noise", &mut data)])?;
     let mut random = Random::new();
-    let mut times = Vec::new();
-    for step in 0..12u64 {
+    let mut compute = |data: &mut [u64]| {
         let mark = random.next();
         data.iter_mut()
             .enumerate()
             .for_each(|(at, word)| *word = (at as u64 ^ mark).wrapping_mul(0x9E3779B97F4A7C15));
+    };
+    // The memory of the first checkpoint is touched while the program computes towards it.
+    let begun = Instant::now();
+    while begun.elapsed() < TO_THE_FIRST {
+        compute(&mut data);
+    }
+    let mut times = Vec::new();
+    for step in 0..12u64 {
+        compute(&mut data);
         let save = run.checkpoint(step, &[Variable::new("noise", &data)])?;
         save.durable()?;
         times.push(save.blocked().as_secs_f64());
