@@ -72,7 +72,7 @@ impl IngestArguments {
     pub fn labels(&self) -> Result<Labels> {
         let parse = |text: &String| match text.split_once('=') {
             Some((key, value)) => Ok((key.to_string(), value.to_string())),
-            None => Err(Error::usage(format!("{text:?} is no label"))
+            None => Err(Error::usage(format!("invalid label {text:?}"))
                 .hint("write a key, '=', and a text, as in 'git=4542149'")),
         };
         self.label.iter().map(parse).collect()

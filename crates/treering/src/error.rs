@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller asked for something that makes no sense; asking again will not help.
+    /// The request is invalid; asking again will not help.
     Usage,
     /// There is no such store, run, checkpoint or variable.
     NotFound,

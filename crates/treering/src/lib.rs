@@ -1,5 +1,6 @@
 //! Treering is a checkpointing library for simulations: it stores only what has changed since the last checkpoint,
-//! restores any state bit for bit after a crash, on any number of ranks, and reports where two runs diverge.
+//! restores any state bit for bit after a crash (arrays declared as global on any number of ranks), and reports where two
+//! runs diverge.
 //!
 //! | to | use |
 //! |---|---|

@@ -331,7 +331,7 @@ fn nothing_of_a_folder_is_left_out_silently() {
     assert_eq!(names, ["\\xff\\xfd.bin", "line\\x0abreak.bin", "linked/x"]);
     assert_eq!(found["variables"].as_array().unwrap().len(), 5);
     let notes = found["notes"].to_string();
-    assert!(notes.contains("dangling.npy is left out: it is no file"), "{notes}");
+    assert!(notes.contains("dangling.npy is left out: it is not a file"), "{notes}");
     assert!(notes.contains("same.txt is compared byte for byte"), "{notes}");
 }
 
@@ -347,7 +347,7 @@ fn pipes_do_not_hang_and_bounds_of_nothing_are_told() {
         &["tree", &pipe, "--abs", "1", "--type", "f32"],
         &["golden", "check", &pipe, &a],
     ] {
-        assert!(sentence(arguments, 2).contains("is no file"));
+        assert!(sentence(arguments, 2).contains("is not a file"));
     }
     let told = sentence(&["compare", &a, &b, "--type", "f32", "--bound", "zz=abs:9"], 2);
     assert!(told.contains("no variable matches the bound of \"zz\""), "{told}");

@@ -189,7 +189,7 @@ fn elements<T: Element>(scalars: u64) -> Result<u64> {
     match scalars.checked_rem(each) {
         Some(0) => Ok(scalars / each),
         _ => {
-            let what = format!("{scalars} values are no whole number of elements of {each}");
+            let what = format!("{scalars} values are not a whole number of elements of {each}");
             Err(Error::new(ErrorKind::Mismatch, what))
         }
     }

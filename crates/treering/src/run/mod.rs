@@ -270,7 +270,7 @@ impl Run {
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
     ///
-    /// An error here means that nothing was captured: the arguments make no sense. Whether the save succeeds is reported
+    /// An error here means that nothing was captured: the arguments are invalid. Whether the save succeeds is reported
     /// later, by the [`Save`] or by [`Run::failures`]. The arrays may be changed as soon as this returns.
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.checkpoint_at(step, variables, self.cadence.is_due())
@@ -574,7 +574,7 @@ impl Run {
     }
 
     /// Notes, at the first checkpoint, bounds whose pattern matches none of its variables: probably a
-    /// mistake that would show only when runs are compared. Variables may also come later, so it is no error.
+    /// mistake that would show only when runs are compared. Variables may also come later, so it is not an error.
     fn note_unused_bounds(&mut self, variables: &[Variable]) {
         if std::mem::replace(&mut self.bounds_checked, true) {
             return;
