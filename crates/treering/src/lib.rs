@@ -99,6 +99,7 @@ mod store;
 #[doc(hidden)]
 pub mod testing;
 mod trace;
+mod waiting;
 
 // The public interface, and all of it. Modules are private; what tests, fuzzers and benchmarks need beyond
 // this list is in `testing`.

@@ -27,7 +27,6 @@ mod schedule;
 mod settings;
 #[cfg(feature = "tools")]
 mod share;
-mod waiting;
 
 pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
@@ -59,6 +58,7 @@ use crate::save::{
 };
 use crate::store::{Lock, Store};
 use crate::trace::{TracedKind, TracedWork};
+use crate::waiting::WaitNotice;
 use ranks::RankSide;
 use reference::ReferenceWatch;
 use replicas::ReplicaLevel;
@@ -66,7 +66,6 @@ use requests::Requests;
 use schedule::Schedule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use waiting::WaitNotice;
 
 /// A checkpoint that the program asks for.
 struct CheckpointCall {
@@ -123,6 +122,8 @@ pub struct Run {
     /// The opening, for aggregators that come to know of the run.
     ticket: Ticket,
     blocked: Duration,
+    /// Reports a long wait for room in the staging memory.
+    room: Arc<WaitNotice>,
     opened_at: Instant,
     schedule: Schedule,
     requests: Option<Requests>,
@@ -193,7 +194,9 @@ impl Run {
         let requests = options.signals.then(Requests::listen).transpose()?;
         let left = |end: SystemTime| end.duration_since(SystemTime::now()).unwrap_or_default();
         let schedule = Schedule::new(options.every, options.end().map(left));
-        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &upkeep)?;
+        let until = "there is room in its staging memory".to_string();
+        let room = Arc::new(WaitNotice::new(named(&options.writer.run), until));
+        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &upkeep, &room)?;
         let retention = retain(&options, ranks.as_ref(), &upkeep)?;
         Ok(Run {
             capture,
@@ -209,6 +212,7 @@ impl Run {
             ranks,
             ticket,
             blocked: Duration::ZERO,
+            room,
             opened_at: Instant::now(),
             schedule,
             requests,
@@ -442,6 +446,7 @@ impl Run {
         }
         // Saves that wait for an aggregator that is gone would take up all turns.
         let lost = self.ranks.as_ref().is_some_and(RankSide::has_lost_aggregator);
+        self.room.begin();
         let turn = (!vote.overloaded).then(|| staging.begin_save());
         let (decision, time) = self.decide((Step(step), &labels), vote, &declared, shared, lost)?;
         if decision.skip {
@@ -796,7 +801,7 @@ impl Run {
             *ranks = None;
         }
         let (saver, capture) =
-            start(&self.options, ranks, &mut opened, &self.failures, &self.upkeep)?;
+            start(&self.options, ranks, &mut opened, &self.failures, &self.upkeep, &self.room)?;
         // The first rank may be another one.
         self.retention = retain(&self.options, ranks.as_ref(), &self.upkeep)?;
         self.ticket = opened.ticket();
@@ -833,16 +838,20 @@ impl Run {
     /// Waits until everything is in the last tier or has failed. Nobody waits for a rank that has died, and nobody waits
     /// long without a word.
     fn drain(&self) {
-        let notice = WaitNotice::new(&self.options.writer.run);
+        let notice = self.wait_notice("its checkpoints are written");
         self.saver.drain(|| {
             self.ranks.iter().for_each(RankSide::look);
             notice.look();
         });
     }
 
+    fn wait_notice(&self, until: &str) -> WaitNotice {
+        WaitNotice::new(named(&self.options.writer.run), until.to_string())
+    }
+
     /// Waits until the last of the old checkpoints that may go are gone.
     fn end_retention(&mut self) {
-        let notice = WaitNotice::new(&self.options.writer.run);
+        let notice = self.wait_notice("old checkpoints are removed");
         if let Some(mut retention) = self.retention.take() {
             retention.end(|| notice.look());
         }
@@ -856,6 +865,11 @@ impl Run {
         log.look_up_to(self.saver.newest)?;
         Ok(log)
     }
+}
+
+/// The run in a notice.
+fn named(run: &str) -> String {
+    format!("run {run:?}")
 }
 
 /// Starts what removes old checkpoints; the first rank does it for all.
@@ -877,6 +891,7 @@ fn start(
     opened: &mut Opened,
     failures: &Failures,
     upkeep: &UpkeepNotes,
+    room: &Arc<WaitNotice>,
 ) -> Result<(Saver, Capture)> {
     let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
     let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
@@ -893,11 +908,12 @@ fn start(
     for (step, error) in opened.trouble.drain(..) {
         failures.add(step, error, &Default::default());
     }
-    let mut staging = Staging::new(share.staging);
-    if let Some(ranks) = ranks {
-        let watch = ranks.watch();
-        staging = staging.looking(Arc::new(move || drop(watch.look())));
-    }
+    let (watch, room) = (ranks.as_ref().map(RankSide::watch), room.clone());
+    let look = move || {
+        watch.iter().for_each(|watch| drop(watch.look()));
+        room.look();
+    };
+    let staging = Staging::new(share.staging).looking(Arc::new(look));
     let saver = Saver::start(
         WriterSettings { record: share.record, ..options.writer.clone() },
         opened,
