@@ -7,7 +7,6 @@ use super::schedule::Every;
 use super::{Options, Overload};
 use crate::array::Bound;
 use crate::codec::{Aim, Encoding};
-use crate::compact::Compaction;
 use crate::error::{Error, Result};
 use crate::lineage::{ChunkSize, Method};
 use crate::redundancy::Redundancy;
@@ -453,8 +452,7 @@ mod tests {
             ("TREE", "{ chunk = 4096 }"),
             ("BOUNDS", "{ \"p*\" = \"abs:1e-3\" }"),
         ];
-        let variables =
-            variables.map(|(name, text)| (format!("{PREFIX}{name}"), text.to_string()));
+        let variables = variables.map(|(name, text)| (format!("{PREFIX}{name}"), text.to_string()));
         let table = environment(variables.into_iter());
         check(&Settings::of(table).unwrap().apply(once).unwrap(), false);
     }
