@@ -139,9 +139,9 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
         _ => parse_labels(reader)?,
     };
     let description = Description { name, dtype, shape, order, part, attributes };
-    description.check().map_err(|e| {
-        Error::damaged(format!("corrupt description of a variable: {e}"))
-    })?;
+    description
+        .check()
+        .map_err(|e| Error::damaged(format!("corrupt description of a variable: {e}")))?;
     Ok(description)
 }
 

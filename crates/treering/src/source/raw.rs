@@ -143,10 +143,11 @@ impl RawField {
     /// A file that is not as long as its values.
     fn too_much(&self, found: &FoundArray, size: u64) -> Error {
         match self.shape {
-            None => {
-                Error::usage(format!("{size} bytes are not a whole number of {} values", self.dtype))
-                    .hint("give the type that the file was written with")
-            }
+            None => Error::usage(format!(
+                "{size} bytes are not a whole number of {} values",
+                self.dtype
+            ))
+            .hint("give the type that the file was written with"),
             Some(_) => Error::usage(format!(
                 "{} values of type {} take {} bytes, but the file has {size}",
                 found.description.shape,
