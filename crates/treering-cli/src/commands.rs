@@ -228,7 +228,7 @@ pub fn drain(place: &str, nodes: &[PathBuf], dry_run: bool, json: bool) -> Resul
     let mut stores: Vec<Arc<dyn Store>> = Vec::new();
     for node in nodes {
         if !node.is_dir() {
-            let what = format!("{} is no folder", node.display());
+            let what = format!("{} is not a folder", node.display());
             return Err(Error::new(ErrorKind::NotFound, what)
                 .hint("give the folders that the program gave to Options::node"));
         }

@@ -72,7 +72,7 @@ impl IngestArguments {
     pub fn labels(&self) -> Result<Labels> {
         let parse = |text: &String| match text.split_once('=') {
             Some((key, value)) => Ok((key.to_string(), value.to_string())),
-            None => Err(Error::usage(format!("{text:?} is no label"))
+            None => Err(Error::usage(format!("invalid label {text:?}"))
                 .hint("write a key, '=', and a text, as in 'git=4542149'")),
         };
         self.label.iter().map(parse).collect()
@@ -285,8 +285,8 @@ pub struct ExportArguments {
     format: Option<FormatName>,
     /// Export only variables that match; * and ? stand for anything, and the name of the file may be left out. May be
     /// given several times.
-    #[arg(long, value_name = "GLOB", requires = "format")]
-    variable: Vec<String>,
+    #[arg(long, alias = "variable", value_name = "GLOB", requires = "format")]
+    vars: Vec<String>,
     /// Export only files of this rank. With --as: arrays as this rank saved them, boxes with their ghost cells
     /// included. May be given several times.
     #[arg(long, value_name = "RANK")]
@@ -339,7 +339,7 @@ fn arrays(
         bar.set_length(total);
         bar.set_position(done);
     };
-    let (variables, ranks) = (arguments.variable.clone(), arguments.rank.clone());
+    let (variables, ranks) = (arguments.vars.clone(), arguments.rank.clone());
     let wanted = ArrayExport { format, variables, ranks };
     let exported = export_arrays(checkpoint, &wanted, &arguments.to, &told)?;
     bar.finish_and_clear();

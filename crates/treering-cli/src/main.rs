@@ -86,7 +86,8 @@ enum Command {
         /// Also remove the oldest of these until the run takes no more than SIZE, as in 10GiB.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         limit: Option<u64>,
-        /// Give up damaged entries of the log. Default: they keep everything from being removed.
+        /// Drop damaged log entries. Caution: their checkpoints are lost. Default: prune removes nothing while an entry
+        /// cannot be read.
         #[arg(long)]
         forget_damaged: bool,
         /// Only print what would be removed.

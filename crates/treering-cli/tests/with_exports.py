@@ -144,7 +144,7 @@ def ranks(store, folder):
         assert found["dt"][0].shape == () and found["dt"][0] == 0.25
         assert found["rank-2/seed"][0].tolist() == [2, 2, 2]
         one = folder / "one"
-        found = arrays_of(one, export(f"{store}#ranks", one, form, "--rank", 1, "--variable", "flow/*"))
+        found = arrays_of(one, export(f"{store}#ranks", one, form, "--rank", 1, "--vars", "flow/*"))
         assert sorted(found) == ["rank-1/flow/c", "rank-1/flow/f"]
         for array, _ in found.values():
             assert np.array_equal(array, expected("f32", (30, 60, 4))[:, 19:41])

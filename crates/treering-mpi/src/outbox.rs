@@ -61,7 +61,7 @@ impl Note {
                 let [number, at, len] = [number, at, len].map(|n| u64::from_le_bytes(*n));
                 Ok(Note { number, at, len })
             }
-            _ => Err(Error::new(ErrorKind::Damaged, "a rank has sent a note that makes no sense")),
+            _ => Err(Error::new(ErrorKind::Damaged, "corrupt note of another rank")),
         }
     }
 }

@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The caller asked for something that makes no sense; asking again will not help.
+    /// The request is invalid; asking again will not help.
     Usage,
     /// There is no such store, run, checkpoint or variable.
     NotFound,
@@ -230,5 +230,34 @@ mod tests {
         assert!(text.starts_with("cannot write a pack (runs/a/packs/1-0-g0): "));
         assert!(text.contains("treering prune"));
         assert!(!text.contains('\n'));
+    }
+
+    /// Programs and ranks of other releases know kinds by these numbers.
+    #[test]
+    fn codes_never_change() {
+        let mut kinds = 0;
+        for code in 0..=u8::MAX {
+            let Some(kind) = ErrorKind::from_code(code) else { continue };
+            // A new kind has to be entered here, with a new number.
+            let expected = match kind {
+                ErrorKind::Usage => 1,
+                ErrorKind::NotFound => 2,
+                ErrorKind::Mismatch => 3,
+                ErrorKind::Damaged => 4,
+                ErrorKind::Io => 5,
+                ErrorKind::Full => 6,
+                ErrorKind::Busy => 7,
+                ErrorKind::Lost => 8,
+                ErrorKind::Limit => 9,
+                ErrorKind::Dead => 10,
+                ErrorKind::Late => 11,
+                ErrorKind::Revoked => 12,
+            };
+            assert_eq!((code, kind.code()), (expected, expected), "{kind:?}");
+            assert_eq!(Error::new(kind, "x").kind().code(), expected);
+            kinds += 1;
+        }
+        assert_eq!(kinds, CODES.len());
+        assert!(ErrorKind::from_code(0).is_none() && ErrorKind::from_code(13).is_none());
     }
 }

@@ -1,5 +1,6 @@
 //! Treering is a checkpointing library for simulations: it stores only what has changed since the last checkpoint,
-//! restores any state bit for bit after a crash, on any number of ranks, and reports where two runs diverge.
+//! restores any state bit for bit after a crash (arrays declared as global on any number of ranks), and reports where two
+//! runs diverge.
 //!
 //! | to | use |
 //! |---|---|
@@ -98,6 +99,7 @@ mod store;
 #[doc(hidden)]
 pub mod testing;
 mod trace;
+mod waiting;
 
 // The public interface, and all of it. Modules are private; what tests, fuzzers and benchmarks need beyond
 // this list is in `testing`.

@@ -58,13 +58,13 @@ fn check_header(header: &str) -> Result<Values, String> {
     };
     if format != "coordinate" {
         return Err(format!(
-            "the format \"{}\" is no list of entries, only \"coordinate\" can be read",
+            "the format \"{}\" is not a list of entries, only \"coordinate\" can be read",
             shown(format.as_bytes())
         ));
     }
     if !matches!(symmetry, "symmetric" | "general") {
         return Err(format!(
-            "the symmetry \"{}\" is no undirected graph, only \"symmetric\" and \"general\" \
+            "the symmetry \"{}\" is not an undirected graph, only \"symmetric\" and \"general\" \
              can be read",
             shown(symmetry.as_bytes())
         ));
@@ -105,7 +105,7 @@ fn parse_size(line: &[u8]) -> Result<Option<Size>, String> {
     let (rows, columns, entries) = (number(rows)?, number(columns)?, number(entries)?);
     if rows != columns {
         return Err(format!(
-            "a matrix of {rows} rows and {columns} columns is no graph, it must be square"
+            "a matrix of {rows} rows and {columns} columns is not a graph, it must be square"
         ));
     }
     let vertices = u32::try_from(rows).map_err(|_| {

@@ -52,6 +52,9 @@ pub struct CompareOptions {
     /// anything, and the name of the file may be left out. May be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
+    /// Do not compare attributes of files. Links, texts, types and shapes are still compared.
+    #[arg(long)]
+    no_attributes: bool,
     /// Apply bounds to integers, too. Integers beyond 2^53 that no f64 equals are then not compared. Default: integers
     /// are compared exactly.
     #[arg(long)]
@@ -120,6 +123,7 @@ impl CompareOptions {
             bounds: self.bound.iter().map(|text| limit(text)).collect::<Result<_>>()?,
             variables: self.vars.clone(),
             exclude: self.exclude.clone(),
+            attributes: !self.no_attributes,
             integers: self.integers,
             nan_equal: matches!(self.nan, Nan::Equal),
             first: self.first,

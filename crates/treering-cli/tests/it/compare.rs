@@ -49,6 +49,28 @@ fn runs(folder: &Path) -> (String, String) {
     (format!("{store}#one"), format!("{store}#two"))
 }
 
+/// The files of the book differ in attributes, values and types; with --no-attributes in all but the first.
+#[test]
+fn attributes_are_left_out_on_request() {
+    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src");
+    let [monday, tuesday] =
+        ["monday.h5", "tuesday.h5"].map(|name| book.join(name).display().to_string());
+    let command = ["compare", &monday, &tuesday, "--json", "--no-trees"];
+    let items = |more: &[&str]| -> Vec<String> {
+        let found = answer(&[&command[..], more].concat(), 1);
+        let items = found["contents"].as_array().unwrap().iter();
+        items.map(|item| item["item"].as_str().unwrap().to_string()).collect()
+    };
+    let (with, without) = (items(&[]), items(&["--no-attributes"]));
+    assert!(with.iter().any(|item| item == "attribute model of /"), "{with:?}");
+    let others = with.iter().filter(|item| !item.starts_with("attribute "));
+    assert!(without.iter().eq(others), "{without:?}");
+    // Values that differ are still found; without them, the files are equal.
+    let same = ["--abs", "0.5", "--unpack", "--exclude", "ocean/count"];
+    answer(&[&command[..], &same].concat(), 1);
+    answer(&[&command[..], &same, &["--no-attributes"]].concat(), 0);
+}
+
 #[test]
 fn runs_part_at_a_step_a_variable_and_an_index() {
     let folder = tempfile::tempdir().unwrap();
@@ -309,7 +331,7 @@ fn nothing_of_a_folder_is_left_out_silently() {
     assert_eq!(names, ["\\xff\\xfd.bin", "line\\x0abreak.bin", "linked/x"]);
     assert_eq!(found["variables"].as_array().unwrap().len(), 5);
     let notes = found["notes"].to_string();
-    assert!(notes.contains("dangling.npy is left out: it is no file"), "{notes}");
+    assert!(notes.contains("dangling.npy is left out: it is not a file"), "{notes}");
     assert!(notes.contains("same.txt is compared byte for byte"), "{notes}");
 }
 
@@ -325,7 +347,7 @@ fn pipes_do_not_hang_and_bounds_of_nothing_are_told() {
         &["tree", &pipe, "--abs", "1", "--type", "f32"],
         &["golden", "check", &pipe, &a],
     ] {
-        assert!(sentence(arguments, 2).contains("is no file"));
+        assert!(sentence(arguments, 2).contains("is not a file"));
     }
     let told = sentence(&["compare", &a, &b, "--type", "f32", "--bound", "zz=abs:9"], 2);
     assert!(told.contains("no variable matches the bound of \"zz\""), "{told}");

@@ -251,9 +251,9 @@ fn arrays_that_a_program_saved_are_exported() {
     // Without a format there is nothing, and it says what to do.
     let told = sentence(&["export", &place, "--to", &out]);
     assert!(told.contains("holds no files") && told.contains("--as npy"), "{told}");
-    let told = sentence(&["export", &place, "--to", &out, "--variable", "flow/*"]);
+    let told = sentence(&["export", &place, "--to", &out, "--vars", "flow/*"]);
     assert!(told.contains("--as"), "{told}");
-    let told = sentence(&["export", &place, "--to", &out, "--as", "hdf5", "--variable", "w"]);
+    let told = sentence(&["export", &place, "--to", &out, "--as", "hdf5", "--vars", "w"]);
     assert!(told.contains("no variable matches \"w\"") && told.contains("weights"), "{told}");
     assert!(!Path::new(&out).exists());
     for (format, name, suffix) in
@@ -351,9 +351,12 @@ fn variables_are_named_by_file_and_array() {
     let found = json(&["compare", &step(1), &step(2), "--exclude", "b.st/*"], 0);
     assert_eq!((list(&found["variables"], "name").len(), &found["excluded"]), (2, &2.into()));
     json(&["compare", &step(1), &step(2), "--exclude", "b.st*", "--bound", "T=abs:1"], 0);
-    for (pattern, arrays) in [("T", vec!["a.st/T", "b.st/T"]), ("b.st/*", vec!["b.st/T"])] {
+    // The old name of the option works, too.
+    for (option, pattern, arrays) in
+        [("--vars", "T", vec!["a.st/T", "b.st/T"]), ("--variable", "b.st/*", vec!["b.st/T"])]
+    {
         let to = at(&format!("out-{}", arrays.len()));
-        let export = ["export", &step(2), "--as", "hdf5", "--variable", pattern, "--to", &to];
+        let export = ["export", &step(2), "--as", "hdf5", option, pattern, "--to", &to];
         assert_eq!(list(&json(&export, 0)["arrays"], "name"), arrays);
     }
     let lossy = |pattern: &str, step: &str| {

@@ -5,6 +5,15 @@ use crate::error::{Error, Result};
 use std::fmt;
 
 /// The permitted difference between two values.
+///
+/// ```
+/// use treering::Bound;
+/// assert_eq!(Bound::parse("abs:1e-6")?, Bound::abs(1e-6));
+/// assert_eq!(Bound::parse("abs:1e-8,rel:1e-5")?, Bound::Within { abs: 1e-8, rel: 1e-5 }); // as numpy.allclose
+/// assert_eq!(Bound::parse("ulp:4")?, Bound::Ulp(4));
+/// assert!(Bound::abs(-1.0).check().is_err());
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
     /// The same bits, whatever they mean. Integers, booleans and bytes are always compared so.

@@ -23,6 +23,18 @@ use sealed::Sealed;
 /// axis of N (a `Vec<[f64; 3]>` of 100 positions has the shape 100×3). With the features `num-complex` and `half` these
 /// are `Complex<f32>`, `Complex<f64>`, `f16` and `bf16`, too. Other types are handed over as bytes with their
 /// [`DType`], see [`Variable::from_bytes`](crate::Variable::from_bytes).
+///
+/// ```
+/// use treering::{DType, Element, Variable};
+/// fn described<T: Element>(data: &[T]) -> (DType, Vec<u64>) {
+///     let variable = Variable::new("x", data);
+///     let description = variable.description();
+///     (description.dtype, description.shape.0.clone())
+/// }
+/// assert_eq!(described(&[0.0f64; 100]), (DType::F64, vec![100]));
+/// assert_eq!(described(&[[0.0f32; 3]; 100]), (DType::F32, vec![100, 3])); // positions: one more axis
+/// assert_eq!(described(&[true; 8]), (DType::Bool, vec![8]));
+/// ```
 pub trait Element: Copy + Zeroable + Send + Sync + Sealed + 'static {
     /// The stored type.
     const DTYPE: DType;
@@ -189,7 +201,7 @@ fn elements<T: Element>(scalars: u64) -> Result<u64> {
     match scalars.checked_rem(each) {
         Some(0) => Ok(scalars / each),
         _ => {
-            let what = format!("{scalars} values are no whole number of elements of {each}");
+            let what = format!("{scalars} values are not a whole number of elements of {each}");
             Err(Error::new(ErrorKind::Mismatch, what))
         }
     }

@@ -171,7 +171,7 @@ impl Description {
         self.shape.elements()?.checked_mul(self.dtype.size())
     }
 
-    /// Refuses names, shapes and parts that make no sense.
+    /// Refuses invalid names, shapes and parts.
     pub fn check(&self) -> Result<u64> {
         let wrong = |what: String| Err(Error::usage(what).at(format!("variable {:?}", self.name)));
         if self.name.is_empty() || self.name.len() > MAX_NAME {
@@ -663,7 +663,7 @@ impl<'a> VariableMut<'a> {
         self.memory.bytes()
     }
 
-    /// Refuses descriptions that make no sense.
+    /// Refuses invalid descriptions.
     pub(crate) fn check(&mut self) -> Result<()> {
         match self.memory.len() {
             Some(len) => check_length(&self.description, len),

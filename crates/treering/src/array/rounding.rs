@@ -123,7 +123,7 @@ impl Rounding {
                 .hint("give an absolute or a relative bound, such as abs:1e-6 or rel:1e-4")
         };
         let Bound::Within { abs, rel } = bound else {
-            return Err(wrong("this is no distance"));
+            return Err(wrong("expected a finite distance"));
         };
         if !abs.is_finite() || !rel.is_finite() {
             return Err(wrong("a bound is a finite number"));

@@ -311,7 +311,7 @@ impl Chain {
     pub fn new(steps: &[CodecStep]) -> Result<Chain> {
         match is_chain(steps) {
             true => Ok(Chain(steps.to_vec())),
-            false => Err(Error::usage("this is no chain of encoders")
+            false => Err(Error::usage("invalid chain of encoders")
                 .hint("give up to four steps, with levels and sizes that exist")),
         }
     }

@@ -49,6 +49,16 @@ pub trait Codec: Send + Sync {
 }
 
 /// Encoding of the frames of a run.
+///
+/// ```
+/// use treering::{Aim, Encoding, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// assert_eq!(Encoding::default(), Encoding::Best(Aim::Balanced));
+/// let small = Options::directory(store, "archive").encoding(Encoding::Best(Aim::Smallest));
+/// let zstd = Options::directory(store, "rod").encoding(Encoding::Zstd(3));
+/// assert!(Encoding::Zstd(40).check().is_err()); // levels are 1 to 19
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     /// Bytes as they are.

@@ -161,7 +161,7 @@ pub(crate) fn revoked() -> Error {
         .hint("go on with the communicator that shrinking it returns")
 }
 
-/// The error of a message that makes no sense.
+/// The error of a corrupt message.
 pub(crate) fn garbled() -> Error {
     Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
         .hint("all ranks must use the same release of treering")

@@ -90,6 +90,9 @@ pub(super) fn compare(
             {
                 return true;
             }
+            if !settings.attributes && is_attribute(item) {
+                return true;
+            }
             let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
             let excluded = of_both.any(|owner| settings.excludes_name(&owner));
             contents.excluded += u64::from(excluded);
@@ -119,6 +122,11 @@ pub(super) fn compare(
 /// Whether all files of a side are the same file of their ranks.
 fn is_one(files: &[FileView]) -> bool {
     files.windows(2).all(|two| two[0].name == two[1].name)
+}
+
+/// Whether an item is an attribute.
+fn is_attribute(item: &str) -> bool {
+    item.starts_with("attribute ")
 }
 
 /// Whether an item says how numbers are packed. It is part of unpacked values.

@@ -120,7 +120,8 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                 match (of_a, of_b) {
                     (None, Some(_)) => name_as_stored(&mut left, &mut files_a, &right),
                     (Some(_), None) => name_as_stored(&mut right, &mut files_b, &left),
-                    _ => {}
+                    (Some(_), Some(_)) => name_as_ingested(&mut right, &mut files_b, &left),
+                    (None, None) => {}
                 }
                 // An array that has no name of its own, or that a person has named, may have any partner.
                 let any = may_have_any_partner(&left) || may_have_any_partner(&right);
@@ -1199,11 +1200,7 @@ fn name_as_stored(
     files: &mut Result<Vec<FileView>>,
     stored: &[SideEntry],
 ) {
-    let origin = |entry: &SideEntry| {
-        let origin = entry.origin.clone()?;
-        Some((origin.original?, (entry.rank, origin.file)))
-    };
-    let names: HashMap<String, (Rank, String)> = stored.iter().filter_map(origin).collect();
+    let names = ingested_names(stored);
     for entry in entries {
         if let Some(origin) = &mut entry.origin
             && let Some((rank, file)) = names.get(&origin.file)
@@ -1213,6 +1210,50 @@ fn name_as_stored(
     }
     for file in files.iter_mut().flatten() {
         if let Some((rank, name)) = names.get(&file.name) {
+            (file.rank, file.known_as) = (*rank, name.clone());
+        }
+    }
+}
+
+/// Rank and name of the files of a checkpoint, by the names that they had when they were ingested.
+fn ingested_names(stored: &[SideEntry]) -> HashMap<String, (Rank, String)> {
+    let origin = |entry: &SideEntry| {
+        let origin = entry.origin.clone()?;
+        Some((origin.original?, (entry.rank, origin.file)))
+    };
+    stored.iter().filter_map(origin).collect()
+}
+
+/// Gives files of a checkpoint that have no partner the ranks and names of those that had the same names when they were
+/// ingested: `state_1.h5` is of rank 1 if it was ingested with `state_2.h5`, and of rank 0 if it was not.
+fn name_as_ingested(
+    entries: &mut [SideEntry],
+    files: &mut Result<Vec<FileView>>,
+    others: &[SideEntry],
+) {
+    let file = |entry: &SideEntry| Some((entry.rank, entry.origin.as_ref()?.file.clone()));
+    let theirs: HashSet<(Rank, String)> = others.iter().filter_map(file).collect();
+    let own: HashSet<(Rank, String)> = entries.iter().filter_map(file).collect();
+    if own.is_subset(&theirs) {
+        return;
+    }
+    let names = ingested_names(others);
+    let renamed = |entry: &SideEntry| {
+        let to = names.get(entry.origin.as_ref()?.original.as_ref()?)?;
+        let from = file(entry).filter(|from| !theirs.contains(from) && !own.contains(to))?;
+        Some((from, to.clone()))
+    };
+    let renamed: HashMap<(Rank, String), (Rank, String)> =
+        entries.iter().filter_map(renamed).collect();
+    for entry in entries {
+        if let Some((rank, name)) = file(entry).and_then(|from| renamed.get(&from))
+            && let Some(origin) = &mut entry.origin
+        {
+            (entry.rank, origin.file) = (*rank, name.clone());
+        }
+    }
+    for file in files.iter_mut().flatten() {
+        if let Some((rank, name)) = renamed.get(&(file.rank, file.known_as.clone())) {
             (file.rank, file.known_as) = (*rank, name.clone());
         }
     }

@@ -18,7 +18,7 @@ pub enum Value {
     Float(f64),
     /// A complex number.
     Complex(f64, f64),
-    /// A value that is no number, or has a name.
+    /// A value that is not a number, or has a name.
     Text(String),
 }
 

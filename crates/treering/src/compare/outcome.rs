@@ -114,7 +114,7 @@ pub struct VariableOutcome {
     pub rank: Rank,
     /// The type.
     pub dtype: DType,
-    /// The kind of values that are no numbers: they are compared by 64-bit digests of what they mean.
+    /// The kind of values that are not numbers: they are compared by 64-bit digests of what they mean.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
     /// The extent; of a global array, the whole of it.

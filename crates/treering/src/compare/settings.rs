@@ -32,6 +32,8 @@ pub struct CompareSettings {
     pub variables: Vec<String>,
     /// Patterns of variables to leave out, with everything else of a file that belongs to them.
     pub exclude: Vec<String>,
+    /// Whether attributes of files are compared. Default: true.
+    pub attributes: bool,
     /// Whether bounds hold for integers, too: they are compared as real numbers. Integers beyond 2^53 that no f64 equals
     /// are then not compared.
     pub integers: bool,
@@ -69,6 +71,7 @@ impl Default for CompareSettings {
             bounds: Vec::new(),
             variables: Vec::new(),
             exclude: Vec::new(),
+            attributes: true,
             integers: false,
             nan_equal: true,
             first: false,

@@ -317,7 +317,7 @@ pub(super) fn open_extent(path: &Path) -> Result<Extent> {
     // Asked before it is opened: opening a pipe waits for somebody to write.
     let meta = std::fs::metadata(path).map_err(failed)?;
     if !meta.is_file() {
-        return Err(Error::usage(format!("{} is no file", path.display())));
+        return Err(Error::usage(format!("{} is not a file", path.display())));
     }
     let file = File::open(path).map_err(failed)?;
     Ok(Extent::new(Arc::new(file), 0, meta.len(), path))

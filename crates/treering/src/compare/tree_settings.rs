@@ -36,7 +36,7 @@ impl TreeSettings {
         Ok(recipes)
     }
 
-    /// Refuses sizes and bounds that make no sense.
+    /// Refuses invalid sizes and bounds.
     pub fn check(&self) -> Result<()> {
         if self.bounds.is_empty() {
             return Err(Error::usage("a tree is made for a bound, and none was given")

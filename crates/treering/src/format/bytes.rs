@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
     /// Checks magic number, version and closing digest, and reads what lies between.
     pub(super) fn file(bytes: &'a [u8], magic: &[u8; 8], what: &str) -> Result<Self> {
         if bytes.len() < 26 || &bytes[..8] != magic {
-            return Err(Error::damaged(format!("this is no {what}")));
+            return Err(Error::damaged(format!("not a {what}")));
         }
         check_version([bytes[8], bytes[9]])?;
         let (body, seal) = bytes.split_at(bytes.len() - 16);

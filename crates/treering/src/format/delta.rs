@@ -64,7 +64,7 @@ pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: RegionC
 }
 
 pub(super) fn read_regions(input: &mut Reader, frame: RegionContext) -> Result<Vec<Region>> {
-    let wrong = || Error::damaged("a region of a delta makes no sense");
+    let wrong = || Error::damaged("corrupt delta: invalid region");
     let count = input.count()?;
     let mut regions = Vec::with_capacity(count);
     let mut end = 0u64;

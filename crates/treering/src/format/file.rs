@@ -89,7 +89,9 @@ pub fn check_file_name(name: &str) -> Result<()> {
     let plain = Path::new(name).components().all(inside) && !name.is_empty();
     match plain && !name.contains('\0') {
         true => Ok(()),
-        false => Err(Error::usage(format!("{name:?} is no name of a file below a folder"))
-            .hint("names must be relative, without . and ..")),
+        false => {
+            Err(Error::usage(format!("invalid file name {name:?}: expected a path below a folder"))
+                .hint("names must be relative, without . and .."))
+        }
     }
 }

@@ -3,6 +3,10 @@
 //! The law: the name of such a variable follows from the names of its file and of its array alone. Other files of the
 //! set, and other arrays of the file, never change it. Otherwise one file more would rename variables, and with them
 //! their lineage and their partners in comparisons.
+//!
+//! The one exception: files of a set whose names differ in one number alone are files of ranks, and `{rank}` stands for
+//! that number in their names. A lone `state_1.h5` keeps its name until there is a `state_2.h5` beside it. Comparisons
+//! find its partner by the name that the file had when it was ingested.
 
 /// The name of the variable that an array of a file is: `FILE/ARRAY`, or `FILE` if the array has no name of its own.
 pub fn variable_name(file: &str, array: &str) -> String {

@@ -14,7 +14,7 @@ pub(super) fn write_labels(out: &mut Writer, labels: &Labels) {
 
 /// Reads labels; there is at least one, and each key comes behind the one before it.
 pub(super) fn parse_labels(reader: &mut Reader) -> Result<Labels> {
-    let wrong = || Error::damaged("a list of labels makes no sense");
+    let wrong = || Error::damaged("corrupt list of labels");
     let mut labels = Labels::default();
     let mut last = String::new();
     for _ in 0..reader.count()? {

@@ -468,7 +468,7 @@ impl Manifest {
         while !reader.is_empty() {
             let kind = reader.byte()?;
             if kind <= last {
-                return Err(Error::damaged("the end of a manifest makes no sense"));
+                return Err(Error::damaged("corrupt manifest: invalid end"));
             }
             match kind {
                 LABELS => self.labels = parse_labels(reader)?,
@@ -498,7 +498,7 @@ fn write_branches(out: &mut Writer, below: &Branches) {
 
 /// The branches below, if there are any.
 fn parse_branches(reader: &mut Reader) -> Result<Option<Branches>> {
-    let wrong = || Error::damaged("a list of branches makes no sense");
+    let wrong = || Error::damaged("corrupt list of branches");
     let level = match reader.int()? {
         0 => return Ok(None),
         level => u8::try_from(level).ok().filter(|level| *level < MAX_LEVEL).ok_or_else(wrong)?,
@@ -554,7 +554,7 @@ fn parse_origin(reader: &mut Reader) -> Result<Origin> {
 }
 
 fn parse_group(reader: &mut Reader, own: &str) -> Result<Group> {
-    let wrong = || Error::damaged("a manifest's list of packs makes no sense");
+    let wrong = || Error::damaged("corrupt manifest: invalid list of packs");
     let seal = Seal { size: reader.int()?, footer: reader.int()?, digest: reader.digest()? };
     let ranges = reader.count()?;
     let mut packs = Vec::with_capacity(ranges);

@@ -136,7 +136,7 @@ pub(crate) fn parse_trailer(bytes: &[u8], size: u64) -> Result<Seal> {
     let digest = reader.digest()?;
     let room = size.checked_sub(HEADER_BYTES + TRAILER_BYTES);
     if reader.raw(8)? != END || room.is_none_or(|room| footer > room) {
-        return Err(Error::damaged("this is no whole pack"));
+        return Err(Error::damaged("incomplete pack"));
     }
     Ok(Seal { size, footer, digest })
 }
@@ -198,7 +198,7 @@ impl Footer {
     /// newest pack of a checkpoint needs its section.
     pub fn parse(head: &[u8], bytes: &[u8], seal: &Seal, section: bool) -> Result<Footer> {
         if head.len() as u64 != HEADER_BYTES || &head[..8] != MAGIC {
-            return Err(Error::damaged("this is no pack"));
+            return Err(Error::damaged("not a pack"));
         }
         check_version([head[8], head[9]])?;
         if head != header() || sealed(head, bytes) != seal.digest {
@@ -294,7 +294,7 @@ fn sealed(head: &[u8], footer: &[u8]) -> Digest {
 }
 
 fn parse_frames(reader: &mut Reader, seal: &Seal) -> Result<Vec<Frame>> {
-    let wrong = || Error::damaged("a pack's table of frames makes no sense");
+    let wrong = || Error::damaged("corrupt pack: invalid table of frames");
     let count = reader.count()?;
     let mut frames = Vec::with_capacity(count);
     let (mut offset, mut position) = (0u64, HEADER_BYTES);
@@ -328,7 +328,7 @@ fn parse_chains(reader: &mut Reader, frames: &[Frame]) -> Result<Vec<Chain>> {
     };
     let count = reader.count()?;
     if count > usize::from(u8::MAX - CHAINS) + 1 || count <= usize::from(most - CHAINS) {
-        return Err(Error::damaged("a pack's table of chains makes no sense"));
+        return Err(Error::damaged("corrupt pack: invalid table of chains"));
     }
     (0..count).map(|_| Chain::parse(reader.bytes()?)).collect()
 }

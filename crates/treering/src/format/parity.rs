@@ -206,7 +206,7 @@ impl ParityMember {
 }
 
 fn wrong() -> Error {
-    Error::damaged("the head of a parity file makes no sense")
+    Error::damaged("corrupt parity file: invalid header")
 }
 
 impl ParityHead {

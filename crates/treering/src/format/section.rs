@@ -139,9 +139,9 @@ pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
         _ => parse_labels(reader)?,
     };
     let description = Description { name, dtype, shape, order, part, attributes };
-    description.check().map_err(|e| {
-        Error::damaged(format!("the description of a variable makes no sense: {e}"))
-    })?;
+    description
+        .check()
+        .map_err(|e| Error::damaged(format!("corrupt description of a variable: {e}")))?;
     Ok(description)
 }
 
@@ -177,7 +177,7 @@ pub(super) fn parse_rounding(reader: &mut Reader, dtype: DType) -> Result<Option
             .hint("use a newer release of treering"));
         }
     };
-    let wrong = |e| Error::damaged(format!("the bound of a variable makes no sense: {e}"));
+    let wrong = |e| Error::damaged(format!("corrupt bound of a variable: {e}"));
     Rounding::new(bound, dtype).map(Some).map_err(wrong)
 }
 

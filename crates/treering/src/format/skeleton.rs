@@ -159,7 +159,7 @@ impl ChunkRecipe {
 
     /// Refuses what no chunk can be made by.
     pub fn check(&self) -> Result<()> {
-        let wrong = || Error::damaged("the recipe of a chunk makes no sense");
+        let wrong = || Error::damaged("corrupt skeleton: invalid recipe of a chunk");
         let element = self.padding.len() as u64;
         let size = self.chunk.iter().try_fold(element, |n, &c| n.checked_mul(c));
         let all = self.shape.iter().try_fold(element, |n, &c| n.checked_mul(c.max(1)));
@@ -316,7 +316,7 @@ fn write_piece(out: &mut Writer, piece: &Piece, next: &mut u64) {
 }
 
 fn read_piece(input: &mut Reader, next: &mut u64, recipes: u64, outer: bool) -> Result<Piece> {
-    let wrong = || Error::damaged("a piece of a skeleton makes no sense");
+    let wrong = || Error::damaged("corrupt skeleton: invalid piece");
     Ok(match input.byte()? {
         0 => Piece::Literal { len: input.int()? },
         1 => Piece::Values(read_values(input)?),

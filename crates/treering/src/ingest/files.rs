@@ -31,7 +31,7 @@ pub fn rank_files(paths: &[PathBuf], rules: &FileRules) -> Result<ChosenFiles> {
                 false => Path::new(path.file_name().unwrap_or_default()),
             };
             let Some(name) = inside.to_str() else {
-                return Err(Error::usage(format!("the name of {} is no text", path.display()))
+                return Err(Error::usage(format!("the name of {} is not UTF-8", path.display()))
                     .hint("rename it"));
             };
             files.push((name.to_string(), path));

@@ -22,12 +22,18 @@ const SAMPLED_RUNS: usize = 8;
 const PIECE: u64 = 64 << 10;
 
 /// Order in which the variables of many ranks are packed.
+///
+/// ```
+/// use treering::{IngestSettings, Merge};
+/// let settings = IngestSettings { merge: Merge::Ranks, ..IngestSettings::default() };
+/// assert_eq!(IngestSettings::default().merge, Merge::Auto);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Merge {
-    /// As does better on a sample.
+    /// `Meaning` or `Ranks`, whichever packs a sample smaller.
     #[default]
     Auto,
-    /// Like variables of all ranks side by side.
+    /// Similar variables of all ranks side by side.
     Meaning,
     /// All variables of a rank side by side, as its files hold them.
     Ranks,

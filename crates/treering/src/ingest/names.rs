@@ -5,8 +5,9 @@
 //! rank. A pattern replaces the rule for either of them. The similar
 //! name of a file is its name without these numbers, so that files of successive steps share it.
 //!
-//! Of a set whose step is known, a number is a rank only if files differ in it and in nothing else, if it stands behind
-//! the word rank, or if it is a rank of other files of the set. Dates and numbers that no communicator has ranks for are none.
+//! Of a set whose step is known, a number is a rank only if files differ in it and in nothing else, or if it stands
+//! behind the word rank. Files whose names differ in more never matter: `mesh2.h5` keeps its name beside `s.1` and `s.2`.
+//! Dates and numbers that no communicator has ranks for are none.
 
 use super::RankFile;
 use crate::array::Rank;
@@ -149,13 +150,12 @@ impl FileRules {
             }
         }
         let told = self.rank.is_some();
-        let several =
-            groups.iter().filter(|(like, ranks)| ranks.len() > 1 || told || says_rank(like));
-        let ranks: BTreeSet<u32> = several.flat_map(|(_, ranks)| ranks).copied().collect();
+        let several = |like: &str| groups.get(like).is_some_and(|ranks| ranks.len() > 1);
+        let is_rank = |like: &str| told || several(like) || says_rank(like);
         let file = |((name, path), place): (&(String, PathBuf), Option<Range<usize>>)| {
             let (name, path) = (name.clone(), path.clone());
             let ranked = place.as_ref().and_then(|place| ranked(&name, place));
-            match ranked.filter(|(rank, _)| ranks.contains(rank)) {
+            match ranked.filter(|(_, like)| is_rank(like)) {
                 Some((rank, like)) => Ok(RankFile { rank: Rank(rank), path, name, like }),
                 // A pattern says that it is one.
                 None if told => Err(Error::usage(format!(
@@ -452,8 +452,10 @@ mod tests {
         assert_eq!(ranks(&["step10_rank7.nc", "step10_rank8.nc"]), [7, 8]);
         assert_eq!(ranks(&["proc4/state.h5", "proc5/state.h5"]), [4, 5]);
         assert_eq!(ranks(&["rank2/state.h5", "Rank_7.h5", "frank.h5", "proc9.h5"]), [2, 7, 0, 0]);
-        // Another file of one of the ranks, and one of none.
-        assert_eq!(ranks(&["s.0", "s.1", "s.2", "extra_2.h5", "mesh9.h5"]), [0, 1, 2, 2, 0]);
+        // Files beside those of ranks keep their names, also if their number is one of the ranks.
+        let beside = set(&rules, &["s.0", "s.1", "s.2", "mesh2.h5", "mesh9.npy"]).unwrap();
+        assert_eq!(beside.iter().map(|(rank, _)| *rank).collect::<Vec<_>>(), [0, 1, 2, 0, 0]);
+        assert_eq!((&beside[3].1[..], &beside[4].1[..]), ("mesh2.h5", "mesh9.npy"));
         assert_eq!(
             set(&rules, &["80BAU3B.npz", "AFIRO.npz"]).unwrap(),
             [(0, "80BAU3B.npz".to_string()), (0, "AFIRO.npz".to_string())]

@@ -8,6 +8,24 @@ use crate::restore::Checkpoint;
 
 /// A test of a checkpoint: `KEY=PATTERN` of its labels, or `VARIABLE:KEY=PATTERN` of the attributes of its variables. In
 /// patterns, `*` and `?` stand for anything.
+///
+/// ```
+/// use treering::{LabelTest, Library, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").label("git", "4542149"))?;
+/// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 10]).attribute("units", "K")])?;
+/// run.finish()?;
+/// let library = Library::open(&store)?;
+/// let found = |test: &str| -> treering::Result<usize> {
+///     let (all, _) = library.checkpoints("rod")?;
+///     let tests = [LabelTest::parse(test)?];
+///     let met = all.iter().map(|info| library.passes("rod", info, &tests));
+///     Ok(met.filter(|met| matches!(met, Ok(true))).count())
+/// };
+/// assert_eq!((found("git=4542*")?, found("heat:units=C")?), (1, 0));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelTest {
     /// The variables whose attributes are looked at; `None` for the labels of the checkpoint.

@@ -25,7 +25,7 @@ pub struct FileListing {
 pub struct ListedArray {
     /// The name in the file.
     pub name: String,
-    /// The type, or the kind of values that are no numbers.
+    /// The type, or the kind of values that are not numbers.
     pub kind: String,
     /// The extent.
     pub shape: Shape,

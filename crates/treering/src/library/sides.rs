@@ -12,8 +12,22 @@ use std::sync::Arc;
 /// Opens `STORE#RUN`, `STORE#RUN@STEP`, a file, `FILE:NAME` (an array or a group of a file), a folder of files or a tree
 /// file.
 ///
-/// `raw` says what files are that do not say so themselves; without `trees`, those beside files are
-/// not looked for.
+/// `raw` is the layout of files whose format does not describe itself; without `trees`, tree files beside files are
+/// ignored.
+///
+/// ```
+/// use treering::{Bound, CompareSettings, DType, RawLayout, compare, open_side};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let [a, b] = ["a.f64", "b.f64"].map(|name| folder.path().join(name).display().to_string());
+/// std::fs::write(&a, 1.0f64.to_le_bytes()).unwrap();
+/// std::fs::write(&b, 1.5f64.to_le_bytes()).unwrap();
+/// let raw = RawLayout::values(DType::F64, None);
+/// let (a, b) = (open_side(&a, Some(&raw), false)?, open_side(&b, Some(&raw), false)?);
+/// let settings = CompareSettings::within(Bound::abs(0.1));
+/// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_, _| {})?;
+/// assert_eq!(outcome.differences, 1);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box<dyn Side>> {
     let path = Path::new(text);
     if path.is_file() && is_tree_file(path) {

@@ -52,7 +52,7 @@ pub enum Redundancy {
 }
 
 impl Redundancy {
-    /// Refuses what makes no sense.
+    /// Refuses invalid settings.
     pub(crate) fn check(self) -> Result<()> {
         match self {
             Redundancy::Xor { set: 0 | 1 } => {

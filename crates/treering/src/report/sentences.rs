@@ -154,7 +154,7 @@ fn place(first: &First) -> String {
 /// The difference between two values against a bound.
 fn excess(a: &Value, b: &Value, bound: Bound) -> String {
     if let (Value::Text(_), _) | (_, Value::Text(_)) = (a, b) {
-        return "they are no numbers: a difference has no size".to_string();
+        return "they are not numbers: a difference has no size".to_string();
     }
     let size = a.difference(b);
     if size.is_nan() {

@@ -27,7 +27,6 @@ mod schedule;
 mod settings;
 #[cfg(feature = "tools")]
 mod share;
-mod waiting;
 
 pub use aggregate::{Aggregation, AggregationReport, aggregate};
 use options::LEAST_STAGING;
@@ -59,6 +58,7 @@ use crate::save::{
 };
 use crate::store::{Lock, Store};
 use crate::trace::{TracedKind, TracedWork};
+use crate::waiting::WaitNotice;
 use ranks::RankSide;
 use reference::ReferenceWatch;
 use replicas::ReplicaLevel;
@@ -66,7 +66,6 @@ use requests::Requests;
 use schedule::Schedule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
-use waiting::WaitNotice;
 
 /// A checkpoint that the program asks for.
 struct CheckpointCall {
@@ -123,6 +122,8 @@ pub struct Run {
     /// The opening, for aggregators that come to know of the run.
     ticket: Ticket,
     blocked: Duration,
+    /// Reports a long wait for room in the staging memory.
+    room: Arc<WaitNotice>,
     opened_at: Instant,
     schedule: Schedule,
     requests: Option<Requests>,
@@ -193,7 +194,9 @@ impl Run {
         let requests = options.signals.then(Requests::listen).transpose()?;
         let left = |end: SystemTime| end.duration_since(SystemTime::now()).unwrap_or_default();
         let schedule = Schedule::new(options.every, options.end().map(left));
-        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &upkeep)?;
+        let until = "there is room in its staging memory".to_string();
+        let room = Arc::new(WaitNotice::new(named(&options.writer.run), until));
+        let (saver, capture) = start(&options, &mut ranks, &mut opened, &failures, &upkeep, &room)?;
         let retention = retain(&options, ranks.as_ref(), &upkeep)?;
         Ok(Run {
             capture,
@@ -209,6 +212,7 @@ impl Run {
             ranks,
             ticket,
             blocked: Duration::ZERO,
+            room,
             opened_at: Instant::now(),
             schedule,
             requests,
@@ -270,7 +274,7 @@ impl Run {
 
     /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
     ///
-    /// An error here means that nothing was captured: the arguments make no sense. Whether the save succeeds is reported
+    /// An error here means that nothing was captured: the arguments are invalid. Whether the save succeeds is reported
     /// later, by the [`Save`] or by [`Run::failures`]. The arrays may be changed as soon as this returns.
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.checkpoint_at(step, variables, self.cadence.is_due())
@@ -442,6 +446,7 @@ impl Run {
         }
         // Saves that wait for an aggregator that is gone would take up all turns.
         let lost = self.ranks.as_ref().is_some_and(RankSide::has_lost_aggregator);
+        self.room.begin();
         let turn = (!vote.overloaded).then(|| staging.begin_save());
         let (decision, time) = self.decide((Step(step), &labels), vote, &declared, shared, lost)?;
         if decision.skip {
@@ -574,7 +579,7 @@ impl Run {
     }
 
     /// Notes, at the first checkpoint, bounds whose pattern matches none of its variables: probably a
-    /// mistake that would show only when runs are compared. Variables may also come later, so it is no error.
+    /// mistake that would show only when runs are compared. Variables may also come later, so it is not an error.
     fn note_unused_bounds(&mut self, variables: &[Variable]) {
         if std::mem::replace(&mut self.bounds_checked, true) {
             return;
@@ -797,7 +802,7 @@ impl Run {
             *ranks = None;
         }
         let (saver, capture) =
-            start(&self.options, ranks, &mut opened, &self.failures, &self.upkeep)?;
+            start(&self.options, ranks, &mut opened, &self.failures, &self.upkeep, &self.room)?;
         // The first rank may be another one.
         self.retention = retain(&self.options, ranks.as_ref(), &self.upkeep)?;
         self.ticket = opened.ticket();
@@ -834,16 +839,20 @@ impl Run {
     /// Waits until everything is in the last tier or has failed. Nobody waits for a rank that has died, and nobody waits
     /// long without a word.
     fn drain(&self) {
-        let notice = WaitNotice::new(&self.options.writer.run);
+        let notice = self.wait_notice("its checkpoints are written");
         self.saver.drain(|| {
             self.ranks.iter().for_each(RankSide::look);
             notice.look();
         });
     }
 
+    fn wait_notice(&self, until: &str) -> WaitNotice {
+        WaitNotice::new(named(&self.options.writer.run), until.to_string())
+    }
+
     /// Waits until the last of the old checkpoints that may go are gone.
     fn end_retention(&mut self) {
-        let notice = WaitNotice::new(&self.options.writer.run);
+        let notice = self.wait_notice("old checkpoints are removed");
         if let Some(mut retention) = self.retention.take() {
             retention.end(|| notice.look());
         }
@@ -857,6 +866,11 @@ impl Run {
         log.look_up_to(self.saver.newest)?;
         Ok(log)
     }
+}
+
+/// The run in a notice.
+fn named(run: &str) -> String {
+    format!("run {run:?}")
 }
 
 /// Starts what removes old checkpoints; the first rank does it for all.
@@ -878,6 +892,7 @@ fn start(
     opened: &mut Opened,
     failures: &Failures,
     upkeep: &UpkeepNotes,
+    room: &Arc<WaitNotice>,
 ) -> Result<(Saver, Capture)> {
     let own = ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
     let outcomes = ranks.as_ref().map(|ranks| ranks.outcomes.clone()).unwrap_or_default();
@@ -894,11 +909,12 @@ fn start(
     for (step, error) in opened.trouble.drain(..) {
         failures.add(step, error, &Default::default());
     }
-    let mut staging = Staging::new(share.staging);
-    if let Some(ranks) = ranks {
-        let watch = ranks.watch();
-        staging = staging.looking(Arc::new(move || drop(watch.look())));
-    }
+    let (watch, room) = (ranks.as_ref().map(RankSide::watch), room.clone());
+    let look = move || {
+        watch.iter().for_each(|watch| drop(watch.look()));
+        room.look();
+    };
+    let staging = Staging::new(share.staging).looking(Arc::new(look));
     let saver = Saver::start(
         WriterSettings { record: share.record, ..options.writer.clone() },
         opened,

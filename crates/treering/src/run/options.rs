@@ -51,7 +51,7 @@ pub enum Overload {
 ///     .staging(64 << 20) // memory for copies that wait to be written
 ///     .overload(Overload::Skip) // skip a checkpoint rather than wait for memory
 ///     .bound("*", Bound::abs(1e-6)); // trees, so that runs can be compared within this bound
-/// let run = Run::open(options)?; // options that make no sense are refused here, and nothing is written
+/// let run = Run::open(options)?; // invalid options are refused here, and nothing is written
 /// # run.finish()?;
 /// # Ok::<(), treering::Error>(())
 /// ```

@@ -447,7 +447,7 @@ fn wanted(checkpoint: &Checkpoint, rank: Rank, array: &VariableMut) -> u64 {
     description.bytes().unwrap_or(0)
 }
 
-/// Refuses arrays that make no sense, or two of one name.
+/// Refuses invalid arrays, or two of one name.
 fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
     let mut names = HashSet::new();
     for variable in variables {

@@ -11,6 +11,17 @@
 use std::time::Duration;
 
 /// Interval of checkpoints; see [`Options::every`](crate::Options::every).
+///
+/// ```
+/// use std::time::Duration;
+/// use treering::{Every, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let steps = Options::directory(store, "rod").every(Every::Steps(100));
+/// let time = Options::directory(store, "rod").every(Every::Time(Duration::from_secs(600)));
+/// let day = Duration::from_secs(86_400);
+/// let optimum = Options::directory(store, "rod").every(Every::Optimum { between_failures: day });
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
     /// A number of steps: checkpoints are due at its multiples.
@@ -25,7 +36,27 @@ pub enum Every {
     },
 }
 
-/// Whether a checkpoint is due.
+/// Whether a checkpoint is due; see [`Run::due`](crate::Run::due).
+///
+/// ```
+/// use treering::{Every, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").every(Every::Steps(10)))?;
+/// let heat = vec![0.0f64; 1000];
+/// for step in 1..=25 {
+///     let due = run.due(step)?;
+///     if due.is_due() {
+///         run.checkpoint(step, &[Variable::new("heat", &heat)])?; // steps 10 and 20
+///     }
+///     if due.is_last() {
+///         break; // the deadline is near, or a signal asked the program to end
+///     }
+/// }
+/// run.finish()?;
+/// # assert_eq!(treering::Library::open(&store)?.checkpoints("rod")?.0.len(), 2);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Due {
     /// Not now.

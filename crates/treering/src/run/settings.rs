@@ -1,7 +1,7 @@
 //! Options as plain data: TOML, and variables of the environment.
 //!
-//! Law: a key that does not exist is refused by its name, and so is a value that makes no sense, by its key. What is not
-//! said stays as it is.
+//! Law: a key that does not exist is refused by its name, and an invalid value by its key. A key replaces the option, in
+//! whichever way it was set before; an option without a key stays as it is.
 
 use super::schedule::Every;
 use super::{Options, Overload};
@@ -10,12 +10,12 @@ use crate::codec::{Aim, Encoding};
 use crate::error::{Error, Result};
 use crate::lineage::{ChunkSize, Method};
 use crate::redundancy::Redundancy;
-use crate::store::DirectoryStore;
+use crate::store::{DirectoryStore, Store};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use toml::{Table, Value};
 
 /// What variables of the environment that are options begin with.
@@ -38,6 +38,7 @@ struct Settings {
     overload: Option<String>,
     growth: Option<f64>,
     every: Option<String>,
+    deadline: Option<u64>,
     signals: Option<bool>,
     patience: Option<String>,
     ranks_per_pack: Option<u32>,
@@ -52,6 +53,7 @@ struct Settings {
     keep: Option<KeepSettings>,
     limit: Option<Size>,
     trees_only: Option<bool>,
+    tree: Option<TreeTable>,
     #[serde(default)]
     bounds: BTreeMap<String, String>,
     #[serde(default)]
@@ -64,6 +66,14 @@ struct Settings {
 struct KeepSettings {
     last: u64,
     every: Option<u64>,
+}
+
+/// The arguments of [`Options::tree`]. Default: as they are.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TreeTable {
+    chunk: Option<Size>,
+    planes: Option<u8>,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -109,7 +119,7 @@ fn every(text: &str) -> Option<Every> {
 }
 
 fn wrong(key: &str, text: &str, example: &str) -> Error {
-    Error::usage(format!("{text:?} is no value for the option {key:?}"))
+    Error::usage(format!("invalid value {text:?} of the option {key:?}"))
         .hint(format!("write, for example, {key} = {example:?}"))
 }
 
@@ -118,7 +128,7 @@ fn choice<T: Copy>(key: &str, text: &str, choices: &[(&str, T)]) -> Result<T> {
     let found = choices.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
     found.map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
-        Error::usage(format!("{text:?} is no value for the option {key:?}"))
+        Error::usage(format!("invalid value {text:?} of the option {key:?}"))
             .hint(format!("choose {}", names.join(", ")))
     })
 }
@@ -155,13 +165,13 @@ impl Settings {
         let wrong = |error: toml::de::Error| {
             let what = error.to_string();
             let what: Vec<&str> = what.lines().map(str::trim).collect();
-            Error::usage(format!("the options make no sense: {}", what.join(" ").trim()))
+            Error::usage(format!("invalid options: {}", what.join(" ").trim()))
                 .hint("the keys are those of the methods of Options; the book lists them")
         };
         Value::Table(table).try_into().map_err(wrong)
     }
 
-    /// Applies what is said.
+    /// Replaces the options that have a key here.
     fn apply(self, mut options: Options) -> Result<Options> {
         if let Some(store) = self.store {
             options.writer.tiers.last = Arc::new(DirectoryStore::new(&store));
@@ -170,7 +180,9 @@ impl Settings {
             options.writer.run = run;
         }
         if let Some(node) = self.node {
-            options = options.node(Arc::new(DirectoryStore::new(&node)));
+            let store = || Arc::new(DirectoryStore::new(&node)) as Arc<dyn Store>;
+            let given = !node.as_os_str().is_empty();
+            options.writer.tiers.near = given.then(store).into_iter().collect();
         }
         if let Some(bytes) = self.chunk {
             options = options.chunk(ChunkSize::new(size("chunk", bytes)?)?);
@@ -201,7 +213,13 @@ impl Settings {
             })?;
             options = options.every(every);
         }
-        options.signals |= self.signals.unwrap_or(false);
+        if let Some(seconds) = self.deadline {
+            let time = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
+            let seconds = seconds.to_string();
+            options =
+                options.deadline(time.ok_or_else(|| wrong("deadline", &seconds, "1767225600"))?);
+        }
+        options.signals = self.signals.unwrap_or(options.signals);
         if let Some(text) = self.patience {
             let limit = time(&text).ok_or_else(|| wrong("patience", &text, "10min"))?;
             options = options.patience(limit);
@@ -230,8 +248,9 @@ impl Settings {
         if let Some(name) = self.domain {
             options = options.domain(&name);
         }
-        if self.compact == Some(false) {
-            options = options.compact(None);
+        if let Some(compact) = self.compact {
+            let rule = options.writer.compaction.unwrap_or_default();
+            options = options.compact(compact.then_some(rule));
         }
         if let Some(KeepSettings { last, every }) = self.keep {
             options = options.keep(last, every);
@@ -239,10 +258,17 @@ impl Settings {
         if let Some(bytes) = self.limit {
             options = options.limit(size("limit", bytes)?);
         }
-        if self.trees_only == Some(true) {
-            options = options.trees_only();
+        options.trees_only = self.trees_only.unwrap_or(options.trees_only);
+        if let Some(TreeTable { chunk, planes }) = self.tree {
+            let bytes = chunk.map(|chunk| size("tree.chunk", chunk)).transpose()?;
+            let bytes = bytes.unwrap_or(u64::from(options.trees.chunk));
+            let chunk = u32::try_from(bytes)
+                .map_err(|_| wrong("tree.chunk", &bytes.to_string(), "4KiB"))?;
+            let planes = planes.unwrap_or(options.trees.planes);
+            options = options.tree(chunk, planes);
         }
         for (pattern, bound) in &self.bounds {
+            options.bounds.retain(|(known, _)| known != pattern);
             options = options.bound(pattern, Bound::parse(bound)?);
         }
         for (key, text) in &self.labels {
@@ -256,7 +282,7 @@ impl Settings {
 fn table(text: &str) -> Result<Table> {
     text.parse().map_err(|error: toml::de::Error| {
         let what = error.to_string();
-        Error::usage(format!("the options are no TOML: {}", what.trim()))
+        Error::usage(format!("invalid options: not TOML: {}", what.trim()))
     })
 }
 
@@ -278,7 +304,8 @@ fn environment(variables: impl Iterator<Item = (String, String)>) -> Table {
 
 impl Options {
     /// Options from TOML: the folder of the store, the run, and any other option. Keys have the names of methods, but for
-    /// `signals`, `bounds` and `labels`; a key that does not exist is an error that names it.
+    /// `signals`, `bounds` and `labels`; a key that does not exist is an error that names it. `deadline` is a number of
+    /// seconds since 1970, as in `SLURM_JOB_END_TIME`.
     ///
     /// ```
     /// use treering::Options;
@@ -305,7 +332,8 @@ impl Options {
         settings.apply(options)
     }
 
-    /// Changes options by TOML, as [`Options::from_toml`] reads it; what it does not say stays as it is.
+    /// Replaces options by those of TOML, as [`Options::from_toml`] reads it; options without a key stay as they are. `node`
+    /// replaces the stores of the node (`node = ""` leaves them out), and a bound replaces that of the same pattern.
     pub fn with_toml(self, text: &str) -> Result<Options> {
         Settings::of(table(text)?)?.apply(self)
     }
@@ -385,7 +413,52 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_its_name() {
+    fn later_settings_replace_earlier_ones_in_both_directions() {
+        let near = |options: &Options| options.writer.tiers.near.len();
+        let [on, off] = [
+            "signals = true\ncompact = true\ntrees_only = true\nnode = \"ssd\"\ndeadline = 2000000000\n\
+             tree = { chunk = \"8KiB\", planes = 2 }\nbounds = { \"p*\" = \"abs:1e-6\" }",
+            "signals = false\ncompact = false\ntrees_only = false\nnode = \"\"\ndeadline = 1000000000\n\
+             tree = { chunk = 4096 }\nbounds = { \"p*\" = \"abs:1e-3\" }",
+        ];
+        let check = |options: &Options, first: bool| {
+            assert_eq!((options.signals, options.trees_only), (first, first));
+            assert_eq!(options.writer.compaction.is_some(), first);
+            assert_eq!(near(options), usize::from(first));
+            let seconds = if first { 2_000_000_000 } else { 1_000_000_000 };
+            let end = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+            assert_eq!(options.deadline, Some(end));
+            assert_eq!(options.trees.chunk, if first { 8192 } else { 4096 });
+            assert_eq!(options.trees.planes, 2);
+            let bound = Bound::abs(if first { 1e-6 } else { 1e-3 });
+            assert_eq!(options.bounds, [("p*".to_string(), bound)]);
+        };
+        let once = plain().with_toml(on).unwrap();
+        check(&once, true);
+        let back = once.clone().with_toml(off).unwrap();
+        check(&back, false);
+        check(&back.with_toml(on).unwrap(), true);
+        // Stores of a node that the program gives are replaced, not added to.
+        let given = plain().node(Arc::new(MemoryStore::new())).node(Arc::new(MemoryStore::new()));
+        assert_eq!(near(&given.clone().with_toml("node = \"ssd\"").unwrap()), 1);
+        assert_eq!(near(&given.with_toml("growth = 1").unwrap()), 2);
+        // The environment has the last word over the program and over TOML.
+        let variables = [
+            ("SIGNALS", "false"),
+            ("COMPACT", "false"),
+            ("TREES_ONLY", "false"),
+            ("NODE", ""),
+            ("DEADLINE", "1000000000"),
+            ("TREE", "{ chunk = 4096 }"),
+            ("BOUNDS", "{ \"p*\" = \"abs:1e-3\" }"),
+        ];
+        let variables = variables.map(|(name, text)| (format!("{PREFIX}{name}"), text.to_string()));
+        let table = environment(variables.into_iter());
+        check(&Settings::of(table).unwrap().apply(once).unwrap(), false);
+    }
+
+    #[test]
+    fn invalid_keys_and_values_are_refused_by_name() {
         for (text, named) in [
             ("stagign = 5", "stagign"),
             ("staging = \"5 parsecs\"", "staging"),
@@ -398,6 +471,9 @@ mod tests {
             ("replicas = \"many\"", "replicas"),
             ("labels = { step = \"5\" }", "step"),
             ("keep = { newest = 3 }", "newest"),
+            ("tree = { depth = 3 }", "depth"),
+            ("tree = { chunk = \"8GiB\" }", "tree.chunk"),
+            ("deadline = \"soon\"", "deadline"),
             ("= 5", "TOML"),
         ] {
             let error = plain().with_toml(text).err().map(|error| error.to_string());

@@ -6,6 +6,7 @@ use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Names, WriterId};
 use crate::store::{Store, read_small};
+use crate::waiting::WaitNotice;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -83,6 +84,25 @@ impl SaveProgress {
         }
     }
 
+    /// Waits for some time as [`SaveProgress::wait_for`] does, and reports that it takes long.
+    fn wait_and_tell(
+        &self,
+        time: Duration,
+        notice: Option<&WaitNotice>,
+        reached: impl Fn(&SaveState) -> bool,
+    ) -> Option<Result<()>> {
+        let Some(notice) = notice else { return self.wait_for(time, reached) };
+        let start = Instant::now();
+        loop {
+            let left = time.saturating_sub(start.elapsed());
+            let done = self.wait_for(notice.pause().min(left), &reached);
+            if done.is_some() || left.is_zero() {
+                return done;
+            }
+            notice.look();
+        }
+    }
+
     fn set(&self, change: impl FnOnce(&mut SaveState)) {
         change(&mut held(&self.state.0));
         self.state.1.notify_all();
@@ -134,7 +154,13 @@ impl Awaited {
     }
 
     /// Looks for the manifest less and less often; votes of the ranks may tell earlier. False if the time is over.
-    fn wait(&self, progress: &SaveProgress, place: WaitsIn, time: Duration) -> Result<bool> {
+    fn wait(
+        &self,
+        progress: &SaveProgress,
+        place: WaitsIn,
+        time: Duration,
+        notice: Option<&WaitNotice>,
+    ) -> Result<bool> {
         let start = Instant::now();
         let mut pause = Duration::from_millis(2);
         loop {
@@ -162,6 +188,7 @@ impl Awaited {
             if left.is_zero() {
                 return Ok(false);
             }
+            notice.into_iter().for_each(WaitNotice::look);
             pause = (pause * 2).min(Duration::from_millis(500));
         }
     }
@@ -224,13 +251,22 @@ impl Waited {
             ));
         }
         let progress = self.progress()?;
+        // Who waits for ever hears of it; other threads, and who gave a time, have ways of their own.
+        let notice =
+            (place == WaitsIn::Program && time == FOR_EVER).then(|| self.notice("durable"));
         match &self.awaited {
-            Some(awaited) => awaited.wait(progress, place, time),
+            Some(awaited) => awaited.wait(progress, place, time, notice.as_ref()),
             None => {
-                let done = progress.wait_for(time, |state| state.durable);
+                let durable = |state: &SaveState| state.durable;
+                let done = progress.wait_and_tell(time, notice.as_ref(), durable);
                 done.map_or(Ok(false), |done| done.map(|()| true))
             }
         }
+    }
+
+    fn notice(&self, what: &str) -> WaitNotice {
+        let until = format!("the checkpoint of step {} is {what}", self.step);
+        WaitNotice::new("the program".to_string(), until)
     }
 
     /// With several ranks, whether somebody has completed it. A failure is not told here: it stays for who asks for it.
@@ -334,7 +370,8 @@ impl Save {
             Some(awaited) => progress.wait_for_part(&awaited.watch),
             None => loop {
                 let staged = |state: &SaveState| state.tiers > 0 || state.durable;
-                if let Some(done) = progress.wait_for(FOR_EVER, staged) {
+                let notice = self.waited.notice("complete in the first tier");
+                if let Some(done) = progress.wait_and_tell(FOR_EVER, Some(&notice), staged) {
                     return done;
                 }
             },
@@ -345,6 +382,8 @@ impl Save {
     /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
     /// [`Run::finish`](crate::Run::finish). With several ranks, a death ends the waiting: the error is of kind
     /// [`ErrorKind::Dead`], and [`Run::go_on_with`](crate::Run::go_on_with) tells what has become of the checkpoint.
+    ///
+    /// A wait of more than a minute is reported on standard error, then each time after twice as long.
     ///
     /// A checkpoint that is meant for the nodes only ([`Save::level`]) is never there: this is an error of kind
     /// [`ErrorKind::Usage`] then, at once.
@@ -451,5 +490,44 @@ impl Failures {
     pub(crate) fn take_untold(&self) -> Vec<(Step, Error)> {
         held(&self.0).retain(|(.., progress)| !progress.told.load(Ordering::SeqCst));
         self.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    static SAID: AtomicU64 = AtomicU64::new(0);
+
+    #[test]
+    fn a_long_wait_for_a_save_is_reported() {
+        let progress = SaveProgress::default();
+        let waited = Waited {
+            step: Step(7),
+            level: Level::Shared,
+            progress: Some(progress.clone()),
+            awaited: None,
+        };
+        let notice = waited.notice("durable").reporting(Duration::from_millis(60), |text| {
+            assert!(text.contains("until the checkpoint of step 7 is durable"), "{text}");
+            SAID.fetch_add(1, Ordering::SeqCst);
+        });
+        // The store hangs until two notices were given.
+        let end = std::thread::spawn(move || {
+            while SAID.load(Ordering::SeqCst) < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            progress.durable();
+        });
+        let progress = waited.progress().unwrap();
+        let done = progress.wait_and_tell(FOR_EVER, Some(&notice), |state| state.durable);
+        assert!(matches!(done, Some(Ok(()))), "{done:?}");
+        end.join().unwrap();
+        // Without a notice the time is kept.
+        let hung = SaveProgress::default();
+        let short = Duration::from_millis(20);
+        assert!(hung.wait_and_tell(short, None, |state| state.durable).is_none());
+        assert!(hung.wait_and_tell(short, Some(&notice), |state| state.durable).is_none());
     }
 }

@@ -187,7 +187,7 @@ struct Stamp {
 
 impl Stamp {
     fn of(whole: &Extent, path: &Path) -> Result<Stamp> {
-        let (file, ..) = whole.file().ok_or_else(|| Error::usage("this is no file"))?;
+        let (file, ..) = whole.file().ok_or_else(|| Error::usage("not a file"))?;
         let meta = file.metadata().map_err(|e| super::unreadable(path, e))?;
         Ok(Stamp { size: meta.len(), time: meta.modified().ok() })
     }

@@ -268,7 +268,7 @@ impl OpenFile {
         // Asked before it is opened: opening a pipe waits for somebody to write.
         let meta = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
         if !meta.is_file() {
-            return Err(Error::usage(format!("{} is no file", path.display()))
+            return Err(Error::usage(format!("{} is not a file", path.display()))
                 .hint("give a file or a folder"));
         }
         let file = File::open(path).map_err(|e| unreadable(path, e))?;
@@ -338,7 +338,7 @@ impl LeftOut {
             LeftOut::Hidden => "hidden",
             LeftOut::Tree => "a tree of values",
             LeftOut::LinkToFolder => "a link to a folder",
-            LeftOut::NoFile => "no file",
+            LeftOut::NoFile => "not a file",
         }
     }
 }

@@ -209,7 +209,7 @@ impl NetcdfHead<'_> {
         let (found, count) = (self.number(4)?, self.count()?);
         match found == tag || found == 0 && count == 0 {
             true => Ok(count),
-            false => Err(Error::damaged("the head of this netCDF file makes no sense")),
+            false => Err(Error::damaged("corrupt netCDF file: invalid header")),
         }
     }
 

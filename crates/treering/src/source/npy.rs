@@ -137,7 +137,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<NpyHead> {
     }
     let text = bytes.get(from..from + len).ok_or_else(cut)?;
     let text = std::str::from_utf8(text)
-        .map_err(|_| Error::damaged("the head of this .npy file is no text"))?;
+        .map_err(|_| Error::damaged("corrupt .npy file: its header is not text"))?;
     let mut head = dictionary(text)?;
     head.len = (from + len) as u64;
     Ok(head)

@@ -87,7 +87,7 @@ impl Viewpoint {
             return Ok(None);
         };
         if found.description.dtype == DType::Bytes {
-            return Err(Error::usage("its values lie in other files and are no numbers"));
+            return Err(Error::usage("its values lie in other files and are not numbers"));
         }
         match &found.outside {
             None => found.field(&opened.whole).map(Some),

@@ -65,7 +65,7 @@ impl RawLayout {
     pub fn parse(text: &str) -> Result<Self> {
         const HINT: &str = "write it as in\n  [[field]]\n  name = \"density\"\n  type = \"f64\"\n  \
                             shape = [64, 64]\n  offset = 512";
-        let bad = |why: String| Error::usage(format!("this is no layout: {why}")).hint(HINT);
+        let bad = |why: String| Error::usage(format!("invalid layout: {why}")).hint(HINT);
         let text: Text = toml::from_str(text).map_err(|e| bad(e.to_string().trim().to_string()))?;
         if text.field.is_empty() {
             return Err(bad("it has no [[field]]".into()));
@@ -143,10 +143,11 @@ impl RawField {
     /// A file that is not as long as its values.
     fn too_much(&self, found: &FoundArray, size: u64) -> Error {
         match self.shape {
-            None => {
-                Error::usage(format!("{size} bytes are no whole number of {} values", self.dtype))
-                    .hint("give the type that the file was written with")
-            }
+            None => Error::usage(format!(
+                "{size} bytes are not a whole number of {} values",
+                self.dtype
+            ))
+            .hint("give the type that the file was written with"),
             Some(_) => Error::usage(format!(
                 "{} values of type {} take {} bytes, but the file has {size}",
                 found.description.shape,

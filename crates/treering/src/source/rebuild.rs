@@ -215,7 +215,7 @@ impl<'a> Renderer<'a> {
                     match piece {
                         Piece::Literal { len } => emit(Ok(self.literal(*len)?))?,
                         Piece::Values(values) => self.values(&moved(values), emit)?,
-                        _ => return Err(Error::damaged("a piece of a skeleton makes no sense")),
+                        _ => return Err(Error::damaged("corrupt skeleton: invalid piece")),
                     }
                 }
             } else {

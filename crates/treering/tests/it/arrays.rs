@@ -8,7 +8,7 @@ use std::time::Duration;
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
     ChunkSize, Comm, Encoding, End, Error, ErrorKind, Library, MemoryStore, Options, Rank, Result,
-    Run, Store, ThreadRanks, Variable, VariableMut, redistribute,
+    Run, Slab, Store, ThreadRanks, Variable, VariableMut, redistribute,
 };
 
 fn memory() -> Arc<dyn Store> {
@@ -529,6 +529,45 @@ fn a_box_reads_little_more_than_itself() {
     println!("slab {slab:.3}, cube {cube:.3}");
     assert!(slab <= 1.2, "{slab}");
     assert!(cube <= 2.5, "{cube}");
+}
+
+/// A slab with strides reads the frames that hold its elements, and no others.
+#[test]
+fn a_strided_slab_reads_only_the_frames_that_it_needs() {
+    // The planes of this array have 8 MiB, its rows 8 KiB.
+    const FRAME: u64 = 256 << 10;
+    let store = memory();
+    bricks(&store, WIDE, [1, 1, 1], 1);
+    let all = stored(&store);
+    let [_, rows, columns] = WIDE;
+    for (offset, extent, stride, frames) in [
+        // Two planes.
+        ([1, 0, 0], [2, rows, columns], [4, 1, 1], 2 * rows * columns * 8 / FRAME),
+        // Two rows of each plane, which lie far apart.
+        ([0, 3, 0], [8, 2, columns], [1, 512, 1], 16),
+        // Every fourth element of a row of each second plane.
+        ([0, 700, 1], [4, 1, 255], [2, 1, 4], 4),
+        // One element of each plane.
+        ([0, 5, 5], [8, 1, 1], [1, 1, 1], 8),
+    ] {
+        let read = Arc::new(AtomicU64::new(0));
+        let library = Library::of(counting(&store, &read));
+        let checkpoint = library.checkpoint("r", None).unwrap();
+        // The footer of the pack is read once.
+        checkpoint.read_slab::<u64>("u", &Slab::new(&[0, 0, 0], &[1, 1, 1])).unwrap();
+        read.store(0, Ordering::SeqCst);
+        let slab = Slab::new(&offset, &extent).stride(&stride);
+        let values = checkpoint.read_slab::<u64>("u", &slab).unwrap();
+        let index = |axis: usize, at: u64| offset[axis] + at * stride[axis];
+        let expected = (0..extent[0])
+            .flat_map(|i| (0..extent[1]).map(move |j| (i, j)))
+            .flat_map(|(i, j)| (0..extent[2]).map(move |k| [i, j, k]))
+            .flat_map(|[i, j, k]| brick_values([index(0, i), index(1, j), index(2, k)], [1; 3], 0));
+        assert!(values.into_iter().eq(expected), "{slab:?}");
+        let read = read.load(Ordering::SeqCst);
+        println!("{slab:?}: {read} of {all} B, {frames} frames");
+        assert!(read <= (frames + 2) * (FRAME + FRAME / 64), "{slab:?}: {read} B, {frames} frames");
+    }
 }
 
 /// Damage, or an error of access, that one rank meets reaches all of them; nobody waits.

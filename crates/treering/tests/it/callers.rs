@@ -2,18 +2,25 @@
 //! slabs and whole arrays, removing what is not wanted any more.
 
 use std::future::Future;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    Bound, Comm, DType, Due, End, Error, ErrorKind, Every, Library, MemoryStore, Options, Order,
-    Rank, Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
+    Bound, Comm, DType, DirectoryStore, Due, End, Error, ErrorKind, Every, Library, MemoryStore,
+    Options, Order, Rank, Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
 };
 
 fn memory() -> Arc<dyn Store> {
     Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
+}
+
+fn directory(folder: &Path) -> Arc<dyn Store> {
+    Arc::new(DirectoryStore::new(folder))
 }
 
 /// A gate that the store's packs wait at.
@@ -165,6 +172,153 @@ fn signals_ask_for_checkpoints() {
         std::thread::yield_now();
     }
     assert_eq!(run.due(5).unwrap(), Due::No);
+}
+
+/// The variable that tells a child of a test what to do.
+const CHILD: &str = "TREERING_CALLERS_CHILD";
+
+/// Runs one test of this program in a process of its own, with variables of the environment.
+fn child(test: &str, task: &str, variables: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(CHILD, task);
+    command.env_remove("SLURM_JOB_END_TIME");
+    command.envs(variables.iter().copied()).output().unwrap()
+}
+
+#[test]
+fn the_end_of_a_slurm_job_is_a_deadline() {
+    const TEST: &str = "callers::the_end_of_a_slurm_job_is_a_deadline";
+    let far = SystemTime::now() + Duration::from_secs(1_000_000);
+    if let Ok(task) = std::env::var(CHILD) {
+        let options = Options::in_store(memory(), "r");
+        let given = task.starts_with("given");
+        let options = if given { options.deadline(far) } else { options };
+        let mut run = Run::open(options).unwrap();
+        let expected = if task.ends_with("due") { Due::Last } else { Due::No };
+        assert_eq!(run.due(1).unwrap(), expected, "{task}");
+        return;
+    }
+    let seconds = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+    let (over, far) = (seconds(SystemTime::now()) - 5, seconds(far));
+    for (task, end) in [
+        ("due", over.to_string()),
+        ("waits", far.to_string()),
+        // A deadline of the program counts instead.
+        ("given waits", over.to_string()),
+        // Nothing that Slurm writes: no deadline.
+        ("waits", "tomorrow".to_string()),
+        ("waits", String::new()),
+    ] {
+        let done = child(TEST, task, &[("SLURM_JOB_END_TIME", &end)]);
+        assert!(done.status.success(), "{task} {end}: {done:?}");
+        assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"), "{done:?}");
+    }
+}
+
+#[test]
+fn a_second_sigterm_ends_the_process_and_so_does_one_after_the_run() {
+    const TEST: &str = "callers::a_second_sigterm_ends_the_process_and_so_does_one_after_the_run";
+    if let Ok(task) = std::env::var(CHILD) {
+        let term = rustix::process::Signal::TERM;
+        let raise = || rustix::process::kill_process(rustix::process::getpid(), term).unwrap();
+        let mut run = Run::open(Options::in_store(memory(), "r").on_signals()).unwrap();
+        if task == "twice" {
+            raise();
+            while run.due(1).unwrap() != Due::Last {
+                std::thread::yield_now();
+            }
+            println!("asked to end");
+        } else {
+            run.finish().unwrap();
+            println!("closed");
+        }
+        raise();
+        std::thread::sleep(Duration::from_secs(60));
+        return;
+    }
+    for (task, said) in [("twice", "asked to end"), ("closed", "closed")] {
+        let done = child(TEST, task, &[]);
+        assert_eq!(done.status.signal(), Some(15), "{task}: {done:?}");
+        assert!(String::from_utf8_lossy(&done.stdout).contains(said), "{task}: {done:?}");
+    }
+}
+
+/// Names, sizes and times of all files of a folder.
+fn inventory(folder: &Path) -> Vec<(PathBuf, u64, SystemTime)> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut all: Vec<_> = entries
+        .flat_map(|path| {
+            let meta = std::fs::metadata(&path).unwrap();
+            let own = (path.clone(), meta.len(), meta.modified().unwrap());
+            let below = if path.is_dir() { inventory(&path) } else { Vec::new() };
+            [vec![own], below].concat()
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// Everything that reads a library, none of which writes.
+fn look_at(library: &Library, data: &[f64]) {
+    assert_eq!(library.run_names().unwrap(), ["r"]);
+    let checkpoint = library.checkpoint("r", None).unwrap();
+    assert_eq!(checkpoint.read::<f64>("x").unwrap(), data);
+    let slab = Slab::new(&[5], &[3]).stride(&[10]);
+    let expected = [data[5], data[15], data[25]];
+    assert_eq!(checkpoint.read_slab::<f64>("x", &slab).unwrap(), expected);
+    assert_eq!(library.backwards("r").unwrap().count(), 3);
+    assert!(library.verify(None, true, &|_, _| {}).unwrap().is_sound());
+}
+
+#[test]
+fn a_library_reads_a_store_that_nobody_can_write_to() {
+    const TEST: &str = "callers::a_library_reads_a_store_that_nobody_can_write_to";
+    let data: Vec<f64> = (0..5000).map(|at| f64::from(at).sqrt()).collect();
+    if let Ok(folder) = std::env::var(CHILD) {
+        let folder = Path::new(&folder);
+        assert!(std::fs::write(folder.join("try"), "x").is_err(), "the mount is not read-only");
+        look_at(&Library::open(folder).unwrap(), &data);
+        let refused = Run::open(Options::directory(folder, "r")).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut run = Run::open(Options::directory(&store, "r")).unwrap();
+    for step in 1..=3 {
+        run.checkpoint(step, &[Variable::new("x", &data)]).unwrap();
+    }
+    run.finish().unwrap();
+    let before = inventory(&store);
+    let refuse = |call: Call| match call {
+        Call::Put(_) | Call::Append(..) | Call::Finish(_) | Call::Commit(_) | Call::Delete(_) => {
+            Err(Error::io("refused", std::io::ErrorKind::ReadOnlyFilesystem.into()))
+        }
+        Call::Open(_) | Call::Read(..) | Call::List(_) => Ok(()),
+    };
+    look_at(&Library::of(Arc::new(HookedStore::new(directory(&store), refuse))), &data);
+    look_at(&Library::open(&store).unwrap(), &data);
+    // Not even a lock was written.
+    assert_eq!(inventory(&store), before);
+    // The same on a mount that is read-only, where such mounts may be made.
+    let shown = store.display().to_string();
+    let mount = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\"";
+    let namespace = |then: &str| {
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", &format!("{mount} && {then}"), &shown]);
+        command
+    };
+    if !namespace("true").output().is_ok_and(|done| done.status.success()) {
+        eprintln!("no read-only mount can be made here");
+        return;
+    }
+    let program = std::env::current_exe().unwrap().display().to_string();
+    let mut command = namespace("exec \"$@\"");
+    command.args([&program, "--exact", TEST, "--nocapture"]).env(CHILD, &shown);
+    let done = command.output().unwrap();
+    assert!(done.status.success(), "{done:?}");
+    assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"), "{done:?}");
+    assert_eq!(inventory(&store), before);
 }
 
 #[test]

@@ -110,6 +110,59 @@ fn a_set_that_gains_a_file_stores_only_what_is_new() {
     assert_eq!(names(&store, "more", 3), before);
 }
 
+/// Two runs, one of which was ingested with a neighbouring file: files whose names differ in more than a number keep
+/// their names, and a file that becomes one of ranks still has its partner.
+#[test]
+fn runs_with_and_without_a_neighbour_have_the_right_partners() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let store = at("store");
+    let sets: [(&str, &[&str]); 4] = [
+        ("without", &["mesh2.npz", "state_1.npz"]),
+        ("ranks", &["mesh2.npz", "state_1.npz", "s_0.npz", "s_1.npz", "s_2.npz"]),
+        ("neighbour", &["mesh2.npz", "state_1.npz", "state_2.npz"]),
+        ("alone", &["state_1.npz"]),
+    ];
+    let content = |name: &str| name.bytes().map(u64::from).sum();
+    for (run, files) in sets {
+        std::fs::create_dir(at(run)).unwrap();
+        for name in files {
+            archive(&at(run).join(name), &[("T", content(name)), ("p", 7)]);
+        }
+        ingest_files(&store, run, 1, &[at(run)]);
+    }
+    let plain = ["mesh2.npz/T", "mesh2.npz/p", "state_1.npz/T", "state_1.npz/p"];
+    assert_eq!(names(&store, "without", 1), plain);
+    let of_ranks = ["mesh2.npz/T", "mesh2.npz/p", "s_{rank}.npz/T", "s_{rank}.npz/p"];
+    assert_eq!(names(&store, "ranks", 1), [&of_ranks[..], &plain[2..]].concat());
+    let of_two = ["mesh2.npz/T", "mesh2.npz/p", "state_{rank}.npz/T", "state_{rank}.npz/p"];
+    assert_eq!(names(&store, "neighbour", 1), of_two);
+    let place = |run: &str| format!("{}#{run}@1", text(&store));
+    for (a, b, common, alone) in [
+        ("without", "ranks", 4, 6),
+        ("without", "neighbour", 4, 2),
+        ("ranks", "neighbour", 4, 8),
+        ("alone", "neighbour", 2, 4),
+        ("alone", "without", 2, 2),
+    ] {
+        for (a, b) in [(a, b), (b, a)] {
+            let outcome = compared(&place(a), &place(b));
+            assert_eq!(outcome.differences, 0, "{a} {b}: {outcome:?}");
+            let found = (outcome.variables.len(), outcome.unmatched.len());
+            assert_eq!(found, (common, alone), "{a} {b}: {outcome:?}");
+            // Of a file that one side lacks, other content than arrays could not be compared.
+            let files = (outcome.contents.len(), outcome.not_compared.len());
+            assert_eq!(files, (0, alone / 2), "{a} {b}: {outcome:?}");
+        }
+    }
+    // A value that differs is found in the file that it is in.
+    archive(&at("neighbour").join("state_1.npz"), &[("T", 1), ("p", 7)]);
+    ingest_files(&store, "neighbour", 2, &[at("neighbour")]);
+    let outcome = compared(&place("without"), &format!("{}#neighbour@2", text(&store)));
+    let first = outcome.first.unwrap();
+    assert_eq!((&first.variable[..], first.rank), ("state_1.npz/T", Rank(0)));
+}
+
 /// A program that puts the step into the names of its files writes the same files at every step.
 #[test]
 fn files_with_their_step_in_the_name_are_one_lineage() {

@@ -4,12 +4,14 @@
 use std::path::{Path, PathBuf};
 
 /// A room, and whether it is pure.
-const ROOMS: [(&str, bool); 29] = [
+const ROOMS: [(&str, bool); 30] = [
     ("error", true),
     // With the feature `testing` it asks the environment.
     ("points", false),
     // It reads the clock.
     ("trace", false),
+    // It reads the clock and reports to the person in front of the program.
+    ("waiting", false),
     // It advises the kernel about huge pages.
     ("memory", false),
     ("array", true),

@@ -516,6 +516,12 @@ fn what_cannot_be_rounded_in_a_file_is_refused_with_a_sentence() {
 
 /// A classic netCDF file of one variable of f64 with attributes, and of its values.
 fn netcdf(attributes: &[(&str, f64)], values: &[f64]) -> Vec<u8> {
+    let lists: Vec<(&str, Vec<f64>)> = attributes.iter().map(|(n, v)| (*n, vec![*v])).collect();
+    netcdf_with(&lists, values)
+}
+
+/// The same with attributes of several values.
+fn netcdf_with(attributes: &[(&str, Vec<f64>)], values: &[f64]) -> Vec<u8> {
     let name = |out: &mut Vec<u8>, name: &str| {
         out.extend((name.len() as u32).to_be_bytes());
         out.extend(name.bytes());
@@ -530,10 +536,10 @@ fn netcdf(attributes: &[(&str, f64)], values: &[f64]) -> Vec<u8> {
     [1, 0, if attributes.is_empty() { 0 } else { 12 }, attributes.len() as u32]
         .into_iter()
         .for_each(|n| number(&mut out, n));
-    for (own, value) in attributes {
+    for (own, list) in attributes {
         name(&mut out, own);
-        [6, 1].into_iter().for_each(|n| number(&mut out, n));
-        out.extend(value.to_be_bytes());
+        [6, list.len() as u32].into_iter().for_each(|n| number(&mut out, n));
+        out.extend(list.iter().flat_map(|value| value.to_be_bytes()));
     }
     let begin = out.len() as u32 + 12;
     [6, 8 * values.len() as u32, begin].into_iter().for_each(|n| number(&mut out, n));
@@ -594,15 +600,21 @@ fn no_value_passes_a_limit_of_valid_ones() {
     let near = |limit: f64| (0..600).map(move |i| limit + f64::from(i - 300) / 3e4);
     let values: Vec<f64> = near(0.004).chain(near(99.996)).chain(field(1, 3000)).collect();
     for attributes in [
-        vec![("valid_min", 0.004)],
-        vec![("valid_max", 99.996), ("_FillValue", 50.0)],
-        vec![("valid_min", 0.004), ("valid_max", 99.996)],
+        vec![("valid_min", vec![0.004])],
+        vec![("valid_max", vec![99.996]), ("_FillValue", vec![50.0])],
+        vec![("valid_min", vec![0.004]), ("valid_max", vec![99.996])],
+        vec![("valid_range", vec![0.004, 99.996])],
+        vec![("_FillValue", vec![50.0]), ("valid_range", vec![0.004, 99.996])],
     ] {
-        std::fs::write(&path, netcdf(&attributes, &values)).unwrap();
-        let limit = |name: &str| attributes.iter().find(|own| own.0 == name).map(|own| own.1);
+        std::fs::write(&path, netcdf_with(&attributes, &values)).unwrap();
+        let limit = |name: &str, at: usize| {
+            let named = |name: &str| attributes.iter().find(|own| own.0 == name);
+            let range = named("valid_range").map(|own| own.1[at]);
+            named(name).map(|own| own.1[0]).or(range)
+        };
         let valid = |value: f64| {
-            limit("valid_min").is_none_or(|least| value >= least)
-                && limit("valid_max").is_none_or(|most| value <= most)
+            limit("valid_min", 0).is_none_or(|least| value >= least)
+                && limit("valid_max", 1).is_none_or(|most| value <= most)
         };
         for bound in [Bound::abs(0.01), Bound::rel(1e-3)] {
             let back = through(&path, &[("t", bound)]).unwrap();

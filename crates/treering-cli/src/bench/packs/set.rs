@@ -25,7 +25,7 @@ pub type Files = Vec<RankFile>;
 /// The files of a folder by rank.
 pub fn ranks(folder: &Path, pattern: Option<&str>) -> Result<Vec<Files>> {
     if !folder.is_dir() {
-        return Err(Error::usage(format!("{} is no folder", folder.display()))
+        return Err(Error::usage(format!("{} is not a folder", folder.display()))
             .hint("give a folder of the checkpoint files of one step"));
     }
     let mut ranks: BTreeMap<Rank, Files> = BTreeMap::new();

@@ -24,6 +24,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Settings of a [`Watcher`].
+///
+/// ```
+/// use std::time::Duration;
+/// use treering::{Place, WatchSettings};
+/// let settings = WatchSettings {
+///     files: Some(4),             // every set has four files
+///     settle: Duration::ZERO,     // the program renames complete files into place
+///     ..WatchSettings::new(Place::parse("store#sim")?, "out")
+/// };
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct WatchSettings {
     /// Store and run. Steps are read from the names of files.

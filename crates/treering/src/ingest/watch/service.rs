@@ -233,7 +233,7 @@ impl Watcher {
 
     /// A file was noticed.
     fn see(&mut self, path: &Path, sign: FileSign) {
-        let odd = "has a name that is no text".to_string();
+        let odd = "has a name that is not UTF-8".to_string();
         let named =
             path.to_str().ok_or(odd).and_then(|name| Ok((name, self.settings.rules.read(name)?)));
         let (name, named) = match named {

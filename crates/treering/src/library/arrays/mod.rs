@@ -74,6 +74,26 @@ impl ArrayFormat {
 }
 
 /// The arrays to export, and the format.
+///
+/// ```
+/// use treering::{ArrayExport, ArrayFormat, Library, Options, Run, Variable, export_arrays};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (store, arrays) = (folder.path().join("store"), folder.path().join("arrays"));
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// let (heat, count) = ([293.15f64; 10], [10u64]);
+/// run.checkpoint(1, &[Variable::new("heat", &heat), Variable::new("count", &count)])?;
+/// run.finish()?;
+/// let checkpoint = Library::open(&store)?.checkpoint("rod", Some(1))?;
+/// let wanted = ArrayExport {
+///     format: ArrayFormat::Npy,
+///     variables: vec!["heat*".to_string()],
+///     ranks: Vec::new(), // all of them
+/// };
+/// let exported = export_arrays(&checkpoint, &wanted, &arrays, &|_, _| {})?;
+/// assert!(exported.path.join("heat.npy").is_file());
+/// # assert_eq!(exported.arrays.len(), 1);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ArrayExport {
     /// The format.

@@ -140,7 +140,7 @@ fn check_paths(arrays: &[OutputArray], format: ArrayFormat) -> Result<()> {
         for name in &array.path {
             if let Some(why) = fault(name, format) {
                 let what = format!("variable {:?} cannot be exported: {why}", array.variable);
-                return Err(Error::usage(what).hint("export other variables, with --variable"));
+                return Err(Error::usage(what).hint("export other variables, with --vars"));
             }
         }
         let path = array.file_name(format);
@@ -165,7 +165,7 @@ fn shared(array: &OutputArray, other: &OutputArray) -> Error {
         None => format!("{:?}", array.variable),
     };
     let what = format!("variables {} and {} need the same name", shown(other), shown(array));
-    Error::usage(what).hint("export one of them at a time, with --variable or --rank")
+    Error::usage(what).hint("export one of them at a time, with --vars or --rank")
 }
 
 /// The reason for which a group or an array cannot have a name, if there is one.

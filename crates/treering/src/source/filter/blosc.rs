@@ -81,7 +81,7 @@ pub(super) fn decode(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     chunk(bytes, most).ok_or_else(|| broken("Blosc"))?
 }
 
-/// The bytes of a chunk. `None`: it makes no sense.
+/// The bytes of a chunk. `None`: it is corrupt.
 fn chunk(bytes: &[u8], most: usize) -> Option<Result<Vec<u8>>> {
     let head = BloscHead::parse(bytes)?;
     let bytes = &bytes[..head.stored];

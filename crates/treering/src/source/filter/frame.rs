@@ -96,7 +96,7 @@ impl<'a> BloscFrame<'a> {
         if bytes.len() == len { Ok(bytes) } else { Err(wrong()) }
     }
 
-    /// The boxes in which an array of several axes is stored, if this is one. The outer `None`: it makes no sense.
+    /// The boxes in which an array of several axes is stored, if this is one. The outer `None`: it is corrupt.
     fn grid(&self) -> Option<Option<BoxGrid>> {
         let head = self.bytes.get(..self.head)?;
         let count = number(head, 0x5c, 2)?;

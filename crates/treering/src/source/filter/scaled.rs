@@ -57,7 +57,7 @@ impl Scaled {
         self.numbers(&bytes, count, most).ok_or_else(|| broken("scale-offset"))
     }
 
-    /// The numbers of a chunk. `None`: it makes no sense.
+    /// The numbers of a chunk. `None`: it is corrupt.
     fn numbers(&self, bytes: &[u8], count: u64, most: usize) -> Option<Vec<u8>> {
         let size = self.dtype.size() as usize;
         let len = count.checked_mul(size as u64).filter(|len| *len <= most as u64)? as usize;

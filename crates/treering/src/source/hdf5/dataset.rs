@@ -432,7 +432,7 @@ impl Dataset<'_> {
         index: Index,
         bare: bool,
     ) -> Result<Placement> {
-        let wrong = || Error::damaged("the chunks of a dataset make no sense");
+        let wrong = || Error::damaged("corrupt HDF5 file: invalid chunks of a dataset");
         let (element, chunk) = dims.split_last().ok_or_else(wrong)?;
         let size = chunk.iter().try_fold(*element, |n, c| n.checked_mul(*c));
         let size = size.filter(|size| *size > 0).ok_or_else(wrong)?;

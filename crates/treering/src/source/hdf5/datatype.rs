@@ -26,7 +26,7 @@ const DEEPEST: u32 = 16;
 
 /// Reads a type and moves behind it.
 pub(super) fn parse(input: &mut MetaCursor, depth: u32) -> Result<Type> {
-    let wrong = || Error::damaged("a type of this HDF5 file makes no sense");
+    let wrong = || Error::damaged("corrupt HDF5 file: invalid type");
     if depth > DEEPEST {
         return Err(wrong());
     }

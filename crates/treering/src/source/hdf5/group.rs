@@ -69,7 +69,7 @@ fn dense(meta: &Meta, heap: u64, index: u64, links: &mut Vec<(String, LinkTarget
             6 => record.get(8..),
             _ => None,
         };
-        let id = id.ok_or_else(|| Error::damaged("the links of a group make no sense"))?;
+        let id = id.ok_or_else(|| Error::damaged("corrupt HDF5 file: invalid links of a group"))?;
         links.push(link(meta, &heap.object(id)?)?);
         Ok(())
     })

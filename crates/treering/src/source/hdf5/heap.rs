@@ -25,7 +25,7 @@ pub(super) struct Heap<'a> {
 }
 
 fn wrong() -> Error {
-    Error::damaged("a heap of this HDF5 file makes no sense")
+    Error::damaged("corrupt HDF5 file: invalid heap")
 }
 
 impl<'a> Heap<'a> {

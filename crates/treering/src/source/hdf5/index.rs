@@ -34,7 +34,7 @@ pub(super) enum Index {
 }
 
 fn wrong() -> Error {
-    Error::damaged("the index of the chunks of an array makes no sense")
+    Error::damaged("corrupt HDF5 file: invalid index of the chunks of an array")
 }
 
 impl Array<'_> {

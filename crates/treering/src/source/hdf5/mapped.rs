@@ -92,7 +92,7 @@ impl Outside for VirtualLayout {
     fn open(&self, array: &FoundArray, from: &Viewpoint) -> Result<OutsideValues> {
         let whole = &array.description;
         if whole.dtype == DType::Bytes {
-            return Err(Error::usage("its values lie in other datasets and are no numbers"));
+            return Err(Error::usage("its values lie in other datasets and are not numbers"));
         }
         let (mut pieces, mut missing, mut held) = (Vec::new(), Vec::new(), 0u64);
         for mapping in &self.mappings {

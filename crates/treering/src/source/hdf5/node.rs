@@ -47,7 +47,7 @@ pub(super) struct TypeMember {
 }
 
 pub(super) fn wrong() -> Error {
-    Error::damaged("a type of this HDF5 file makes no sense")
+    Error::damaged("corrupt HDF5 file: invalid type")
 }
 
 /// Reads a type and moves behind it: its size and structure. `told` gets its meaning: two types get the

@@ -18,7 +18,7 @@ pub(super) fn message(meta: &Meta, kind: u16, reference: &[u8]) -> Result<Vec<u8
     rest.skip(if version == 1 { 6 } else { 0 })?;
     let messages = header::own_messages(meta, rest.defined()?)?;
     let own = messages.into_iter().find(|m| m.kind == kind && m.flags & SHARED == 0);
-    let own = own.ok_or_else(|| Error::damaged("a named type of this HDF5 file is none"))?;
+    let own = own.ok_or_else(|| Error::damaged("corrupt HDF5 file: invalid named type"))?;
     Ok(own.bytes)
 }
 

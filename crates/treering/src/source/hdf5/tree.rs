@@ -12,7 +12,7 @@ pub(super) fn first(
     key: usize,
     visit: &mut dyn FnMut(&[u8], u64) -> Result<()>,
 ) -> Result<()> {
-    let wrong = || Error::damaged("a B-tree of this HDF5 file makes no sense");
+    let wrong = || Error::damaged("corrupt HDF5 file: invalid B-tree");
     let mut nodes = vec![(root, None::<u8>)];
     let mut seen = HashSet::new();
     while let Some((at, level)) = nodes.pop() {
@@ -52,7 +52,7 @@ pub(super) fn second(
     rest.skip(2)?;
     let (root, count) = (rest.address()?, u64::from(rest.u16()?));
     let Some(root) = root else { return Ok(()) };
-    let wrong = || Error::damaged("a B-tree of this HDF5 file makes no sense");
+    let wrong = || Error::damaged("corrupt HDF5 file: invalid B-tree");
     if record == 0 || node < 10 + record || depth > 32 {
         return Err(wrong());
     }
