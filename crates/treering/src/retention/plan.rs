@@ -471,6 +471,26 @@ mod tests {
             }
         }
 
+        /// Packs that nobody names go if they are older than all packs of the newest checkpoint, whoever wrote them; newer
+        /// ones may be on their way.
+        #[test]
+        fn packs_on_their_way_stay(
+            epochs in prop::collection::vec(1u64..5, 1..6),
+            strays in prop::collection::btree_set(2u64..40, 0..20),
+        ) {
+            let mut holding = holding(&epochs, &[100], &[false]);
+            let writer = WriterId { opening: Sequence(1), nonce: 6 };
+            let stray = |number: &u64| PackName { writer, ..pack(*number) };
+            holding.packs.extend(strays.iter().map(|number| (stray(number), 100)));
+            let one = Rule::Keep(Keep { last: 1, every: None, limit: None, forget_damaged: false });
+            let made = plan("r", one, &holding, Sound::default()).unwrap();
+            let first = 2 + epochs[..epochs.len() - 1].iter().sum::<u64>();
+            let names = Names::new("r");
+            for number in strays {
+                prop_assert_eq!(made.packs.contains(&names.pack(stray(&number))), number < first);
+            }
+        }
+
         /// Checkpoints that came while the sound one was looked for stay, whatever the rule says.
         #[test]
         fn what_came_after_the_look_is_not_judged(
