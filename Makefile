@@ -64,7 +64,7 @@ lints:
 	$(CARGO) clippy --workspace --all-targets $(MPI) -- -D warnings
 	$(CARGO) clippy --profile bare -p minimal -p treering --no-default-features --lib --bins -- -D warnings
 	$(CARGO) run --quiet --profile bare -p minimal
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p treering -p treering-cli
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p treering
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files

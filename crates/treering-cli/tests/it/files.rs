@@ -223,7 +223,7 @@ fn variables_are_rounded_when_asked_and_everybody_is_told() {
         ("state*=0", "greater than 0"),
         ("state*=-1", "greater than 0"),
         ("state*=much", "invalid bound"),
-        ("state*=ulp:3", "no distance"),
+        ("state*=ulp:3", "not a distance"),
         ("state*=rel:2", "less than 1"),
     ] {
         assert!(told(within).contains(words), "{within}: {}", told(within));

@@ -123,7 +123,7 @@ impl Rounding {
                 .hint("give an absolute or a relative bound, such as abs:1e-6 or rel:1e-4")
         };
         let Bound::Within { abs, rel } = bound else {
-            return Err(wrong("expected a finite distance"));
+            return Err(wrong("it is not a distance"));
         };
         if !abs.is_finite() || !rel.is_finite() {
             return Err(wrong("a bound is a finite number"));
@@ -292,8 +292,8 @@ mod tests {
             (Bound::rel(1.0), "less than 1"),
             (Bound::Within { abs: 1.0, rel: 0.1 }, "there are two"),
             (Bound::Within { abs: 1.0, rel: -0.1 }, "0"),
-            (Bound::Ulp(4), "no distance"),
-            (Bound::Bits, "no distance"),
+            (Bound::Ulp(4), "not a distance"),
+            (Bound::Bits, "not a distance"),
         ];
         for (bound, sentence) in no_bounds {
             let error = why(bound, DType::F64);

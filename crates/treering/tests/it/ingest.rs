@@ -137,8 +137,8 @@ fn sets_that_cannot_come_back_are_refused_with_a_sentence() {
     };
     let cases: [(&str, Vec<RankFile>); 6] = [
         ("no files", Vec::new()),
-        ("no name of a file", with(&|set| set[0].name = "../x".into())),
-        ("no name of a file", with(&|set| set[0].name = "/etc/x".into())),
+        ("invalid file name", with(&|set| set[0].name = "../x".into())),
+        ("invalid file name", with(&|set| set[0].name = "/etc/x".into())),
         ("two files are called", with(&|set| set[1].name = set[0].name.clone())),
         (
             "two files of rank 1",

@@ -356,7 +356,7 @@ fn bounds_that_make_no_sense_are_refused_before_anything_is_touched() {
         (Variable::new("x", &real).error_bound(Bound::abs(0.0)), "greater than 0"),
         (Variable::new("x", &real).error_bound(Bound::abs(f64::NAN)), "finite"),
         (Variable::new("x", &real).error_bound(Bound::rel(1.0)), "less than 1"),
-        (Variable::new("x", &real).error_bound(Bound::Ulp(3)), "no distance"),
+        (Variable::new("x", &real).error_bound(Bound::Ulp(3)), "not a distance"),
         (
             Variable::new("x", &real).error_bound(Bound::Within { abs: 1.0, rel: 0.1 }),
             "there are two",
@@ -500,7 +500,7 @@ fn what_cannot_be_rounded_in_a_file_is_refused_with_a_sentence() {
     refused(&path, &[("", bound)], &["no variable"]);
     refused(&path, &[("w", bound), ("y*", bound)], &["no variable", "y*"]);
     refused(&path, &[("*", bound)], &["type i32", "\"x.safetensors/n\"", "x.safetensors"]);
-    refused(&path, &[("w", Bound::Ulp(2))], &["no distance"]);
+    refused(&path, &[("w", Bound::Ulp(2))], &["not a distance"]);
     refused(&path, &[("w", Bound::abs(0.0))], &["greater than 0"]);
     let back = through(&path, &[("w*", bound), ("?", Bound::rel(0.5))]);
     assert!(back.unwrap_err().contains("i32"));
