@@ -68,7 +68,7 @@ impl ReplicaStore {
         self.open(StoreCall::SubmitVariables, (tag, "the tag of a submit"), opened)?;
         let (stream, digests) = stream?;
         let before = self.unmoved_streams();
-        let changed = before.as_ref().and_then(|before| stream.changed(&before.digests, &digests));
+        let changed = before.as_ref().and_then(|before| stream.changed(before, &digests));
         let own = [stream.blocks, changed.unwrap_or(u64::MAX)];
         let all: Vec<[u64; 2]> = share_all(self.link.comm(), &own)?;
         let mut blocks = 0u64;
@@ -250,9 +250,7 @@ impl<'a> Stream<'a> {
     /// the ones whose turn it is; an error names a variable that has changed nevertheless.
     fn digests(&self, before: Option<&Streams>, turn: u64) -> Result<Vec<Digest>> {
         let places = self.places();
-        let lengths =
-            |places: &[(usize, usize)]| places.iter().map(|(_, len)| *len).collect::<Vec<_>>();
-        let before = before.filter(|before| lengths(&before.places) == lengths(&places));
+        let before = before.filter(|before| self.is_laid_out_as(before));
         let mut digests: Vec<Digest> = Vec::new();
         for (at, slice) in self.slices.iter().enumerate() {
             let constant = self.constant[at].as_ref();
@@ -276,11 +274,18 @@ impl<'a> Stream<'a> {
         Ok(digests)
     }
 
-    /// The number of blocks that have changed; `None` if the chunks are others.
-    fn changed(&self, before: &[Digest], now: &[Digest]) -> Option<u64> {
-        let changes = self.changes(0, before, now);
+    /// Whether every slice has the length that it had, so that every chunk has the blocks that it had. Equal numbers of
+    /// chunks and of blocks do not say so: one array may be shorter by what another is longer.
+    fn is_laid_out_as(&self, before: &Streams) -> bool {
+        let lengths = before.places.iter().map(|(_, length)| *length);
+        lengths.eq(self.slices.iter().map(|slice| slice.len()))
+    }
+
+    /// The number of blocks that have changed; `None` if chunks lie elsewhere in the stream than they did.
+    fn changed(&self, before: &Streams, now: &[Digest]) -> Option<u64> {
+        let changes = self.changes(0, &before.digests, now);
         let blocks = changes.iter().map(|(_, bytes)| bytes.len() as u64 / self.block).sum();
-        (before.len() == now.len()).then_some(blocks)
+        self.is_laid_out_as(before).then_some(blocks)
     }
 
     /// The blocks that have changed, by their numbers in the generation, with their bytes.
