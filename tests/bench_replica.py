@@ -2,7 +2,8 @@
 """Times of replicas over MPI beside their limits: bench_replica.py PROGRAM KMEANS MPIRUN...
 
 16 MiB per rank, 64 B blocks. The yardstick is a memcpy of ranks x 16 MiB x copies by two pinned processes. Every
-configuration is run several times, each in a process of its own; medians are printed. The last line is JSON.
+configuration is run several times, each in a process of its own; medians are printed. The last line is JSON. It ends with 1
+if a limit is missed.
 """
 
 import ctypes
@@ -75,7 +76,8 @@ def judge(name, value, limit):
 def loads(row, ranks):
     for name in ["load_hundredth", "load_one_by_all", "load_one_by_one", "load_all"]:
         text = f"    {name:<16} {row[name + '_ms']:8.2f} ms {row[name + '_mib']:8.1f} MiB remote"
-        peer = AUTHORS.get(ranks, {}).get(name + "_ms") if row["copies"] == 4 else None
+        # With four copies on four ranks everybody holds everything; with two there is something to be sent.
+        peer = AUTHORS.get(ranks, {}).get(name + "_ms")
         if peer and row[name + "_mib"] > 0:
             text += f"   of the C++ library's {peer} ms: {judge(f'{name} {ranks}', row[name + '_ms'] / peer, 0.6)}"
         print(text)
@@ -135,7 +137,8 @@ for ranks, copies in [(4, 2), (8, 2), (8, 4), (16, 4)]:
     result.setdefault("remake", []).append(row)
 
 print("\nShare of replicas in k-means: 65,536 points of a rank, 500 iterations, 4 copies (the paper's: at most 1.6 %)")
-for ranks in (2, 4, 8):
+cores = os.cpu_count()
+for ranks in sorted({2, 4, 8, min(cores, 16)}):
     for every in (10, 50):
         shares = []
         for _ in range(min(RUNS, 3)):
@@ -148,8 +151,12 @@ for ranks in (2, 4, 8):
                 sys.exit(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
             shares.append(float(told[1]))
         share = statistics.median(shares)
-        print(f"  {ranks} ranks on {os.cpu_count()} cores, a state every {every} iterations: {share:.2f} %")
+        # The limit holds for one rank per core, and for the paper's interval.
+        limited = ranks == min(cores, 16) and every == 50
+        text = f"; {judge(f'k-means {ranks} ranks', share, 1.6)} %" if limited else ""
+        print(f"  {ranks} ranks on {cores} cores, a state every {every} iterations: {share:.2f} %{text}")
         result.setdefault("kmeans", []).append({"ranks": ranks, "every": every, "percent": share})
 
 result["missed"] = failed
 print(json.dumps(result))
+sys.exit(1 if failed else 0)

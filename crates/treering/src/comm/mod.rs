@@ -16,6 +16,7 @@
 
 mod alone;
 mod mailbox;
+mod seal;
 mod simulated;
 mod threads;
 mod vote;
@@ -23,6 +24,7 @@ mod work;
 
 pub use alone::Alone;
 pub use mailbox::{Mailbox, MessageMemory, MessageRoom};
+pub(crate) use seal::{opened, seal, unsealed};
 pub use simulated::SimulatedDeaths;
 pub use threads::{End, ThreadRanks};
 pub(crate) use vote::{Voting, vote};

@@ -63,6 +63,25 @@ impl SimulatedDeaths {
         }
         Ok(dies)
     }
+
+    /// Lets groups of ranks take each other for dead though all of them live (false suspicion), as after a pause or a broken
+    /// network. All ranks that live call it at the same place, each with the number of its group; each goes on with its own.
+    pub fn separate(&self, group: u32) -> Result<()> {
+        let (comm, members) = held(&self.fate.living).clone();
+        let left = comm.split(group, 0)?;
+        let own = left.gather(Rank(0), &self.fate.own.0.to_le_bytes())?;
+        let mut all = own.concat();
+        left.broadcast(Rank(0), &mut all)?;
+        let kept = read_ranks(&all);
+        let others = members.into_iter().filter(|rank| !kept.contains(rank));
+        held(&self.fate.dead).extend(others);
+        *held(&self.fate.living) = (left, kept);
+        Ok(())
+    }
+}
+
+fn read_ranks(bytes: &[u8]) -> Vec<Rank> {
+    bytes.as_chunks::<4>().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank))).collect()
 }
 
 /// A communicator whose members may have died.
@@ -182,8 +201,7 @@ impl Comm for MortalComm {
         let own = inner.gather(Rank(0), &self.fate.own.0.to_le_bytes())?;
         let mut all: Vec<u8> = own.concat();
         inner.broadcast(Rank(0), &mut all)?;
-        let members = all.as_chunks::<4>().0.iter().map(|rank| Rank(u32::from_le_bytes(*rank)));
-        Ok(MortalComm::shared(inner, members.collect(), self.fate.clone(), false))
+        Ok(MortalComm::shared(inner, read_ranks(&all), self.fate.clone(), false))
     }
 
     fn dead(&self) -> Result<Vec<Rank>> {

@@ -60,7 +60,7 @@ impl Crew {
         self.role
     }
 
-    /// Number of changes of the crew so far.
+    /// Number of recoveries of the crew so far, the one under way included; the same on all ranks.
     pub fn recoveries(&self) -> u32 {
         self.recoveries
     }
@@ -205,6 +205,7 @@ pub fn survive(options: Options, pace: Pace, program: &mut impl Steps) -> Result
         world,
         size: ranks - spares,
         seat,
+        recoveries: 0,
         run: None,
         failed: None,
         noticed: None,
@@ -230,6 +231,9 @@ struct Process {
     /// The seats of the crew.
     size: u32,
     seat: Option<u32>,
+    /// The recoveries of the next crew, as far as this process knows: one more than those of the last crew that it has
+    /// resumed in; 0 if it never has.
+    recoveries: u32,
     run: Option<Run>,
     /// An error of this rank's program, which ends it for all.
     failed: Option<Error>,
@@ -243,6 +247,7 @@ struct Process {
 struct Applicant {
     seat: Option<u32>,
     has_run: bool,
+    recoveries: u32,
     /// The error of its program, and whether another process has it as its own.
     failed: Option<(Vec<u8>, bool)>,
 }
@@ -261,6 +266,7 @@ struct Formed {
     comm: Arc<dyn Comm>,
     /// Whether some member has the run already.
     goes_on: bool,
+    recoveries: u32,
     /// The spares, by their ranks in the world.
     spares: Vec<Rank>,
 }
@@ -311,6 +317,7 @@ impl Process {
         let own = Applicant {
             seat: self.seat,
             has_run: self.run.is_some(),
+            recoveries: self.recoveries,
             failed: self.failed.as_ref().map(|error| (error.write(), error.is_repeated())),
         };
         let all: Vec<Applicant> = share_all(&*self.world, &own)?;
@@ -335,25 +342,31 @@ impl Process {
             size: has_run.len() as u32,
             comm,
             goes_on: has_run.contains(&true),
+            // Some may have resumed in a crew that others have not.
+            recoveries: all.iter().map(|applicant| applicant.recoveries).max().unwrap_or(0),
             spares: spares.map(|(rank, _)| rank).collect(),
         }))
     }
 
     /// Works in the crew, or waits as a spare, to the end. A failure ends it for all others, too.
     fn take_part(&mut self, program: &mut impl Steps, formed: Formed) -> Result<()> {
-        let before = self.seat.is_some();
         (self.seat, self.size) = (formed.seat, formed.size);
         let comm = formed.comm.clone();
         let done = match formed.seat {
-            None => self.wait(),
+            None => {
+                // A recovery in which it is not needed is none of its own.
+                self.noticed = None;
+                self.wait()
+            }
             Some(_) => {
-                if self.noticed.is_some() {
-                    self.survival.role = if before { Role::Survivor } else { Role::Replacement };
-                }
-                let recoveries =
-                    self.survival.recoveries.len() + usize::from(self.noticed.is_some());
-                let recoveries = recoveries as u32;
-                let crew = Crew { comm: formed.comm.clone(), role: self.survival.role, recoveries };
+                // Whoever has not resumed yet is what it was: its first recovery may have been interrupted.
+                self.survival.role = match self.survival.role {
+                    Role::Spare => Role::Replacement,
+                    _ if self.recoveries > 0 => Role::Survivor,
+                    role => role,
+                };
+                let (role, recoveries) = (self.survival.role, formed.recoveries);
+                let crew = Crew { comm: formed.comm.clone(), role, recoveries };
                 self.work(program, &crew, &formed)
             }
         };
@@ -406,7 +419,7 @@ impl Process {
         let options = self.options.clone().ranks(crew.comm.clone()).spares(0);
         match (&mut self.run, formed.goes_on) {
             // Only spares can have died.
-            (Some(run), _) if run.is_alone() => Ok(()),
+            (Some(run), _) if run.is_alone() => run.go_on_alone(crew.comm.clone()),
             (Some(run), _) => run.go_on_with(crew.comm.clone()),
             (own, true) => Run::join(options).map(|run| *own = Some(run)),
             (own, false) => Run::open(options).map(|run| *own = Some(run)),
@@ -437,6 +450,7 @@ impl Process {
             let recovery = Recovery { ranks: crew.comm.size(), from, time: noticed.elapsed() };
             self.survival.recoveries.push(recovery);
         }
+        self.recoveries = crew.recoveries + 1;
         reach("crew-resumed");
         Ok(step)
     }

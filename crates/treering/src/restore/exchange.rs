@@ -9,12 +9,12 @@
 //! sends [`ROUND`] bytes at most in each.
 //!
 //! Every rank takes part in every round, and a failure of one ends them for all: nobody waits for a rank that has
-//! given up.
+//! given up. Every message has a checksum: bytes that were verified when they were read may still be damaged on the way.
 
 use super::checkpoint::Checkpoint;
 use super::delivery::{BytePiece, HeldVariable, Known, Need, Share, WINDOW, covering, pieces};
 use crate::array::{Description, IndexBox, Part, Rank, VariableMut};
-use crate::comm::{Comm, Message, Reduction};
+use crate::comm::{Comm, Message, Reduction, opened, seal};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::VariableEntry;
 use crate::memory::zeroed;
@@ -103,7 +103,7 @@ pub(crate) fn fill_together(
     };
     let own_variables = held.variables();
     let own = Announcement::of(targets, &own_variables);
-    let all: Vec<Announcement> = share_all(comm, &own)?;
+    let all: Vec<Announcement> = all_well(comm, gather_all(comm, &own)?)?;
     let (needs, variables): (Vec<Vec<Need>>, Vec<Vec<HeldVariable>>) =
         all.into_iter().map(|announcement| (announcement.needs, announcement.held)).unzip();
     let variables = variables.into_iter().flatten().collect();
@@ -111,7 +111,7 @@ pub(crate) fn fill_together(
 
     let (queue, offers) = offer(&known, &own_variables, &needs);
     let received = hand_out(comm, &offers)?;
-    let read = received.iter().map(|(_, bytes)| parse::<Vec<Offer>>(bytes));
+    let read = received.iter().map(|(_, bytes)| parse::<Vec<Offer>>(opened(bytes)?));
     let checked = read.collect::<Result<Vec<_>>>().and_then(|offers| {
         let offers: Vec<Offer> = offers.into_iter().flatten().collect();
         check(held, &known, comm.rank(), &own.needs, &offers, targets)
@@ -201,7 +201,7 @@ fn offer<'a>(
 
 /// Hands offers to the ranks that they are for; those for this one, not parsed.
 fn hand_out(comm: &dyn Comm, offers: &BTreeMap<Rank, Vec<Offer>>) -> Result<Vec<Message>> {
-    let written = offers.iter().map(|(rank, offers)| Ok((*rank, write(offers)?)));
+    let written = offers.iter().map(|(rank, offers)| Ok((*rank, write_sealed(offers)?)));
     let written: Vec<(Rank, Vec<u8>)> = written.collect::<Result<_>>()?;
     let messages: Vec<(Rank, &[u8])> = written.iter().map(|(rank, m)| (*rank, &m[..])).collect();
     comm.exchange(&messages)
@@ -265,7 +265,7 @@ fn deliver(comm: &dyn Comm, mut sender: Sender, targets: &mut [&mut VariableMut]
         let received = comm.exchange(&messages)?;
         drop(messages);
         let done = round.and_then(|_| {
-            received.iter().try_for_each(|(_, bytes)| take(bytes, targets, &mut filled))
+            received.iter().try_for_each(|(_, bytes)| take(opened(bytes)?, targets, &mut filled))
         });
         let mut flags = [u64::from(done.is_err()), u64::from(sender.has_more())];
         comm.reduce(Reduction::Max, &mut flags)?;
@@ -330,6 +330,7 @@ impl<'a> Sender<'a> {
                 self.window = None;
             }
         }
+        messages.values_mut().for_each(seal);
         Ok(messages)
     }
 
@@ -422,8 +423,13 @@ pub(crate) fn share_all<T: Serialize + DeserializeOwned>(
     comm: &dyn Comm,
     own: &T,
 ) -> Result<Vec<T>> {
+    gather_all(comm, own)?
+}
+
+/// The same. An error inside is about content that came damaged, which other ranks may not have.
+fn gather_all<T: Serialize + DeserializeOwned>(comm: &dyn Comm, own: &T) -> Result<Result<Vec<T>>> {
     let root = Rank(0);
-    let gathered = comm.gather(root, &write(own)?)?;
+    let gathered = comm.gather(root, &write_sealed(own)?)?;
     let mut all = Vec::new();
     for bytes in &gathered {
         all.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
@@ -431,13 +437,17 @@ pub(crate) fn share_all<T: Serialize + DeserializeOwned>(
     }
     drop(gathered);
     comm.broadcast(root, &mut all)?;
-    let (mut values, mut rest) = (Vec::new(), &all[..]);
+    Ok(parse_all(&all, comm.size()))
+}
+
+fn parse_all<T: DeserializeOwned>(all: &[u8], ranks: u32) -> Result<Vec<T>> {
+    let (mut values, mut rest) = (Vec::new(), all);
     while let Some((head, behind)) = rest.split_first_chunk::<8>() {
         let len = u64::from_le_bytes(*head) as usize;
-        values.push(parse(behind.get(..len).ok_or_else(garbled)?)?);
+        values.push(parse(opened(behind.get(..len).ok_or_else(garbled)?)?)?);
         rest = &behind[len..];
     }
-    match values.len() == comm.size() as usize {
+    match values.len() == ranks as usize {
         true => Ok(values),
         false => Err(garbled()),
     }
@@ -463,8 +473,10 @@ fn garbled() -> Error {
         .hint("all ranks must use the same release of treering")
 }
 
-fn write<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(value).map_err(|_| garbled())
+fn write_sealed<T: Serialize>(value: &T) -> Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(value).map_err(|_| garbled())?;
+    seal(&mut bytes);
+    Ok(bytes)
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {

@@ -117,6 +117,10 @@ pub struct Run {
     cadence: Cadence,
     /// States in the memory of ranks.
     replicas: Option<ReplicaLevel>,
+    /// Whether the ranks have agreed to make the checkpoint that is under way.
+    agreed: bool,
+    /// Steps of which no replicas were kept, and the note that counts them.
+    unkept: Option<(u64, usize)>,
     /// A checkpoint after which the program was asked to stop.
     halting: Option<SaveProgress>,
     /// The opening, for aggregators that come to know of the run.
@@ -204,6 +208,8 @@ impl Run {
             cadence: Cadence::new(options.shared_every),
             halting: None,
             replicas,
+            agreed: false,
+            unkept: None,
             options,
             store: opened.store,
             saver,
@@ -299,24 +305,40 @@ impl Run {
         self.note_unused_bounds(variables);
         self.note_beginning();
         let variables = &own[..];
-        let before = self.ranks.as_ref().map_or(0, RankSide::decisions);
         let scan =
             |capture: &mut Capture, whole, declared: &[Declared], hand: &mut dyn FnMut(_)| {
                 capture.capture(whole, variables, declared, hand)
             };
         let asked = CheckpointCall { step, start, shared: to, labels };
-        let save = self.save(asked, declared, &shared, scan);
-        // A rank whose capture failed after all have agreed takes part: the others wait for its vote.
-        let agreed = self.ranks.as_ref().is_some_and(|ranks| ranks.decisions() > before);
-        match &save {
-            Ok(save) if save.is_skipped() => {}
-            Ok(_) => self.hold_against_reference(step, Ok(variables)),
-            Err(error) if agreed => self.hold_against_reference(step, Err(error.clone())),
-            Err(_) => {}
-        }
-        if save.as_ref().is_ok_and(|save| !save.is_skipped()) {
-            self.submit_replicas(step, variables)?;
-        }
+        self.save_and_share(asked, declared, &shared, variables, scan)
+    }
+
+    /// Saves a state; with the other ranks it is compared with the reference and kept in memory.
+    fn save_and_share(
+        &mut self,
+        asked: CheckpointCall,
+        declared: Vec<Declared>,
+        shared: &[(Description, Digest)],
+        variables: &[Variable],
+        scan: impl FnOnce(
+            &mut Capture,
+            bool,
+            &[Declared],
+            &mut dyn FnMut(capture::StagedBatch),
+        ) -> Result<u64>,
+    ) -> Result<Save> {
+        let step = asked.step;
+        self.agreed = false;
+        let save = self.save(asked, declared, shared, scan);
+        // A rank whose capture failed after all have agreed takes part: the others wait for it.
+        let captured = match &save {
+            Ok(done) if done.is_skipped() => return save,
+            Ok(_) => Ok(variables),
+            Err(error) if self.agreed => Err(error.clone()),
+            Err(_) => return save,
+        };
+        self.hold_against_reference(step, captured.clone());
+        self.submit_replicas(step, captured)?;
         save
     }
 
@@ -356,7 +378,7 @@ impl Run {
             ranks.vote(Ok(ballot), &self.failures)?;
         }
         let own = self.own_of(variables);
-        self.submit_replicas(step, &own)
+        self.submit_replicas(step, Ok(&own))
     }
 
     /// Whether one rank has the run.
@@ -369,21 +391,41 @@ impl Run {
         self.replicas.as_ref().is_some_and(ReplicaLevel::is_whole)
     }
 
-    /// Submits what this rank stores of a state. Replicas that cannot be kept are a note: no checkpoint fails for them.
-    fn submit_replicas(&mut self, step: u64, own: &[Variable]) -> Result<()> {
-        let (Some(level), Some(ranks)) = (&mut self.replicas, &self.ranks) else { return Ok(()) };
+    /// Submits what this rank stores of a state, or tells the others that it has failed. Replicas that cannot be kept are a
+    /// note: no checkpoint fails for them.
+    ///
+    /// The last rank that is left keeps its states, too: a restore finds the newest one, not that of the last death.
+    fn submit_replicas(&mut self, step: u64, own: Result<&[Variable]>) -> Result<()> {
+        let (Some(level), Some(comm)) = (&mut self.replicas, &self.options.ranks) else {
+            return Ok(());
+        };
         let start = Instant::now();
-        let done = level.submit(ranks.shared_comm(), (step, self.saver.newest.0), own);
+        let done = level.submit(comm, (step, self.saver.newest.0), own);
         self.blocked += start.elapsed();
-        match ranks.or_all_stop(done) {
+        match self.or_all_stop(done) {
             Err(error) if !error.is_death() => {
                 // An older state must not pass for the newest.
-                level.forget();
-                self.notes.push(format!("no replicas of step {step} are kept: {error}"));
+                self.replicas.iter_mut().for_each(ReplicaLevel::forget);
+                self.note_unkept(step, &error);
                 Ok(())
             }
             done => done.inspect(|()| reach("replicas-kept")),
         }
+    }
+
+    /// Notes that no replicas of a step are kept: one note for all such steps, however many there are.
+    fn note_unkept(&mut self, step: u64, error: &Error) {
+        let (before, at) = self.unkept.unwrap_or((0, self.notes.len()));
+        let others = match before {
+            0 => String::new(),
+            before => format!(" (nor of {before} earlier ones)"),
+        };
+        let note = format!("no replicas of step {step}{others} are kept: {error}");
+        match self.notes.get_mut(at) {
+            Some(old) => *old = note,
+            None => self.notes.push(note),
+        }
+        self.unkept = Some((before + 1, at));
     }
 
     /// Waits until the newest checkpoint is on the nodes and makes it redundant by [`Options::redundancy`]: from then on it
@@ -544,6 +586,7 @@ impl Run {
         let ballot = ballot.with(declared.iter().map(|declared| &declared.description));
         let ballot = ballot.sharing(shared.iter().map(|(shared, digest)| (shared, *digest)));
         let verdict = ranks.vote(Ok(ballot), &self.failures)?;
+        self.agreed = !verdict.decision().skip;
         if ranks.take_lost() {
             self.cadence.lost();
         }
@@ -762,6 +805,16 @@ impl Run {
             old.take_back(heir);
         }
         gone_on
+    }
+
+    /// Goes on as the only rank, with another communicator: nobody of this run has died, but the one that it had may be
+    /// revoked.
+    pub(crate) fn go_on_alone(&mut self, comm: Arc<dyn Comm>) -> Result<()> {
+        if let Some(level) = &mut self.replicas {
+            level.go_on(&comm)?;
+        }
+        self.options.ranks = Some(comm);
+        Ok(())
     }
 
     /// Joins ranks that have a run and call [`Run::go_on_with`], as one that takes the place of a dead one; the options are
@@ -984,6 +1037,7 @@ impl Drop for Run {
 mod tests {
     use super::*;
     use crate::array::VariableMut;
+    use crate::comm::{End, ThreadRanks};
     use crate::store::MemoryStore;
 
     /// A capture that fails between its begin and its end costs that save, and is not taken for the next.
@@ -1012,5 +1066,36 @@ mod tests {
         let mut run = Run::open(Options::in_store(store, "r")).unwrap();
         let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
         assert!(restored.step == 2 && back == data);
+    }
+
+    /// The others wait for the replicas of a rank whose capture has failed, so it tells them.
+    #[test]
+    fn a_capture_that_fails_on_one_rank_holds_nobody_up() {
+        let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let ends = ThreadRanks::new(2).run(move |comm| {
+            let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).replicas(2);
+            let mut run = Run::open(options).unwrap();
+            let data = vec![1u8; 1000];
+            let variables = [Variable::new("x", &data)];
+            if comm.rank() == Rank(1) {
+                let declared = Declared::of(&variables).unwrap();
+                let scan = |_: &mut Capture, _, _: &[Declared], _: &mut dyn FnMut(_)| {
+                    Err(Error::new(ErrorKind::Limit, "out of memory"))
+                };
+                let (start, labels) = (Instant::now(), Labels::default());
+                let asked = CheckpointCall { step: 1, start, shared: true, labels };
+                assert!(run.save_and_share(asked, declared, &[], &variables, scan).is_err());
+            } else {
+                run.checkpoint(1, &variables).unwrap();
+            }
+            let unkept = |note: &&String| note.contains("no replicas of step 1 are kept");
+            let noted = run.notes().iter().filter(unkept).count();
+            run.checkpoint(2, &variables).unwrap().durable().unwrap();
+            let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();
+            run.finish().unwrap();
+            (noted, failed)
+        });
+        let ends: Vec<(usize, Vec<u64>)> = ends.into_iter().filter_map(End::done).collect();
+        assert_eq!(ends, [(1, vec![1]), (1, vec![1])]);
     }
 }

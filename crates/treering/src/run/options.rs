@@ -227,7 +227,7 @@ impl Options {
     /// Keeps so many copies of every state in the memory of the ranks, at most one of them on the rank that it comes from:
     /// after deaths the survivors have the newest state back without any store. Every
     /// [`checkpoint`](crate::Run::checkpoint) keeps them besides, and [`Run::replicate`](crate::Run::replicate) keeps
-    /// nothing else. The same on all ranks. Default: 0, none.
+    /// nothing else. A rank that is alone keeps its states in its own memory. The same on all ranks. Default: 0, none.
     ///
     /// Two generations are held for a moment, so memory for twice as many copies of the state is needed; see
     /// [`ReplicaSettings::budget`].

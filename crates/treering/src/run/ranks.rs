@@ -38,8 +38,6 @@ pub(super) struct RankSide {
     limit: Duration,
     /// The number of votes so far.
     votes: u64,
-    /// The number of those that were not refused.
-    decisions: u64,
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
     /// Saves whose outcome is not known yet, or that may still be brought to the shared store.
     pending: Vec<PendingSave>,
@@ -87,7 +85,6 @@ impl RankSide {
             comm,
             limit,
             votes: 0,
-            decisions: 0,
             outcomes: Arc::default(),
             pending: Vec::new(),
             near,
@@ -359,7 +356,6 @@ impl RankSide {
             }
         })?;
         let verdict = Agreed::parse(&verdict)?;
-        self.decisions += 1;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
         self.settle_on_nodes(&verdict.on_nodes, failures);
@@ -372,11 +368,6 @@ impl RankSide {
         self.votes += 1;
         let joined = vote(&*self.comm, self.votes, share.write(), &mut ShareVoting, self.limit)?;
         ReferenceShare::parse(&joined)
-    }
-
-    /// Number of votes on calls that all ranks agreed to.
-    pub(super) fn decisions(&self) -> u64 {
-        self.decisions
     }
 
     /// A save has begun whose outcome later votes will tell.
@@ -570,10 +561,6 @@ impl RankSide {
     /// Whether this rank looks at the store of its node for all that run there.
     pub(super) fn lists_node(&self) -> bool {
         self.lists
-    }
-
-    pub(super) fn shared_comm(&self) -> &Arc<dyn Comm> {
-        &self.comm
     }
 
     pub(super) fn comm(&self) -> &dyn Comm {

@@ -76,12 +76,13 @@ impl ReplicaLevel {
         })
     }
 
-    /// Submits the variables of this rank as the state of a step; collective.
+    /// Submits the variables of this rank as the state of a step; collective. An error in their place is that of all
+    /// ranks.
     pub(super) fn submit(
         &mut self,
         comm: &Arc<dyn Comm>,
         (step, sequence): (u64, u64),
-        variables: &[Variable],
+        variables: Result<&[Variable]>,
     ) -> Result<()> {
         if !self.whole {
             self.make_store(comm)?;

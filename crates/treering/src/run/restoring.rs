@@ -293,7 +293,14 @@ impl Run {
         self.capture.forget();
         if let Some(level) = &mut self.replicas {
             let remade = level.remake();
-            self.or_all_stop(remade)?;
+            match self.or_all_stop(remade) {
+                // The arrays are filled: fewer copies, the same on all ranks, are no reason to stop.
+                Err(error) if !error.is_death() => notes.push(format!(
+                    "lost replicas of step {} are not made again: {error}",
+                    state.step
+                )),
+                remade => remade?,
+            }
         }
         reach("replicas-remade");
         let notes = std::mem::take(notes);
@@ -340,7 +347,7 @@ impl Run {
         Ok(found.map(|manifest| manifest.sequence))
     }
 
-    fn or_all_stop<T>(&self, done: Result<T>) -> Result<T> {
+    pub(super) fn or_all_stop<T>(&self, done: Result<T>) -> Result<T> {
         match &self.ranks {
             None => done,
             Some(ranks) => ranks.or_all_stop(done),

@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use treering::testing::{HookedStore, Locks, POINTS};
 use treering::{
-    ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, MemoryStore, Options, Pace,
-    Rank, Reduction, Redundancy, ReplicaSettings, Restored, Result, Role, Run, SimulatedDeaths,
-    Steps, Store, Survival, ThreadRanks, Variable, VariableMut, survive,
+    ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, Library, MemoryStore, Options,
+    Pace, Rank, Reduction, Redundancy, ReplicaSettings, Restored, Result, Role, Run,
+    SimulatedDeaths, Steps, Store, Survival, ThreadRanks, Variable, VariableMut, survive,
 };
 
 const ROWS: u64 = 37;
@@ -30,6 +30,8 @@ struct Plate {
     roles: Vec<Role>,
     ended: bool,
     trouble: Option<(u64, u32)>,
+    /// The time that a step takes.
+    pause: Duration,
 }
 
 fn advance(cell: f64, row: u64, at: u64, step: u64, total: u64) -> f64 {
@@ -102,6 +104,9 @@ impl Steps for Plate {
     }
 
     fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+        let mut recoveries = [u64::from(crew.recoveries()), !u64::from(crew.recoveries())];
+        crew.comm().reduce(Reduction::Max, &mut recoveries)?;
+        assert_eq!(recoveries[0], !recoveries[1], "the ranks count other recoveries");
         let Some(restored) = restored else { return Ok(()) };
         self.check(restored.step);
         self.restored.push((restored.step, restored.level));
@@ -119,6 +124,7 @@ impl Steps for Plate {
         if self.trouble == Some((step, crew.comm().rank().0)) {
             return Err(Error::new(ErrorKind::Usage, "the plate is broken"));
         }
+        std::thread::sleep(self.pause);
         let (first, total) = (self.first, self.total[0]);
         for (at, cell) in self.own.iter_mut().enumerate() {
             let at = at as u64;
@@ -160,6 +166,11 @@ struct Setting {
     nodes: u32,
     /// How these nodes protect each other.
     redundancy: Redundancy,
+    /// Bytes for replicas.
+    budget: u64,
+    /// How many checkpoints are kept; 0: all.
+    keep: u64,
+    pause: Duration,
 }
 
 const USUAL: Setting = Setting {
@@ -170,13 +181,19 @@ const USUAL: Setting = Setting {
     alone: false,
     nodes: 0,
     redundancy: Redundancy::None,
+    budget: u64::MAX,
+    keep: 0,
+    pause: Duration::ZERO,
 };
 
 fn options(store: &Arc<dyn Store>, comm: Arc<dyn Comm>, setting: Setting) -> Options {
-    let small = ReplicaSettings { range_blocks: 4, piece: 4096, ..ReplicaSettings::default() };
+    let Setting { budget, keep, .. } = setting;
+    let small =
+        ReplicaSettings { range_blocks: 4, piece: 4096, budget, ..ReplicaSettings::default() };
     let options = Options::in_store(store.clone(), "r").ranks(comm).replicas(setting.copies);
     let options = options.replica_settings(small).spares(setting.spares);
     let options = options.patience(Duration::from_secs(120)).ranks_per_pack(2);
+    let options = if keep > 0 { options.keep(keep, None) } else { options };
     options.chunk(ChunkSize::new(64).unwrap()).encoding(Encoding::Raw)
 }
 
@@ -198,7 +215,8 @@ fn story(setting: Setting, deaths: &[Death], trouble: Option<(u64, u32)>) -> Vec
     world.run(move |comm| {
         die_at_points(&kills, comm.rank(), &points);
         let alone = setting.alone.then_some([0; 2]);
-        let mut plate = Plate { alone, trouble, ..Plate::default() };
+        let pause = setting.pause;
+        let mut plate = Plate { alone, trouble, pause, ..Plate::default() };
         let node = nodes.get(comm.node().parse::<usize>().unwrap()).cloned();
         let mut options = options(&store, comm, setting);
         if let Some(node) = node {
@@ -388,6 +406,186 @@ fn lost_states_without_a_checkpoint_are_an_error_that_names_them() {
     assert!(first_hand > 0);
 }
 
+/// What the replicas have lost is on the nodes, and the shared store need not be asked.
+#[test]
+fn what_all_holders_took_with_them_comes_from_the_nodes() {
+    let (pace, pause) = (Pace { replicas: 1, checkpoints: 2 }, Duration::from_millis(10));
+    let setting = Setting { ranks: 8, nodes: 2, pace, pause, ..USUAL };
+    let mut levels = Vec::new();
+    // The copies of a range are on different nodes; not every pair of ranks has one together.
+    for pair in 0..16 {
+        let (first, second) = (pair / 4 * 2, pair % 4 * 2 + 1);
+        let deaths =
+            [Death::Point(first, "replicas-kept", 7), Death::Point(second, "replicas-kept", 7)];
+        for end in story(setting, &deaths, None) {
+            match end {
+                End::Killed => {}
+                End::Done((Ok(survival), restored, _)) => {
+                    if survival.notes.iter().any(|note| note.contains("are lost")) {
+                        let (step, level) = restored[0];
+                        assert!(step < 7 && level != Level::Memory, "{restored:?} {survival:?}");
+                        levels.push(level);
+                    }
+                }
+                end => panic!("{end:?}"),
+            }
+        }
+    }
+    assert!(levels.contains(&Level::Node), "{levels:?}");
+}
+
+/// Checkpoints are removed behind a program that goes back to them, whoever dies when.
+#[test]
+fn checkpoints_that_go_are_not_those_that_a_crew_goes_back_to() {
+    let mut gone_back = 0;
+    for (keep, victim) in [(1, 0), (1, 2), (2, 1), (2, 3)] {
+        for call in (10 + u64::from(victim)..110).step_by(9) {
+            let pace = Pace { replicas: 3, checkpoints: 1 };
+            // Some ranges die with the only rank that has them.
+            let setting = Setting { copies: 1, pace, keep, ..USUAL };
+            for end in story(setting, &[Death::CommCall(victim, call)], None) {
+                match end {
+                    End::Killed => {}
+                    End::Done((Ok(survival), restored, _)) => {
+                        assert_eq!(survival.step, STEPS);
+                        let shared = restored.iter().filter(|(_, level)| *level == Level::Shared);
+                        gone_back += shared.count();
+                    }
+                    // Before the first checkpoint there is nothing to go back to.
+                    End::Done((Err(error), ..)) => {
+                        assert!(error.to_string().contains("are lost"), "{error}");
+                    }
+                    end => panic!("{end:?}"),
+                }
+            }
+        }
+    }
+    assert!(gone_back > 0);
+}
+
+/// Copies that have no room when they are made again are fewer copies, and no end of the program.
+#[test]
+fn a_budget_without_room_for_lost_replicas_is_a_note() {
+    let mut noted = 0;
+    // Ranks die before the next submit, so that the first generation is more and more on each rank that is left.
+    for (budget, deaths) in (6..22).flat_map(|half| (1..7).map(move |deaths| (half << 9, deaths))) {
+        let setting = Setting { ranks: 8, budget, ..USUAL };
+        let deaths: Vec<Death> =
+            (0..deaths).map(|at| Death::Point(at, "crew-resumed", i64::from(at))).collect();
+        let mut notes = Vec::new();
+        for end in story(setting, &deaths, None) {
+            match end {
+                End::Killed => {}
+                End::Done((Ok(survival), ..)) => {
+                    assert_eq!(survival.step, STEPS);
+                    let of = survival.notes.into_iter().filter(|note| note.contains("made again"));
+                    notes.push(of.count());
+                }
+                // The next death takes copies along that were not made again.
+                End::Done((Err(error), ..)) => {
+                    assert!(error.to_string().contains("are lost"), "{budget}: {error}");
+                }
+                end => panic!("{budget}: {end:?}"),
+            }
+        }
+        assert!(notes.iter().all(|count| *count == notes[0]), "{budget}: {notes:?}");
+        noted += usize::from(notes.first().is_some_and(|count| *count > 0));
+    }
+    assert!(noted > 0);
+}
+
+/// Steps without replicas are one note, which counts them.
+#[test]
+fn replicas_that_are_never_kept_are_one_note() {
+    let setting = Setting { budget: 1, ..USUAL };
+    for end in story(setting, &[], None) {
+        let (survival, ..) = end.done().unwrap();
+        let notes = survival.unwrap().notes.into_iter();
+        let notes: Vec<String> = notes.filter(|note| note.contains("no replicas")).collect();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        assert!(notes[0].contains("no replicas of step 8 (nor of 4 earlier ones)"), "{notes:?}");
+    }
+}
+
+/// The last rank that is left has states that nobody else has, and gets the newest of them back.
+#[test]
+fn the_last_rank_keeps_its_newest_state() {
+    let (store, world) = (memory(), ThreadRanks::new(2));
+    let kills = world.clone();
+    let ends = world.run(move |comm| {
+        let mut run = Run::open(options(&store, comm.clone(), USUAL)).unwrap();
+        let own = |step: u64| vec![step * 7; 50];
+        let replicate = |run: &mut Run, step: u64| {
+            let own = own(step);
+            run.replicate(step, &[Variable::new("x", &own).rows()])
+        };
+        let restored = |run: &mut Run| {
+            let mut x = Vec::<u64>::new();
+            let restored = run.restore(&mut [VariableMut::growing("x", &mut x)]).unwrap().unwrap();
+            assert!(x.iter().all(|x| *x == restored.step * 7));
+            (restored.step, restored.level)
+        };
+        replicate(&mut run, 1).unwrap();
+        if comm.rank() == Rank(1) {
+            kills.kill(Rank(1));
+        }
+        assert!(comm.reduce(Reduction::Max, &mut [0]).unwrap_err().is_death());
+        comm.revoke().unwrap();
+        run.go_on_with(comm.shrink().unwrap()).unwrap();
+        assert_eq!(restored(&mut run), (1, Level::Memory));
+        let x = own(2);
+        let save = run.checkpoint(2, &[Variable::new("x", &x).rows()]).unwrap();
+        save.durable().unwrap();
+        assert_eq!(restored(&mut run).0, 2);
+        replicate(&mut run, 3).unwrap();
+        assert_eq!(restored(&mut run), (3, Level::Memory));
+        run.finish().unwrap();
+    });
+    assert!(matches!(ends[..], [End::Done(()), End::Killed]), "{ends:?}");
+}
+
+/// A spare whose first recovery is interrupted has not worked before: it is a replacement still.
+#[test]
+fn a_replacement_whose_recovery_is_interrupted_stays_one() {
+    let setting = Setting { ranks: 3, spares: 2, copies: 3, ..USUAL };
+    for point in ["crew-opened", "crew-restored"] {
+        let deaths = [Death::Point(0, "replicas-kept", 2), Death::Point(1, point, 1)];
+        let mut roles = Vec::new();
+        for (rank, end) in story(setting, &deaths, None).into_iter().enumerate() {
+            match end {
+                End::Killed => assert!(rank < 2),
+                End::Done((Ok(survival), _, all)) => {
+                    assert_eq!(survival.recoveries.len(), 1, "{survival:?}");
+                    roles.push((survival.role, all));
+                }
+                end => panic!("{end:?}"),
+            }
+        }
+        let [survivor, interrupted, last] = &roles[..] else { panic!("{roles:?}") };
+        assert_eq!(survivor.1, [Role::Initial, Role::Survivor, Role::Survivor]);
+        assert_eq!(interrupted.1, [Role::Replacement; 2]);
+        assert_eq!(last.1, [Role::Replacement]);
+    }
+}
+
+/// The recovery of a spare begins when the death is noticed for which it is needed, not at one before.
+#[test]
+fn a_spare_that_waits_does_not_count_the_time_between_deaths() {
+    let pause = Duration::from_millis(150);
+    let setting = Setting { ranks: 3, spares: 2, pause, ..USUAL };
+    // States are kept at the start and every second step: four steps lie between these deaths.
+    let deaths = [Death::Point(0, "replicas-kept", 1), Death::Point(1, "replicas-kept", 3)];
+    let ends = story(setting, &deaths, None);
+    let recoveries: Vec<Vec<Duration>> = ends
+        .into_iter()
+        .filter_map(End::done)
+        .map(|(survival, ..)| survival.unwrap().recoveries.iter().map(|r| r.time).collect())
+        .collect();
+    let [survivor, _, spare] = &recoveries[..] else { panic!("{recoveries:?}") };
+    assert!(survivor.len() == 2 && spare.len() == 1, "{recoveries:?}");
+    assert!(spare[0] < survivor[1] + 2 * pause, "{recoveries:?}");
+}
+
 /// The last step is in the shared store, also where only every second checkpoint would go there.
 #[test]
 fn nodes_with_stores_keep_nothing_to_themselves_at_the_end() {
@@ -498,7 +696,8 @@ fn random_crews_come_to_the_right_end() {
         let nodes = (roll(5) as u32).saturating_sub(1);
         let redundancy = [Redundancy::None, Redundancy::Partner, Redundancy::Xor { set: 3 }];
         let redundancy = redundancy[roll(3) as usize];
-        let setting = Setting { ranks, spares, copies, pace, alone: false, nodes, redundancy };
+        let keep = roll(3);
+        let setting = Setting { ranks, spares, copies, pace, nodes, redundancy, keep, ..USUAL };
         let deaths: Vec<Death> = (0..roll(u64::from(ranks + spares)))
             .map(|_| {
                 let victim = roll(u64::from(ranks + spares)) as u32;
@@ -580,5 +779,73 @@ fn simulated_deaths_are_survived_like_real_ones() {
             }
             end => panic!("{end:?}"),
         }
+    }
+}
+
+/// Two groups take each other for dead and go on at the same time, each with the replicas that it holds. One of them has
+/// the run and comes to the right end; the other one is refused on all of its ranks, and leaves nothing in the store.
+#[test]
+fn of_two_groups_that_take_each_other_for_dead_one_goes_on() {
+    struct Suspicious {
+        plate: Plate,
+        deaths: SimulatedDeaths,
+        group: u32,
+        at: u64,
+    }
+    impl Steps for Suspicious {
+        fn begin(&mut self, crew: &Crew) -> Result<()> {
+            self.plate.begin(crew)
+        }
+        fn state(&self) -> Vec<Variable<'_>> {
+            self.plate.state()
+        }
+        fn arrays(&mut self) -> Vec<VariableMut<'_>> {
+            self.plate.arrays()
+        }
+        fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
+            self.plate.resumed(crew, restored)
+        }
+        fn is_done(&self, step: u64) -> bool {
+            self.plate.is_done(step)
+        }
+        fn step(&mut self, crew: &Crew, step: u64) -> Result<()> {
+            if crew.recoveries() == 0 && step == self.at {
+                self.deaths.separate(self.group)?;
+            }
+            self.plate.step(crew, step)
+        }
+        fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
+            self.plate.end(crew, step)
+        }
+    }
+    for round in 0..12 {
+        let store = memory();
+        let (shared, at) = (store.clone(), 3 + round % 5);
+        let ends = ThreadRanks::new(5).run(move |comm| {
+            let group = comm.rank().0 % 2;
+            let (deaths, comm) = SimulatedDeaths::on(comm);
+            let mut program = Suspicious { plate: Plate::default(), deaths, group, at };
+            let pace = Pace { replicas: 1, checkpoints: 2 };
+            // Every group holds a copy of everything.
+            let setting = Setting { copies: 4, pace, ..USUAL };
+            survive(options(&shared, comm, setting), pace, &mut program).map(|s| s.step)
+        });
+        let ends: Vec<Result<u64>> = ends.into_iter().map(|end| end.done().unwrap()).collect();
+        let well = |rank: usize| matches!(ends[rank], Ok(STEPS));
+        let winner = usize::from(!well(0));
+        for (rank, end) in ends.iter().enumerate() {
+            match end {
+                Ok(step) => assert!(rank % 2 == winner && *step == STEPS, "{ends:?}"),
+                Err(error) => {
+                    assert!(rank % 2 != winner, "{ends:?}");
+                    assert_eq!(error.kind(), ErrorKind::Busy, "{ends:?}");
+                }
+            }
+        }
+        let library = Library::of(store);
+        let (all, trouble) = library.checkpoints("r").unwrap();
+        assert!(trouble.is_empty(), "{trouble:?}");
+        assert_eq!(all.last().map(|info| info.step), Some(STEPS));
+        assert!(library.verify(None, true, &|_, _| {}).unwrap().is_sound());
     }
 }

@@ -87,17 +87,6 @@ fn summed(bytes: &[u8], mut copy: impl FnMut(usize, &[u8])) -> u64 {
     state.finish()
 }
 
-/// Appends its checksum to a message.
-pub(crate) fn seal(message: &mut Vec<u8>) {
-    message.extend(checksum(message).to_le_bytes());
-}
-
-/// A message without its checksum; `None` if it came damaged.
-pub(crate) fn unsealed(message: &[u8]) -> Option<&[u8]> {
-    let (body, sum) = message.split_last_chunk::<8>()?;
-    (checksum(body) == u64::from_le_bytes(*sum)).then_some(body)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -113,22 +102,6 @@ mod tests {
             buffer.truncate(1);
             assert_eq!(append_streaming_summed(&bytes, &mut buffer), checksum(&bytes));
             assert!(buffer[1..] == bytes);
-        }
-    }
-
-    #[test]
-    fn a_sealed_message_comes_back_and_a_damaged_one_does_not() {
-        for len in [0, 1, 300] {
-            let body = vec![5u8; len];
-            let mut message = body.clone();
-            seal(&mut message);
-            assert_eq!(unsealed(&message), Some(&body[..]));
-            for at in 0..message.len() {
-                let mut damaged = message.clone();
-                damaged[at] ^= 0x20;
-                assert_eq!(unsealed(&damaged), None);
-                assert_eq!(unsealed(&message[..at]), None);
-            }
         }
     }
 }

@@ -8,9 +8,10 @@
 //! Law: a refusal is the same error on all ranks, before any data has moved. A death or a revocation comes back as
 //! `Dead` or `Revoked` and never hangs, as the law of communicators has it.
 
-use super::checksum::{seal, unsealed};
 use crate::array::Rank;
-use crate::comm::{Comm, Mailbox, Message, MessageMemory, MessageRoom, Reduction, garbled};
+use crate::comm::{
+    Comm, Mailbox, Message, MessageMemory, MessageRoom, Reduction, garbled, seal, unsealed,
+};
 use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::sync::Arc;

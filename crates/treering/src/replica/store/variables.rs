@@ -15,7 +15,7 @@ use crate::array::{Description, Variable, VariableMut, settled};
 use crate::comm::garbled;
 use crate::error::{Error, Result};
 use crate::merkle::{Digest, digest};
-use crate::restore::{HeldState, HeldVariable, fill_together, share_all};
+use crate::restore::{HeldState, HeldVariable, fill_together};
 use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,17 +48,19 @@ impl ReplicaStore {
         tag: u64,
         variables: &[Variable],
     ) -> Result<GenerationNumber> {
-        self.submit_labelled((tag, 0), variables)
+        self.submit_labelled((tag, 0), Ok(variables))
     }
 
-    /// The same with a second number of the caller's.
+    /// The same with a second number of the caller's. An error in place of variables is that of all ranks.
     pub(crate) fn submit_labelled(
         &mut self,
         (tag, label): (u64, u64),
-        variables: &[Variable],
+        variables: Result<&[Variable]>,
     ) -> Result<GenerationNumber> {
         self.finish()?;
-        let stream = Stream::of(variables, self.settings.block_size).and_then(|stream| {
+        let stream =
+            variables.and_then(|variables| Stream::of(variables, self.settings.block_size));
+        let stream = stream.and_then(|stream| {
             let known = self.unmoved_streams().filter(|_| !self.looks_again);
             let digests = stream.digests(known.as_deref(), self.last_number)?;
             Ok((stream, digests))
@@ -68,9 +70,15 @@ impl ReplicaStore {
         self.open(StoreCall::SubmitVariables, (tag, "the tag of a submit"), opened)?;
         let (stream, digests) = stream?;
         let before = self.unmoved_streams();
-        let changed = before.as_ref().and_then(|before| stream.changed(&before.digests, &digests));
+        let changed = before.as_ref().and_then(|before| stream.changed(before, &digests));
         let own = [stream.blocks, changed.unwrap_or(u64::MAX)];
-        let all: Vec<[u64; 2]> = share_all(self.link.comm(), &own)?;
+        let all = self.link.gather_all(own.map(u64::to_le_bytes).as_flattened())?;
+        let number = |bytes: &[u8]| bytes.try_into().map(u64::from_le_bytes).map_err(|_| garbled());
+        let pair = |bytes: &Vec<u8>| {
+            let (blocks, changed) = bytes.split_at_checked(8).ok_or_else(garbled)?;
+            Ok([number(blocks)?, number(changed)?])
+        };
+        let all = all.iter().map(pair).collect::<Result<Vec<[u64; 2]>>>()?;
         let mut blocks = 0u64;
         let mut share = |[own, _]: &[u64; 2]| {
             blocks += own;
@@ -165,7 +173,7 @@ fn name_lost(tag: u64, streams: &[(usize, Range<u64>)], lost: &[Range<u64>], siz
     };
     let named: Vec<String> = streams.iter().filter_map(of).collect();
     Error::damaged(format!(
-        "of the state of step {tag} in the memory of ranks, {} are lost: all ranks with a copy have died",
+        "of the state of step {tag} in the memory of ranks, {} are lost: no rank that lives has an intact copy",
         named.join(", ")
     ))
 }
@@ -250,9 +258,7 @@ impl<'a> Stream<'a> {
     /// the ones whose turn it is; an error names a variable that has changed nevertheless.
     fn digests(&self, before: Option<&Streams>, turn: u64) -> Result<Vec<Digest>> {
         let places = self.places();
-        let lengths =
-            |places: &[(usize, usize)]| places.iter().map(|(_, len)| *len).collect::<Vec<_>>();
-        let before = before.filter(|before| lengths(&before.places) == lengths(&places));
+        let before = before.filter(|before| self.is_laid_out_as(before));
         let mut digests: Vec<Digest> = Vec::new();
         for (at, slice) in self.slices.iter().enumerate() {
             let constant = self.constant[at].as_ref();
@@ -276,11 +282,18 @@ impl<'a> Stream<'a> {
         Ok(digests)
     }
 
-    /// The number of blocks that have changed; `None` if the chunks are others.
-    fn changed(&self, before: &[Digest], now: &[Digest]) -> Option<u64> {
-        let changes = self.changes(0, before, now);
+    /// Whether every slice has the length that it had, so that every chunk has the blocks that it had. Equal numbers of
+    /// chunks and of blocks do not say so: one array may be shorter by what another is longer.
+    fn is_laid_out_as(&self, before: &Streams) -> bool {
+        let lengths = before.places.iter().map(|(_, length)| *length);
+        lengths.eq(self.slices.iter().map(|slice| slice.len()))
+    }
+
+    /// The number of blocks that have changed; `None` if chunks lie elsewhere in the stream than they did.
+    fn changed(&self, before: &Streams, now: &[Digest]) -> Option<u64> {
+        let changes = self.changes(0, &before.digests, now);
         let blocks = changes.iter().map(|(_, bytes)| bytes.len() as u64 / self.block).sum();
-        (before.len() == now.len()).then_some(blocks)
+        self.is_laid_out_as(before).then_some(blocks)
     }
 
     /// The blocks that have changed, by their numbers in the generation, with their bytes.

@@ -3,7 +3,9 @@
 use super::*;
 use crate::array::{Variable, VariableMut};
 use crate::comm::Reduction;
+use crate::replica::permutation::mix;
 use crate::replica::store::variables::TURNS;
+use proptest::prelude::*;
 
 const ROWS: u64 = 23;
 const LENGTH: u64 = 300;
@@ -111,6 +113,81 @@ fn few_changes_send_few_bytes_and_other_lengths_everything() {
     });
     let sent = survivors(ends)[0];
     assert!(sent[1] < sent[0] / 2 && sent[2] < sent[0] / 2, "{sent:?}");
+}
+
+/// Arrays of bytes by their lengths, each with content of its own that does not depend on its length.
+fn arrays_of(lengths: &[usize], rank: u32) -> Vec<(String, Vec<u8>)> {
+    let array = |(at, length): (usize, &usize)| {
+        let seed = u64::from(rank) << 32 | (at as u64) << 16;
+        let bytes = (0..*length as u64).map(|byte| mix(seed ^ byte) as u8);
+        (format!("array{at}"), bytes.collect())
+    };
+    lengths.iter().enumerate().map(array).collect()
+}
+
+fn submit_arrays(store: &mut ReplicaStore, tag: u64, arrays: &[(String, Vec<u8>)]) -> Result<()> {
+    let variables = arrays.iter().map(|(name, bytes)| Variable::new(name, bytes));
+    store.submit_variables(tag, &variables.collect::<Vec<_>>()).map(drop)
+}
+
+fn check_arrays(store: &mut ReplicaStore, arrays: &[(String, Vec<u8>)]) {
+    let mut back: Vec<Vec<u8>> = arrays.iter().map(|(_, bytes)| vec![0; bytes.len()]).collect();
+    let targets = arrays.iter().zip(&mut back);
+    let mut targets: Vec<VariableMut> =
+        targets.map(|((name, _), back)| VariableMut::new(name, back)).collect();
+    store.load_variables(&mut targets).unwrap();
+    drop(targets);
+    for ((name, bytes), back) in arrays.iter().zip(back) {
+        assert!(*bytes == back, "{name} of {} bytes", bytes.len());
+    }
+}
+
+/// The number of blocks is the same, and so is that of chunks, but the array in the middle lies elsewhere.
+#[test]
+fn an_array_that_is_moved_by_others_is_sent_though_it_is_unchanged() {
+    let ends = run(&ThreadRanks::new(3), |comm| {
+        let mut store = ReplicaStore::new(comm.clone(), 2, small()).unwrap();
+        for (tag, blocks) in [[100, 256, 50], [50, 256, 100]].into_iter().enumerate() {
+            let arrays = arrays_of(&blocks.map(|blocks| blocks * 8), comm.rank().0);
+            submit_arrays(&mut store, tag as u64, &arrays).unwrap();
+            check_arrays(&mut store, &arrays);
+        }
+    });
+    assert_eq!(survivors(ends).len(), 3);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+    /// Whatever arrays give to each other on some ranks, all come back.
+    #[test]
+    fn arrays_whose_lengths_shift_come_back(
+        first in prop::collection::vec(0usize..600, 2..6),
+        shifts in prop::collection::vec((0usize..6, 0usize..6, 0usize..300, 1u8..8, any::<bool>()), 1..6),
+    ) {
+        let ends = run(&ThreadRanks::new(3), move |comm| {
+            let own = comm.rank().0;
+            let mut store = ReplicaStore::new(comm.clone(), 2, small()).unwrap();
+            let mut blocks = first.clone();
+            let mut submit = |tag: u64, blocks: &[usize], cut: usize| {
+                let lengths: Vec<usize> =
+                    blocks.iter().map(|blocks| (blocks * 8).saturating_sub(cut)).collect();
+                let arrays = arrays_of(&lengths, own);
+                submit_arrays(&mut store, tag, &arrays).unwrap();
+                check_arrays(&mut store, &arrays);
+            };
+            submit(0, &blocks, 0);
+            for (at, (from, to, count, ranks, cut)) in shifts.iter().enumerate() {
+                let (from, to) = (from % blocks.len(), to % blocks.len());
+                let count = *count.min(&blocks[from]);
+                if ranks >> own & 1 == 1 {
+                    blocks[from] -= count;
+                    blocks[to] += count;
+                }
+                submit(at as u64 + 1, &blocks, usize::from(*cut));
+            }
+        });
+        prop_assert_eq!(survivors(ends).len(), 3);
+    }
 }
 
 #[test]
