@@ -124,7 +124,7 @@ pub use replica::{
     ReplicaSettings, ReplicaStore, ReplicaTraffic, Scrubbed, StartRank, SubmitProgress, Survived,
 };
 #[cfg(feature = "tools")]
-pub use replica::{LossPoint, LossReport, LossSettings, loss};
+pub use replica::{LossPoint, LossReport, LossSettings, RemakeFigures, RemakeScale, loss};
 pub use replica::{ReplicaCount, ReplicaOperation, ReplicaScale};
 pub use restore::redistribute;
 #[cfg(feature = "tools")]

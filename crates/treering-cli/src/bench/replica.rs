@@ -1,11 +1,15 @@
-//! `bench replica`: messages and bytes of replicas at the rank that has the most, for up to 24,576 simulated ranks.
-//! Times over MPI come from the example `replica_bench` of `treering-mpi`: `make bench-replica` runs both.
+//! `bench replica`: messages and bytes of replicas at the rank that has the most, for up to 24,576 simulated ranks, and
+//! both ways to place copies that are made again after deaths: time of a lookup, balance, messages and loss. Times over MPI come from the example `replica_bench` of `treering-mpi`: `make bench-replica` runs both.
 
 use super::Options;
 use crate::output;
 use serde::Serialize;
 use serde_json::json;
-use treering::{ReplicaCount, ReplicaOperation, ReplicaScale, ReplicaSettings, Result};
+use std::time::Instant;
+use treering::{
+    Probing, RemakeFigures, RemakeScale, ReplicaCount, ReplicaOperation, ReplicaScale,
+    ReplicaSettings, Result,
+};
 
 /// Nodes of 48 ranks, as in the paper.
 const NODE: u32 = 48;
@@ -27,6 +31,32 @@ struct Row {
     bytes_received: u64,
 }
 
+/// The figures of one way to place copies that are made again.
+#[derive(Serialize)]
+struct RemakeRow {
+    distribution: &'static str,
+    ranks: u32,
+    copies: u32,
+    rounds: u32,
+    deaths: u32,
+    lookup_ns: f64,
+    probes: f64,
+    imbalance: f64,
+    transfers: u64,
+    messages: u64,
+    most_messages: u64,
+    lost: u64,
+    lost_without_remaking: u64,
+}
+
+/// Deaths one at a time, and more of them at once than there are copies.
+const REMAKES: [RemakeScale; 3] = [remakes(192, 64, 1), remakes(768, 64, 4), remakes(768, 16, 48)];
+
+const fn remakes(ranks: u32, rounds: u32, deaths_per_round: u32) -> RemakeScale {
+    let (per_node, copies, ranges_per_rank, seed) = (1, 4, 64, 1);
+    RemakeScale { ranks, per_node, copies, ranges_per_rank, rounds, deaths_per_round, seed }
+}
+
 pub fn run(_options: &Options, json: bool) -> Result<()> {
     let mut rows = Vec::new();
     for ranks in RANKS {
@@ -43,13 +73,47 @@ pub fn run(_options: &Options, json: bool) -> Result<()> {
     ] {
         rows.extend(count(most, copies, range_kib, permuted)?);
     }
+    let mut remakes = Vec::new();
+    for scale in REMAKES {
+        remakes.extend(compare(scale)?);
+    }
     if json {
-        return output::json(
-            &json!({ "node_ranks": NODE, "bytes_per_rank": BLOCKS * 64, "counts": rows }),
-        );
+        return output::json(&json!({
+            "node_ranks": NODE,
+            "bytes_per_rank": BLOCKS * 64,
+            "counts": rows,
+            "remakes": remakes,
+        }));
     }
     show(&rows);
+    show_remakes(&remakes);
     Ok(())
+}
+
+/// Both distributions of the paper's appendix under the same deaths.
+fn compare(scale: RemakeScale) -> Result<[RemakeRow; 2]> {
+    let start = Instant::now();
+    let row = |(probing, distribution)| {
+        let figures: RemakeFigures = scale.figures(probing, || start.elapsed())?;
+        Ok(RemakeRow {
+            distribution,
+            ranks: scale.ranks,
+            copies: scale.copies,
+            rounds: scale.rounds,
+            deaths: figures.deaths,
+            lookup_ns: figures.lookup.as_secs_f64() * 1e9,
+            probes: figures.probes,
+            imbalance: figures.imbalance(),
+            transfers: figures.transfers,
+            messages: figures.messages,
+            most_messages: figures.most_messages,
+            lost: figures.lost,
+            lost_without_remaking: figures.lost_without_remaking,
+        })
+    };
+    let [first, second] =
+        [(Probing::DoubleHashing, "double hashing"), (Probing::Permutation, "permutation")];
+    Ok([row(first)?, row(second)?])
 }
 
 fn count(ranks: u32, copies: u32, range_kib: u64, permuted: bool) -> Result<Vec<Row>> {
@@ -115,9 +179,59 @@ fn show(rows: &[Row]) {
     output::line(output::table(&header, &[0], rows.iter().map(cells)));
 }
 
+fn show_remakes(rows: &[RemakeRow]) {
+    output::line("\nCopies made again after every round of deaths, 64 ranges per rank:");
+    let cells = |row: &RemakeRow| {
+        vec![
+            row.distribution.to_string(),
+            row.ranks.to_string(),
+            row.copies.to_string(),
+            format!("{} in {} rounds", row.deaths, row.rounds),
+            format!("{:.0} ns", row.lookup_ns),
+            format!("{:.2}", row.probes),
+            format!("{:.3}", row.imbalance),
+            row.transfers.to_string(),
+            row.messages.to_string(),
+            row.most_messages.to_string(),
+            row.lost.to_string(),
+            row.lost_without_remaking.to_string(),
+        ]
+    };
+    let header = [
+        "",
+        "ranks",
+        "copies",
+        "deaths",
+        "lookup",
+        "ranks looked at",
+        "fullest / mean",
+        "copies made",
+        "messages",
+        "most of a rank",
+        "ranges lost",
+        "without remaking",
+    ];
+    output::line(output::table(&header, &[0, 3], rows.iter().map(cells)));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever dies one at a time loses nothing; with many more deaths at once than copies, both ways do.
+    #[test]
+    fn both_distributions_are_compared_under_the_same_deaths() {
+        for (scale, loses) in [(remakes(96, 24, 1), false), (remakes(96, 4, 24), true)] {
+            let [hashed, permuted] = compare(scale).unwrap();
+            assert_eq!(hashed.deaths, permuted.deaths);
+            assert_eq!(hashed.lost_without_remaking, permuted.lost_without_remaking);
+            for row in [hashed, permuted] {
+                assert_eq!(row.lost > 0, loses, "{} lost", row.lost);
+                assert!(row.lost <= row.lost_without_remaking && row.imbalance < 1.6);
+                assert!(row.messages <= row.transfers && row.lookup_ns > 0.0);
+            }
+        }
+    }
 
     #[test]
     fn permutation_spreads_the_data_of_one_rank_over_many_senders() {

@@ -111,7 +111,7 @@ impl AfterDeaths {
         self.died.get(rank.0 as usize) == Some(&ALIVE)
     }
 
-    #[cfg(test)]
+    #[cfg(feature = "tools")]
     /// The number of living ranks.
     pub fn alive(&self) -> u32 {
         self.now().ranks

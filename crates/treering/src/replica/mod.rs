@@ -19,8 +19,7 @@
 //! Fault-Tolerant Algorithms" (2022).
 
 mod after_deaths;
-// Figures of both ways to make lost copies again, for tests.
-#[cfg(test)]
+#[cfg(feature = "tools")]
 mod comparison;
 mod counts;
 #[cfg(feature = "tools")]
@@ -37,6 +36,8 @@ mod probing;
 mod store;
 mod topology;
 
+#[cfg(feature = "tools")]
+pub use comparison::{RemakeFigures, RemakeScale};
 pub use counts::{ReplicaCount, ReplicaOperation, ReplicaScale};
 #[cfg(feature = "tools")]
 pub(crate) use loss_report::{LossCurve, LossMachine};
