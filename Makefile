@@ -6,6 +6,7 @@
 # make replicas-check  KILLS (default: 50) kills of ranks of k-means, PageRank and particles, which go on with replicas
 # make big       arrays of 2.5 GiB in one rank and 4.1 GiB on two, through MPI; 2.5 GiB of one rank in the memory of three
 # make watch-load  a program writes 32 files a second for a minute; the watching service is killed twice
+# make backlog   a program on a store that is far slower than it, for a minute
 # make model     PROGRAMS random programs over all features that keep state, against a plain map
 # make campaign  the law of bounded hashing for PAIRS pairs of values for each type and bound
 # make bench     all benchmarks; nothing else should run meanwhile
@@ -39,7 +40,7 @@ ifdef CI
 export CARGO_INCREMENTAL := 0
 endif
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load model \
+.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load backlog model \
 	campaign bench bench-chunks bench-ranks bench-replica corpus restart peers book
 
 # The other MPIs come last, so that nothing is built again behind them.
@@ -118,6 +119,9 @@ big: needs
 watch-load:
 	TREERING_WATCH_SETS=60 TREERING_WATCH_PACE=1000 TREERING_WATCH_VALUES=65536 \
 		$(CARGO) test -p treering-cli --test it under_load -- --nocapture
+
+backlog:
+	TREERING_BACKLOG=1 $(CARGO) test --release -p treering --test it a_backlog -- --nocapture
 
 model:
 	TREERING_PROGRAMS=$(PROGRAMS) \

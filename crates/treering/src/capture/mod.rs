@@ -49,7 +49,7 @@ pub(crate) fn state_bytes(declared: &[Declared]) -> u64 {
     declared.iter().filter_map(|d| d.description.bytes()).fold(0, u64::saturating_add)
 }
 
-/// Refuses variables that make no sense, before anything is touched.
+/// Refuses invalid variables before anything is touched.
 pub(crate) fn check(variables: &[Variable]) -> Result<()> {
     let mut names = HashSet::new();
     for variable in variables {

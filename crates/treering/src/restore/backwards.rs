@@ -82,7 +82,7 @@ impl Backwards {
                     next = log.before(sequence, manifest.as_ref().ok().and_then(Option::as_ref));
                     let made = match manifest {
                         Ok(Some(manifest)) => step_back(&store, manifest, newer.take()),
-                        Ok(None) => Err(Error::damaged("a parent in the log is no checkpoint")),
+                        Ok(None) => Err(Error::damaged("a parent in the log is not a checkpoint")),
                         Err(error) => Err(error),
                     };
                     let state = made.map(|(checkpoint, state)| {

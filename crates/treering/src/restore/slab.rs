@@ -173,7 +173,7 @@ impl Checkpoint {
         let fits = [&slab.offset, &slab.extent, &slab.stride].iter().all(|list| list.len() == axes);
         let cover = slab.cover().filter(|_| fits && !slab.stride.contains(&0));
         let cover = cover.ok_or_else(|| {
-            Error::usage(format!("{slab:?} makes no sense for variable {name:?}"))
+            Error::usage(format!("{slab:?} does not fit variable {name:?}"))
                 .at(format!("shape {}", sources.global))
                 .hint("give offset, extent and stride for each axis; a stride is 1 or more")
         })?;

@@ -8,6 +8,12 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Rule for the checkpoints that a pruning keeps.
+///
+/// ```
+/// use treering::Keep;
+/// // The newest 3, every 1000th step, and at most 10 GiB in all.
+/// let keep = Keep { last: 3, every: Some(1000), limit: Some(10 << 30), forget_damaged: false };
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
     /// Number of newest checkpoints that are kept.

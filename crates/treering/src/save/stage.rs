@@ -218,7 +218,7 @@ pub(super) struct MemberStage {
 impl MemberStage {
     /// Opens a stage whose head lies at a place; everything but the frames is checked.
     pub(super) fn open(file: File, at: u64) -> Result<MemberStage> {
-        let wrong = || Error::damaged("the stage of another rank makes no sense");
+        let wrong = || Error::damaged("the stage of another rank is corrupt");
         let size = file.metadata().map_err(|error| Error::io("cannot read a stage", error))?.len();
         let read = |from: u64, end: u64| -> Result<Vec<u8>> {
             let len = end.checked_sub(from).filter(|_| end <= size).ok_or_else(wrong)?;

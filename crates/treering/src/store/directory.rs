@@ -58,7 +58,7 @@ impl DirectoryStore {
     fn path(&self, key: &str) -> Result<PathBuf> {
         let bad = |part: &str| part.is_empty() || part == "." || part == "..";
         if key.split('/').any(bad) || key.contains('\0') {
-            return Err(Error::usage(format!("{key:?} is no key of a store")));
+            return Err(Error::usage(format!("invalid key {key:?} of a store")));
         }
         Ok(self.root.join(key))
     }

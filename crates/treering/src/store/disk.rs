@@ -58,7 +58,7 @@ impl Disk for OsDisk {
         let file = File::open(path)?;
         match file.metadata()?.is_file() {
             true => Ok(Box::new(file)),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "this is no file")),
+            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
         }
     }
 

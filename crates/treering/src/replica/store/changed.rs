@@ -66,7 +66,7 @@ impl ReplicaStore {
             let len = bytes.len() as u64;
             if !len.is_multiple_of(size) {
                 return Err(Error::usage(format!(
-                    "a change of {len} bytes is no whole number of blocks of {size} bytes"
+                    "a change of {len} bytes is not a whole number of blocks of {size} bytes"
                 )));
             }
             let end = first.saturating_add(len / size);
