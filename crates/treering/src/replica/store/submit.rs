@@ -134,7 +134,7 @@ impl ReplicaStore {
         let own = match (len as u64).is_multiple_of(size) {
             true => Ok([self.last_number + 1, 0]),
             false => Err(Error::usage(format!(
-                "{len} bytes are no whole number of blocks of {size} bytes"
+                "{len} bytes are not a whole number of blocks of {size} bytes"
             ))
             .hint("pad the last block, or submit named pieces")),
         };

@@ -97,7 +97,7 @@ fn every_bad_use_is_one_sentence_on_all_ranks() {
         refused(3, settings, |store, rank| {
             store.submit(1, &vec![0; 8 + rank as usize], u64::from(rank)).map(drop)
         }),
-        "no whole number of blocks",
+        "not a whole number of blocks",
     );
     expect(
         refused(3, settings, |store, rank| store.submit(1, &[0; 16], u64::from(rank)).map(drop)),
