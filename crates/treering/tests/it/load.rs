@@ -72,7 +72,9 @@ fn a_backlog_makes_one_whole_checkpoint_and_stores_little() {
     assert_eq!((steps(&objects).len(), epochs(&objects)), (30, 1));
     let (state, changes) = (data.len() as u64 * 8, 30 * 512);
     let share = stored(&objects) as f64 / (state + changes) as f64;
-    println!("1 whole of 30; stored {share:.4} of state and changes; held up {blocked:.2?} of {computed:.2?}");
+    println!(
+        "1 whole of 30; stored {share:.4} of state and changes; held up {blocked:.2?} of {computed:.2?}"
+    );
     assert!(share < 1.2, "{share} of state and changes");
 }
 

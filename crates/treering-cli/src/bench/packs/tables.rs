@@ -9,7 +9,9 @@ use super::throttle;
 use crate::output;
 
 pub fn types(study: &Study) {
-    output::line("\nContents of the files (bytes: everything but arrays, and how the files are made)");
+    output::line(
+        "\nContents of the files (bytes: everything but arrays, and how the files are made)",
+    );
     let rows = study.types().into_iter().map(|(name, count, bytes)| {
         vec![name.to_string(), count.to_string(), output::bytes(bytes as u64)]
     });
