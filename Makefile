@@ -35,10 +35,6 @@ MPI := --features particles/mpi,orbits/mpi,kmeans/mpi
 BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
-# A machine that builds once needs no records for the next build.
-ifdef CI
-export CARGO_INCREMENTAL := 0
-endif
 
 .PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load backlog model \
 	campaign bench bench-chunks bench-ranks bench-replica corpus restart peers book
