@@ -129,6 +129,8 @@ struct World {
     handed: BTreeMap<u64, State>,
     /// The steps that were reported durable and not removed.
     durable: BTreeSet<u64>,
+    /// The steps that prune has removed.
+    pruned: BTreeSet<u64>,
     trace: Vec<String>,
 }
 
@@ -164,6 +166,7 @@ impl World {
             next_step: 0,
             handed: BTreeMap::new(),
             durable: BTreeSet::new(),
+            pruned: BTreeSet::new(),
             trace: Vec::new(),
         }
     }
@@ -338,7 +341,8 @@ impl World {
         match run.finish() {
             Ok(()) => {
                 self.note(format!("the program ends with step {:?}", program.newest));
-                self.durable.extend(program.newest);
+                // An old program may end long after.
+                self.durable.extend(program.newest.filter(|step| !self.pruned.contains(step)));
             }
             Err(error) => self.note(format!("the program ends: {error}")),
         }
@@ -380,6 +384,7 @@ impl World {
                 self.fail(&format!("prune has removed step {step}"));
             }
             self.durable.remove(step);
+            self.pruned.insert(*step);
         }
         if after.last() < before.last() {
             self.fail("prune has removed the newest checkpoint");
