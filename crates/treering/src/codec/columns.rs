@@ -151,19 +151,20 @@ impl ColumnModels {
         left -= top;
         let part = |left: u32, count: u32| (value >> left) as usize & ((1 << count) - 1);
         let lead = &mut self.leads[kind * LEADS + lead(known.lead)];
-        let mut found = 1 << top | coder.symbol(lead, part(left, top)) as u64;
+        let mut found = 1 << top | coder.symbol_below(lead, part(left, top), 1 << top) as u64;
         if left == 0 {
             return found;
         }
         let next = left.min(4);
         left -= next;
-        found = found << next | coder.symbol(&mut self.nexts[kind], part(left, next)) as u64;
+        let model = &mut self.nexts[kind];
+        found = found << next | coder.symbol_below(model, part(left, next), 1 << next) as u64;
         if left == 0 {
             return found;
         }
         let mask = (1 << left) - 1;
         let same = usize::from((value ^ known.above) & mask == 0);
-        let rest = match coder.symbol(&mut self.above, same) {
+        let rest = match coder.symbol_below(&mut self.above, same, 2) {
             0 => coder.bits(value & mask, left),
             _ => known.above & mask,
         };
@@ -173,7 +174,7 @@ impl ColumnModels {
     /// Codes how many bits a value has.
     fn length<C: Coder>(&mut self, coder: &mut C, bits: u32) -> u32 {
         let more = bits.saturating_sub(LONG_BITS) as usize;
-        let high = coder.symbol(&mut self.lengths[0], more >> 4) & 3;
+        let high = coder.symbol_below(&mut self.lengths[0], more >> 4, 4);
         let low = coder.symbol(&mut self.lengths[1 + high], more & 15);
         (LONG_BITS + (high * 16 + low) as u32).min(u64::BITS)
     }
@@ -205,7 +206,7 @@ impl<W: Word> Table<W> {
                 let (above, behind) = self.values.split_at_mut(start);
                 let (above, this) = (&above[start - len..], &mut behind[..len]);
                 let same = above.iter().zip(this.iter()).all(|(a, b)| a.xor(*b).bits() == 0);
-                repeated = coder.symbol(&mut self.repeats[repeated], same.into()) & 1;
+                repeated = coder.symbol_below(&mut self.repeats[repeated], same.into(), 2);
                 if repeated == 1 {
                     this.copy_from_slice(above);
                     continue;

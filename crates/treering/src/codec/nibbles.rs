@@ -141,6 +141,9 @@ pub(super) trait Coder {
     /// Codes a symbol; a reader takes no notice of the one it is given.
     fn symbol(&mut self, model: &mut SymbolModel, symbol: usize) -> usize;
 
+    /// Codes a symbol of fewer than sixteen; a reader that meets another one is not whole.
+    fn symbol_below(&mut self, model: &mut SymbolModel, symbol: usize, count: usize) -> usize;
+
     /// Codes up to 15 bits, all equally likely.
     fn few_bits(&mut self, bits: u32, count: u32) -> u32;
 
@@ -212,6 +215,12 @@ impl Coder for SymbolWriter {
         self.push(start, len);
         model.learn(symbol);
         symbol
+    }
+
+    #[inline(always)]
+    fn symbol_below(&mut self, model: &mut SymbolModel, symbol: usize, count: usize) -> usize {
+        debug_assert!(symbol < count);
+        self.symbol(model, symbol)
     }
 
     #[inline(always)]
@@ -298,6 +307,13 @@ impl Coder for SymbolReader<'_> {
         self.pass(number, start, len);
         model.learn(symbol);
         symbol
+    }
+
+    #[inline(always)]
+    fn symbol_below(&mut self, model: &mut SymbolModel, symbol: usize, count: usize) -> usize {
+        let symbol = self.symbol(model, symbol);
+        self.sound &= symbol < count;
+        symbol.min(count - 1)
     }
 
     #[inline(always)]
