@@ -86,6 +86,10 @@ enum Command {
         /// Also remove the oldest of these until the run takes no more than SIZE, as in 10GiB.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         limit: Option<u64>,
+        /// Also remove the oldest of these until all runs of the store together take no more than SIZE. Other runs stay as
+        /// they are.
+        #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
+        store_limit: Option<u64>,
         /// Drop damaged log entries. Caution: their checkpoints are lost. Default: prune removes nothing while an entry
         /// cannot be read.
         #[arg(long)]
@@ -245,8 +249,16 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::Ls(arguments) => listing::ls(&arguments, json),
         Command::Show { place } => listing::show(&place, json),
         Command::Verify { place, deep } => commands::verify(&place, deep, json),
-        Command::Prune { place, keep_last, keep_every, limit, forget_damaged, dry_run } => {
-            let keep = Keep { last: keep_last, every: keep_every, limit, forget_damaged };
+        Command::Prune {
+            place,
+            keep_last: last,
+            keep_every: every,
+            limit,
+            store_limit,
+            forget_damaged,
+            dry_run,
+        } => {
+            let keep = Keep { last, every, limit, store_limit, forget_damaged };
             commands::prune(&place, keep, dry_run, json)
         }
         Command::Rm { place, whole_run, dry_run } => {

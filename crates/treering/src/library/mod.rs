@@ -64,7 +64,7 @@ const LISTINGS: usize = 10;
 /// assert_eq!(library.run_names()?, ["rod"]);
 /// let (checkpoints, unreadable) = library.checkpoints("rod")?;
 /// assert_eq!((checkpoints.len(), unreadable.len()), (5, 0));
-/// let keep = Keep { last: 2, every: None, limit: None, forget_damaged: false };
+/// let keep = Keep::newest(2);
 /// let plan = library.plan_prune("rod", keep, &|_, _| {})?; // what `prune` would remove
 /// # assert!(plan.removed.len() <= 3);
 /// # Ok::<(), treering::Error>(())

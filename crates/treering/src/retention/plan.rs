@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 /// ```
 /// use treering::Keep;
 /// // The newest 3, every 1000th step, and at most 10 GiB in all.
-/// let keep = Keep { last: 3, every: Some(1000), limit: Some(10 << 30), forget_damaged: false };
+/// let keep = Keep { every: Some(1000), limit: Some(10 << 30), ..Keep::newest(3) };
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keep {
@@ -22,12 +22,26 @@ pub struct Keep {
     pub every: Option<u64>,
     /// The bytes that the run may take: of these checkpoints the oldest go until it takes no more. `None`: any number.
     pub limit: Option<u64>,
+    /// The bytes that all runs of the store may take together: the oldest checkpoints of this run go until they take no
+    /// more. No checkpoint of another run goes. `None`: any number.
+    pub store_limit: Option<u64>,
     /// Whether to remove damaged entries of the log, so that their checkpoints are lost for good. Otherwise they keep
     /// everything from being removed.
     pub forget_damaged: bool,
 }
 
 impl Keep {
+    /// The newest `last` checkpoints, however many bytes they take.
+    pub const fn newest(last: u64) -> Keep {
+        Keep { last, every: None, limit: None, store_limit: None, forget_damaged: false }
+    }
+
+    /// The bytes that a run may take if other runs of its store take so many.
+    fn room(&self, others: u64) -> Option<u64> {
+        let left = self.store_limit.map(|limit| limit.saturating_sub(others));
+        self.limit.into_iter().chain(left).min()
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         if self.last == 0 {
             return Err(Error::usage("at least one checkpoint must be kept")
@@ -37,7 +51,7 @@ impl Keep {
             return Err(Error::usage("invalid interval 0: expected every first step or more")
                 .hint("give --keep-every 1 or more"));
         }
-        if self.limit == Some(0) {
+        if self.limit == Some(0) || self.store_limit == Some(0) {
             return Err(Error::usage("a run with checkpoints takes more than 0 bytes")
                 .hint("give a limit of several times the size of a checkpoint"));
         }
@@ -52,6 +66,13 @@ pub(crate) enum Rule {
     Keep(Keep),
     /// The checkpoints of a step.
     Without(u64),
+}
+
+impl Rule {
+    /// Whether it matters how many bytes other runs take.
+    pub(super) fn counts_others(&self) -> bool {
+        matches!(self, Rule::Keep(Keep { store_limit: Some(_), .. }))
+    }
 }
 
 /// A checkpoint in a plan.
@@ -104,6 +125,8 @@ pub(super) struct Holding {
     pub(super) branches: Vec<(BranchName, u64)>,
     /// The same for entries of the log.
     pub(super) entries: BTreeMap<Sequence, u64>,
+    /// The bytes that other runs of the store take; 0 if no rule asks for them.
+    pub(super) others: u64,
 }
 
 /// The newest checkpoint that can be restored, and what is wrong with newer ones.
@@ -148,8 +171,10 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
     }
     let mut kept = choose(&holding.manifests, rule, &mut plan.notes);
     kept.extend(&stays);
-    if let Rule::Keep(Keep { limit: Some(limit), .. }) = rule {
-        plan.excess = stay_below(limit, holding, &mut kept, &stays, &mut plan.notes);
+    if let Rule::Keep(keep) = rule
+        && let Some(room) = keep.room(holding.others)
+    {
+        plan.excess = stay_below(room, holding, &mut kept, &stays, &mut plan.notes);
     }
     for FullManifest { manifest, .. } in &holding.manifests {
         let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
@@ -172,34 +197,37 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
     Ok(plan)
 }
 
-/// Gives up the oldest checkpoints until the run takes no more than `limit` bytes; what it takes beyond that if it cannot.
+/// Gives up the oldest checkpoints until the run takes no more than `room` bytes; what it takes beyond that if it cannot.
 fn stay_below(
-    limit: u64,
+    room: u64,
     holding: &Holding,
     kept: &mut BTreeSet<Sequence>,
     stays: &BTreeSet<Sequence>,
     notes: &mut Vec<String>,
 ) -> u64 {
-    let newest = Keep { last: 1, every: None, limit: None, forget_damaged: false };
-    let mut least = choose(&holding.manifests, Rule::Keep(newest), &mut Vec::new());
+    let mut least = choose(&holding.manifests, Rule::Keep(Keep::newest(1)), &mut Vec::new());
     least.extend(stays);
     let may_go: Vec<Sequence> = kept.difference(&least).copied().collect();
     let freed = freed(holding, kept, &may_go);
     let mut bytes = bytes_left(holding, kept);
     for (sequence, freed) in may_go.iter().zip(freed) {
-        if bytes <= limit {
+        if bytes <= room {
             break;
         }
         kept.remove(sequence);
         bytes = bytes.saturating_sub(freed);
     }
-    let excess = bytes.saturating_sub(limit);
+    let excess = bytes.saturating_sub(room);
     if excess > 0 {
         let left = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
         let steps: Vec<String> = left.map(|m| m.manifest.step.to_string()).collect();
+        let others = match holding.others {
+            0 => String::new(),
+            others => format!(" (other runs of the store take {others})"),
+        };
         notes.push(format!(
-            "the run takes {bytes} bytes, more than its limit of {limit}: the checkpoints of steps {} stay, because a \
-             program may go on from them or they are the newest of two epochs; raise the limit, or let epochs be shorter \
+            "the run takes {bytes} bytes, more than its limit of {room}{others}: the checkpoints of steps {} stay, because \
+             a program may go on from them or they are the newest of two epochs; raise the limit, or let epochs be shorter \
              (growth)",
             steps.join(", ")
         ));
@@ -424,6 +452,7 @@ mod tests {
             branches: Vec::new(),
             entries: (2..number).map(|number| (Sequence(number), 10 + number % 3)).collect(),
             manifests,
+            others: 0,
         }
     }
 
@@ -457,13 +486,13 @@ mod tests {
             limit in 1u64..8000,
         ) {
             let holding = holding(&epochs, &sizes, &[false]);
-            let keep = |limit| Rule::Keep(Keep { last: 1000, every: None, limit, forget_damaged: false });
+            let keep = |limit| Rule::Keep(Keep { limit, ..Keep::newest(1000) });
             let newest = holding.manifests.last().map(|m| m.manifest.sequence);
             let sound = || Sound { sequence: newest, judged: newest, notes: Vec::new() };
             let made = plan("r", keep(Some(limit)), &holding, sound()).unwrap();
             let kept: BTreeSet<Sequence> = made.kept.iter().map(|kept| kept.sequence).collect();
             prop_assert_eq!(made.excess, bytes_left(&holding, &kept).saturating_sub(limit));
-            let one = Rule::Keep(Keep { last: 1, every: None, limit: None, forget_damaged: false });
+            let one = Rule::Keep(Keep::newest(1));
             let least = plan("r", one, &holding, sound()).unwrap().kept;
             prop_assert!(least.iter().all(|kept| made.kept.contains(kept)));
             prop_assert!(made.excess == 0 || made.kept == least);
@@ -477,6 +506,27 @@ mod tests {
             }
         }
 
+        /// A limit of the store is one of the run, less by what other runs take; the stricter of two holds.
+        #[test]
+        fn a_limit_of_the_store_leaves_a_run_what_others_do_not_take(
+            epochs in prop::collection::vec(1u64..5, 1..6),
+            sizes in prop::collection::vec(0u64..1000, 1..9),
+            (limit, store, others) in (prop::option::of(1u64..8000), 1u64..16_000, 0u64..16_000),
+        ) {
+            let mut holding = holding(&epochs, &sizes, &[false]);
+            holding.others = others;
+            let newest = holding.manifests.last().map(|m| m.manifest.sequence);
+            let sound = || Sound { sequence: newest, judged: newest, notes: Vec::new() };
+            let both = Keep { limit, store_limit: Some(store), ..Keep::newest(1000) };
+            let made = plan("r", Rule::Keep(both), &holding, sound()).unwrap();
+            let room = store.saturating_sub(others).min(limit.unwrap_or(u64::MAX));
+            // A limit of no bytes is refused, and one byte is too few as well.
+            let alone = Keep { limit: Some(room.max(1)), ..Keep::newest(1000) };
+            let alone = plan("r", Rule::Keep(alone), &holding, sound()).unwrap();
+            prop_assert_eq!(&made.removed, &alone.removed);
+            prop_assert_eq!(made.excess, alone.excess + u64::from(room == 0));
+        }
+
         /// Packs that nobody names go if they are older than all packs of the newest checkpoint, whoever wrote them; newer
         /// ones may be on their way.
         #[test]
@@ -488,7 +538,7 @@ mod tests {
             let writer = WriterId { opening: Sequence(1), nonce: 6 };
             let stray = |number: &u64| PackName { writer, ..pack(*number) };
             holding.packs.extend(strays.iter().map(|number| (stray(number), 100)));
-            let one = Rule::Keep(Keep { last: 1, every: None, limit: None, forget_damaged: false });
+            let one = Rule::Keep(Keep::newest(1));
             let made = plan("r", one, &holding, Sound::default()).unwrap();
             let first = 2 + epochs[..epochs.len() - 1].iter().sum::<u64>();
             let names = Names::new("r");
@@ -507,7 +557,7 @@ mod tests {
             judged in any::<prop::sample::Index>(),
         ) {
             let holding = holding(&epochs, &sizes, &[false]);
-            let rule = Rule::Keep(Keep { last, every: None, limit, forget_damaged: false });
+            let rule = Rule::Keep(Keep { limit, ..Keep::newest(last) });
             let judged = judged.get(&holding.manifests).manifest.sequence;
             let sound = Sound { sequence: Some(judged), judged: Some(judged), notes: Vec::new() };
             let made = plan("r", rule, &holding, sound).unwrap();

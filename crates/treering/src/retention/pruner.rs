@@ -37,7 +37,7 @@ impl Pruner {
 
     /// Computes what may go.
     pub(crate) fn plan(&self, rule: Rule, sound: Sound) -> Result<PrunePlan> {
-        plan(&self.run, rule, &self.holding()?, sound)
+        plan(&self.run, rule, &self.holding(rule)?, sound)
     }
 
     /// Computes and carries out.
@@ -48,7 +48,7 @@ impl Pruner {
 
     fn carry_out(&self, rule: Rule, sound: Sound) -> Result<PrunePlan> {
         let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
-        let before = self.holding()?;
+        let before = self.holding(rule)?;
         let mut plan = plan(&self.run, rule, &before, sound)?;
         let names = Names::new(&self.run);
         let removed = plan.removed.iter().map(|gone| gone.sequence).chain(plan.forgotten.clone());
@@ -61,7 +61,7 @@ impl Pruner {
         let unpublished = take_back(&bundler, &mut plan)?;
         settle_logs(&self.last)?;
         // Somebody may have begun to share packs since the plan was made.
-        let mut now = self.holding()?;
+        let mut now = self.holding(rule)?;
         now.over = now.over.and(before.over);
         if let Some((_, error)) = now.unreadable.first() {
             return Err(unknown(&self.run, error));
@@ -118,10 +118,10 @@ impl Pruner {
         }
     }
 
-    fn holding(&self) -> Result<Holding> {
+    fn holding(&self, rule: Rule) -> Result<Holding> {
         let run = &self.run;
         let (survey, manifests) = self.survey(run)?;
-        let mut shared = HashSet::new();
+        let (mut shared, mut bytes_of_others) = (HashSet::new(), 0);
         for other in crate::log::runs(self.last.as_ref())?.iter().filter(|other| *other != run) {
             let (others, full) = self.survey(other)?;
             if let Some((_, error)) = others.unreadable.first() {
@@ -129,6 +129,9 @@ impl Pruner {
             }
             let packs = full.iter().flat_map(FullManifest::packs);
             shared.extend(packs.filter(|(of, _)| of == run).map(|(_, pack)| pack));
+            if rule.counts_others() {
+                bytes_of_others += self.bytes(other)?;
+            }
         }
         let items = self.seen.list(&Names::new(run).packs())?;
         let packs =
@@ -147,7 +150,16 @@ impl Pruner {
             unreadable: survey.unreadable,
             shared,
             packs: packs.collect(),
+            others: bytes_of_others,
         })
+    }
+
+    /// The bytes that a run takes in the last tier.
+    fn bytes(&self, run: &str) -> Result<u64> {
+        let names = Names::new(run);
+        let folders = [names.packs(), names.branches(), names.log()];
+        let items = folders.iter().map(|folder| self.seen.list(folder));
+        Ok(items.collect::<Result<Vec<_>>>()?.iter().flatten().map(|item| item.size).sum())
     }
 
     /// The newest checkpoint that passes a check, which comes before any lock is taken: it may take long. One that the

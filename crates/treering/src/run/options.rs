@@ -361,9 +361,19 @@ impl Options {
         self
     }
 
+    /// Removes the oldest checkpoints of this run as long as all runs of the store together take more than so many bytes in
+    /// the last tier. Default: no limit.
+    ///
+    /// Checkpoints of other runs stay: programs that share a store each give it the same limit, or are pruned with
+    /// `treering prune`. Everything else is as with [`Options::limit`]; if both are given, both hold.
+    #[must_use]
+    pub fn store_limit(mut self, bytes: u64) -> Self {
+        self.keep = Some(Keep { store_limit: Some(bytes), ..self.kept() });
+        self
+    }
+
     fn kept(&self) -> Keep {
-        let all = Keep { last: u64::MAX, every: None, limit: None, forget_damaged: false };
-        self.keep.unwrap_or(all)
+        self.keep.unwrap_or(Keep::newest(u64::MAX))
     }
 
     /// Makes a tree of every variable whose name matches the pattern (`*` and `?`), so that runs can

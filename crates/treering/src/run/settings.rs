@@ -52,6 +52,7 @@ struct Settings {
     compact: Option<bool>,
     keep: Option<KeepSettings>,
     limit: Option<Size>,
+    store_limit: Option<Size>,
     trees_only: Option<bool>,
     tree: Option<TreeTable>,
     #[serde(default)]
@@ -258,6 +259,9 @@ impl Settings {
         if let Some(bytes) = self.limit {
             options = options.limit(size("limit", bytes)?);
         }
+        if let Some(bytes) = self.store_limit {
+            options = options.store_limit(size("store_limit", bytes)?);
+        }
         options.trees_only = self.trees_only.unwrap_or(options.trees_only);
         if let Some(TreeTable { chunk, planes }) = self.tree {
             let bytes = chunk.map(|chunk| size("tree.chunk", chunk)).transpose()?;
@@ -388,6 +392,7 @@ mod tests {
             compact = false
             keep = { last = 3, every = 100 }
             limit = "10GiB"
+            store_limit = "1TiB"
             bounds = { "p*" = "abs:1e-6" }
             labels = { git = "4542149" }
         "#;
@@ -407,6 +412,7 @@ mod tests {
         assert_eq!(options.labels.get("git"), Some("4542149"));
         let keep = options.keep.unwrap();
         assert_eq!((keep.last, keep.every, keep.limit), (3, Some(100), Some(10 << 30)));
+        assert_eq!(keep.store_limit, Some(1 << 40));
         // What is not said stays.
         let same = options.with_toml("growth = 2").unwrap();
         assert_eq!((same.staging, same.replicas), (512 << 20, 3));

@@ -272,7 +272,7 @@ fn two_compactions_at_once_lose_nothing() {
 
 #[test]
 fn prune_beside_a_compaction_leaves_no_half_checkpoint() {
-    const KEEP: Keep = Keep { last: 3, every: None, limit: None, forget_damaged: false };
+    const KEEP: Keep = Keep::newest(3);
     for (at, bundled) in (0..40u64).flat_map(|at| [(at, false), (at, true)]) {
         let store = memory();
         written(&store, "r", 24);
@@ -325,7 +325,7 @@ fn prune_takes_checkpoints_out_of_bundles_and_frees_their_bytes() {
         bundles(store, "r").iter().map(|key| store.open(key).unwrap().size()).sum::<u64>()
     };
     let before = size(&store);
-    let keep = Keep { last: 1, every: Some(20), limit: None, forget_damaged: false };
+    let keep = Keep { every: Some(20), ..Keep::newest(1) };
     let plan = library.plan_prune("r", keep, &|_, _| {}).unwrap();
     let pruned = library.prune("r", keep, &|_, _| {}).unwrap();
     assert_eq!((&plan.removed, &plan.packs), (&pruned.removed, &pruned.packs));
@@ -334,7 +334,7 @@ fn prune_takes_checkpoints_out_of_bundles_and_frees_their_bytes() {
     assert!(size(&store) < before / 2, "{} of {before}", size(&store));
     sound(&store);
     // Without any of them nothing is left but the open epoch.
-    let keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+    let keep = Keep::newest(1);
     library.prune("r", keep, &|_, _| {}).unwrap();
     sound(&store);
     assert_eq!(bundles(&store, "r").len(), 2, "one bundle with the second epoch");
@@ -353,7 +353,7 @@ fn a_branch_keeps_what_it_needs_in_the_other_runs_bundles() {
     assert_eq!(field, state(7));
     save(&mut run, 8..30);
     drop(run);
-    let keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+    let keep = Keep::newest(1);
     library.prune("r", keep, &|_, _| {}).unwrap();
     compact(&store, "side");
     compact(&store, "r");
@@ -386,8 +386,7 @@ fn without_space_whole_bundles_still_go_and_a_compaction_changes_nothing() {
     drop(run);
     let epochs = library.checkpoints("r").unwrap().0;
     let newest = epochs.iter().rev().take_while(|c| c.epoch == epochs.last().unwrap().epoch);
-    let keep =
-        Keep { last: newest.count() as u64 + 1, every: None, limit: None, forget_damaged: false };
+    let keep = Keep::newest(newest.count() as u64 + 1);
     full.store(true, Ordering::SeqCst);
     let plan = library.prune("r", keep, &|_, _| {}).unwrap();
     assert!(plan.removed.iter().any(|gone| gone.step < 20), "{plan:?}");
@@ -400,7 +399,7 @@ fn without_space_whole_bundles_still_go_and_a_compaction_changes_nothing() {
     drop(run);
     library.compact("r", ALL, &|_, _| {}).unwrap();
     full.store(true, Ordering::SeqCst);
-    let keep = Keep { last: 1, every: Some(60), limit: None, forget_damaged: false };
+    let keep = Keep { every: Some(60), ..Keep::newest(1) };
     let before = steps(&store, "r");
     let plan = library.prune("r", keep, &|_, _| {}).unwrap();
     assert!(plan.notes.iter().any(|note| note.contains("no room")), "{:?}", plan.notes);
@@ -474,7 +473,7 @@ fn a_bundle_without_any_index_keeps_prune_from_removing_and_can_be_given_up() {
     let restored = run.restore(&mut [VariableMut::new("field", &mut field)]).unwrap().unwrap();
     assert_eq!((restored.step, field), (23, state(23)));
     drop(run);
-    let keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+    let keep = Keep::newest(1);
     assert_eq!(library.prune("r", keep, &|_, _| {}).unwrap_err().kind(), ErrorKind::Damaged);
     assert_eq!(library.compact("r", ALL, &|_, _| {}).unwrap().bundles, []);
     library.prune("r", Keep { forget_damaged: true, ..keep }, &|_, _| {}).unwrap();

@@ -102,7 +102,7 @@ fn a_copy_is_a_run_like_any_other() {
     save(&other, "n", 9..14);
     let library = Library::of(other.clone());
     library.compact("n", ALL, &|_, _| {}).unwrap();
-    let keep = Keep { last: 1, every: None, forget_damaged: false, limit: None };
+    let keep = Keep::newest(1);
     let plan = library.prune("n", keep, &|_, _| {}).unwrap();
     assert!(plan.removed.len() > 5 && !plan.packs.is_empty(), "{plan:?}");
     assert_sound(&other);
@@ -114,7 +114,7 @@ fn what_a_prune_of_a_copy_keeps_is_all_that_stays() {
     let (store, other) = (memory(), memory());
     save(&store, "r", 0..12);
     copy(&store, &[], &other, "n");
-    let keep = Keep { last: 1, every: None, forget_damaged: false, limit: None };
+    let keep = Keep::newest(1);
     Library::of(other.clone()).prune("n", keep, &|_, _| {}).unwrap();
     // Nobody has opened it since: all packs that no checkpoint names are gone.
     assert_tidy(&other);

@@ -128,7 +128,7 @@ fn pruning_makes_space_beside_the_running_program() {
     let store = disk.store();
     let mut run = open(&store);
     let failed = save_until_full(&mut run, 0);
-    let keep = Keep { last: 2, every: None, limit: None, forget_damaged: false };
+    let keep = Keep::newest(2);
     let library = Library::open(&store).unwrap();
     let plan = library.prune("r", keep, &|_, _| {}).unwrap();
     assert!(plan.bytes as usize > BYTES, "{plan:?}");

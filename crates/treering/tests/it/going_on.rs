@@ -360,7 +360,7 @@ fn a_prune_dies_at_its_points() {
             run.finish().unwrap();
             steps.lock().unwrap().clear();
             die_at_points(&kills, Rank(0), &[Death::Point(0, point, 0)]);
-            let keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+            let keep = Keep::newest(1);
             Library::of(shared.clone()).prune("r", keep, &|_, _| {}).map(drop)
         });
         assert_eq!(ends.len(), 1);

@@ -61,7 +61,7 @@ fn labels_and_attributes_survive_every_tool() {
     let plan = library.compact("r", ALL, &|_, _| {}).unwrap();
     assert!(!plan.bundles.is_empty());
     assert_labelled(&store, "r", &[0, 1, 2, 3, 4, 5]);
-    let keep = Keep { last: 1, every: Some(2), forget_damaged: false, limit: None };
+    let keep = Keep { every: Some(2), ..Keep::newest(1) };
     let plan = library.prune("r", keep, &|_, _| {}).unwrap();
     assert!(!plan.removed.is_empty());
     let kept: Vec<u64> = plan.kept.iter().map(|kept| kept.step).collect();

@@ -600,7 +600,7 @@ fn such_runs_are_pruned() {
     let cluster = Cluster::new(3, 2);
     cluster.go_on(&ON, 9, false);
     assert_eq!(cluster.steps(), [1, 3, 5, 7]);
-    let keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+    let keep = Keep::newest(1);
     Library::of(cluster.shared.clone()).prune("r", keep, &|_, _| {}).unwrap();
     assert_eq!(cluster.go_on(&[1, 0, 2], 1, false), Some(8));
     let steps = cluster.steps();

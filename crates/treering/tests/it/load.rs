@@ -14,7 +14,7 @@ fn memory() -> Arc<dyn Store> {
 }
 
 fn keep(last: u64) -> Keep {
-    Keep { last, every: None, limit: None, forget_damaged: false }
+    Keep::newest(last)
 }
 
 fn steps(store: &Arc<dyn Store>) -> Vec<u64> {

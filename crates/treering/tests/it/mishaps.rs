@@ -21,7 +21,7 @@ fn store(folder: &Path, steps: u64) -> PathBuf {
 }
 
 fn keep(last: u64, every: Option<u64>) -> Keep {
-    Keep { last, every, limit: None, forget_damaged: false }
+    Keep { every, ..Keep::newest(last) }
 }
 
 #[test]

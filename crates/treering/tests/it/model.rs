@@ -197,7 +197,9 @@ impl World {
             None => options,
         };
         let options = match self.limit {
-            Some(bytes) => options.limit(bytes),
+            // There is one run, so both mean the same.
+            Some(bytes) if self.seed.is_multiple_of(2) => options.limit(bytes),
+            Some(bytes) => options.store_limit(bytes),
             None => options,
         };
         match &self.node {
@@ -361,7 +363,7 @@ impl World {
         let last = 1 + self.dice.roll(4);
         let every = (self.dice.roll(3) == 0).then_some(4);
         let limit = (self.dice.roll(4) == 0).then(|| 1 + self.dice.roll(8000));
-        let keep = Keep { last, every, limit, forget_damaged: false };
+        let keep = Keep { every, limit, ..Keep::newest(last) };
         // What a program has removed by now is not the doing of this one.
         let before = self.listed();
         self.retained(&before);

@@ -8,7 +8,7 @@ use treering::{
     Save, Store, Variable, VariableMut,
 };
 
-const LAST: Keep = Keep { last: 1, every: None, limit: None, forget_damaged: false };
+const LAST: Keep = Keep::newest(1);
 
 fn memory() -> Arc<dyn Store> {
     Arc::new(MemoryStore::new())

@@ -17,7 +17,7 @@ use treering::{
 };
 
 const STEPS: u64 = 7;
-const KEEP: Keep = Keep { last: 2, every: None, limit: None, forget_damaged: false };
+const KEEP: Keep = Keep::newest(2);
 
 /// The state of a step: most of it stays, some of it changes, some of it moves.
 fn state(step: u64) -> (Vec<u8>, Vec<u64>) {

@@ -184,7 +184,7 @@ impl World {
 
     fn prune(&self, last: u64, every: Option<u64>) {
         let before = self.listed();
-        let keep = Keep { last, every, limit: None, forget_damaged: false };
+        let keep = Keep { every, ..Keep::newest(last) };
         let pruned = Library::of(self.store.clone()).prune("r", keep, &|_, _| {});
         let after = self.listed();
         self.note(format!("prune to {last}: {before:?} to {after:?}, {:?}", pruned.as_ref().err()));

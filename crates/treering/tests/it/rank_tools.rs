@@ -83,7 +83,7 @@ fn assert_sound(store: &Arc<dyn Store>) {
 }
 
 fn keep(last: u64) -> Keep {
-    Keep { last, every: None, limit: None, forget_damaged: false }
+    Keep::newest(last)
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn a_checkpoint_of_many_groups_has_branches() {
     // A manifest that is small enough with all its groups needs no branches.
     assert_eq!(count("other/branches"), 0);
     assert_eq!(library.checkpoint("other", None).unwrap().groups().count(), RANKS as usize);
-    let keep = treering::Keep { last: 1, every: None, limit: None, forget_damaged: false };
+    let keep = treering::Keep::newest(1);
     let plan = library.prune("r", keep, &|_, _| {}).unwrap();
     assert_eq!((plan.branches.len(), count("r/branches")), (4, 2));
     assert_sound(&store);

@@ -208,9 +208,43 @@ fn a_run_stays_below_its_limit_or_says_why_not() {
     assert_eq!(listed(&store), [11, 12]);
     check(&store);
     // The tool has the same limit.
-    let keep = Keep { last: 10, every: None, limit: Some(1), forget_damaged: false };
+    let keep = Keep { limit: Some(1), ..Keep::newest(10) };
     let plan = Library::of(store.clone()).plan_prune("r", keep, &|_, _| {}).unwrap();
     assert!(plan.removed.is_empty() && plan.excess > 0 && plan.notes[0].contains("limit"));
+}
+
+#[test]
+fn a_store_stays_below_its_limit_at_the_cost_of_the_run_that_has_it() {
+    let store = memory();
+    let other = || Options::in_store(store.clone(), "other").encoding(Encoding::Raw).growth(0.0);
+    let mut run = Run::open(other()).unwrap();
+    (0..3).for_each(|step| drop(save(&mut run, step)));
+    run.finish().unwrap();
+    let limit = 8 * BYTES as u64;
+    let mut run = Run::open(options(&store).growth(0.0).store_limit(limit)).unwrap();
+    (0..12).for_each(|step| drop(save(&mut run, step)));
+    run.finish().unwrap();
+    // Three are of the other run; heads and tails of packs are bytes as well.
+    assert_eq!(listed(&store), [8, 9, 10, 11]);
+    check(&store);
+    // Another run that grows leaves less to this one, and is never touched.
+    let mut run = Run::open(other()).unwrap();
+    run.restore(&mut [VariableMut::new("x", &mut vec![0u8; BYTES])]).unwrap();
+    (3..5).for_each(|step| drop(save(&mut run, step)));
+    run.finish().unwrap();
+    let library = Library::of(store.clone());
+    let keep = Keep { store_limit: Some(limit), ..Keep::newest(10) };
+    let planned = library.plan_prune("r", keep, &|_, _| {}).unwrap();
+    let pruned = library.prune("r", keep, &|_, _| {}).unwrap();
+    assert_eq!((&planned.removed, planned.excess), (&pruned.removed, 0));
+    assert_eq!(listed(&store), [10, 11]);
+    assert_eq!(library.checkpoints("other").unwrap().0.len(), 5);
+    // What must stay does, and the reason is given.
+    let keep = Keep { store_limit: Some(1), ..keep };
+    let pruned = library.prune("r", keep, &|_, _| {}).unwrap();
+    assert!(pruned.excess > 0 && pruned.notes[0].contains("other runs"), "{pruned:?}");
+    assert_eq!(listed(&store), [10, 11]);
+    check(&store);
 }
 
 #[test]

@@ -248,7 +248,7 @@ fn redone_steps_make_a_branch() {
 }
 
 fn keep(last: u64) -> Keep {
-    Keep { last, every: None, limit: None, forget_damaged: false }
+    Keep::newest(last)
 }
 
 /// A run of five steps and a branch of it at step 2 that went on to step 4.
