@@ -39,6 +39,42 @@ fn every_filter_is_undone() {
     assert!(undecoded.is_empty(), "{undecoded:?}");
 }
 
+/// `make_lzo.py` has the same.
+fn noise(count: u64, salt: u64) -> Vec<u8> {
+    let value = |at: u64| at.wrapping_mul(at).wrapping_mul(2_654_435_761).wrapping_add(at) >> 13;
+    (salt..salt + count).map(|at| value(at) as u8).collect()
+}
+
+/// The values of a file that PyTables wrote.
+#[test]
+fn lzo_of_pytables_is_undone() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/lzo.h5");
+    let far =
+        [noise(20_000, 0), vec![0; 9_000], noise(20_000, 0), noise(3_000, 7), noise(3_000, 7)];
+    let few: Vec<u8> = noise(6_000, 3).iter().map(|value| value % 3).collect();
+    let slow: Vec<u8> = (0..3_000).flat_map(|i| f64::from(i / 7).to_le_bytes()).collect();
+    let line: Vec<u8> = (0..3_000i32).flat_map(|i| (i * 3).to_le_bytes()).collect();
+    let small: Vec<u8> = (0..240u16).flat_map(|i| f32::from(i * i % 97).to_le_bytes()).collect();
+    let expected = [
+        ("far", far.concat()),
+        ("few", few),
+        ("slow", slow),
+        ("line", line),
+        ("noise", noise(2_000, 5)),
+        ("small", small),
+    ];
+    let side = open_side(&file.display().to_string(), None, true).unwrap();
+    for (name, bytes) in expected {
+        for name in [name.to_string(), format!("{name}_shuffled")] {
+            let all = side.entries(None).unwrap();
+            let entry = all.iter().find(|entry| entry.description.name == name).unwrap();
+            let mut values = vec![0; bytes.len()];
+            entry.values.as_ref().unwrap().read_at(0, &mut values).unwrap();
+            assert!(values == bytes, "{name}");
+        }
+    }
+}
+
 #[test]
 fn a_damaged_chunk_costs_its_own_variable_only() {
     let file = corpus("anatomy/hdf5-filters");

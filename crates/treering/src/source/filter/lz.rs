@@ -1,4 +1,5 @@
-//! Compressors that copy earlier output, as HDF5 filters frame them: LZF, LZ4, BloscLZ, Snappy; and zstd and bzip2.
+//! Compressors that copy earlier output, as HDF5 filters frame them: LZF, LZ4, LZO, BloscLZ, Snappy; and zstd
+//! and bzip2.
 
 use super::{broken, inflate};
 use crate::error::Result;
@@ -78,6 +79,97 @@ fn lzf_step(input: &mut LzInput, out: &mut LzOutput) -> Option<()> {
     }
     let back = (control & 31) << 8 | input.byte()?;
     out.repeat(back + 1, len + 2)
+}
+
+/// The LZO of PyTables: one stream of LZO1X, as the documentation of Linux describes it.
+pub(super) fn lzo(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
+    let mut stream = Lzo { input: LzInput(bytes), out: LzOutput::new(most), literals: 0 };
+    let mut more = stream.begin();
+    while let Some(true) = more {
+        more = stream.step();
+    }
+    // An end that is marked, and nothing behind it.
+    match more {
+        Some(false) if stream.input.0.is_empty() => Ok(stream.out.bytes),
+        _ => Err(broken("LZO")),
+    }
+}
+
+/// A stream of LZO1X. What a short instruction means depends on how many bytes the one before it copied from the stream.
+struct Lzo<'a> {
+    input: LzInput<'a>,
+    out: LzOutput,
+    /// 0 to 3 behind a copy of earlier output, 4 behind a longer run of bytes.
+    literals: usize,
+}
+
+impl Lzo<'_> {
+    /// A first instruction above 17 is a run of bytes.
+    fn begin(&mut self) -> Option<bool> {
+        if *self.input.0.first()? > 17 {
+            let run = self.input.byte()? - 17;
+            self.run(run)?;
+        }
+        Some(true)
+    }
+
+    fn run(&mut self, count: usize) -> Option<()> {
+        self.literals = count.min(4);
+        self.out.add(self.input.bytes(count)?)
+    }
+
+    /// A length of so many bits, or one more than these can hold, in bytes behind the instruction.
+    fn length(&mut self, control: usize, bits: u32) -> Option<usize> {
+        let most = (1 << bits) - 1;
+        if control & most > 0 {
+            return Some(control & most);
+        }
+        let mut len = most;
+        loop {
+            match self.input.byte()? {
+                0 => len += 255,
+                last => return Some(len + last),
+            }
+        }
+    }
+
+    /// One instruction; whether there are more.
+    fn step(&mut self) -> Option<bool> {
+        let control = self.input.byte()?;
+        let (len, back, run) = match control {
+            0..16 if self.literals == 0 => {
+                let run = self.length(control, 4)? + 3;
+                self.run(run)?;
+                return Some(true);
+            }
+            0..16 => {
+                let back = self.input.byte()? << 2 | control >> 2;
+                match self.literals {
+                    4 => (3, back + 2049, control),
+                    _ => (2, back + 1, control),
+                }
+            }
+            16..64 => {
+                let far = control < 32;
+                let len = self.length(control, if far { 3 } else { 5 })? + 2;
+                let word = self.input.byte()? | self.input.byte()? << 8;
+                let back = if far { (control & 8) << 11 | word >> 2 } else { word >> 2 };
+                match (far, back) {
+                    (true, 0) => return Some(false),
+                    (true, _) => (len, back + 16384, word),
+                    (false, _) => (len, back + 1, word),
+                }
+            }
+            _ => {
+                let len =
+                    if control < 128 { 3 + (control >> 5 & 1) } else { 5 + (control >> 5 & 3) };
+                (len, (self.input.byte()? << 3 | control >> 2 & 7) + 1, control)
+            }
+        };
+        self.out.repeat(back, len)?;
+        self.run(run & 3)?;
+        Some(true)
+    }
 }
 
 /// One stream of BloscLZ.
@@ -222,6 +314,20 @@ mod tests {
         assert_eq!(lzf(&packed, 100).unwrap(), b"abcabccccccccccc");
         assert!(lzf(&packed, 10).is_err());
         assert!(lzf(&packed[..8], 100).is_err());
+    }
+
+    #[test]
+    fn lzo_is_undone() {
+        // Four letters; four bytes from two back, and a letter; two bytes from five back; the end.
+        let packed = [21, b'a', b'b', b'c', b'd', 0x65, 0, b'e', 0, 1, 17, 0, 0];
+        assert_eq!(lzo(&packed, 100).unwrap(), b"abcdcdcdecd");
+        for cut in 0..packed.len() {
+            assert!(lzo(&packed[..cut], 100).is_err(), "{cut}");
+        }
+        assert!(lzo(&packed, 10).is_err());
+        assert!(lzo(&[&packed[..], &[0]].concat(), 100).is_err());
+        // A distance before the beginning.
+        assert!(lzo(&[21, 1, 2, 3, 4, 0x5c, 0, 17, 0, 0], 100).is_err());
     }
 
     #[test]

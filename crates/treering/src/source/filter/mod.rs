@@ -32,6 +32,8 @@ pub(super) enum Coding {
     /// The LZF of h5py.
     Lzf,
     Lz4,
+    /// The LZO of PyTables.
+    Lzo,
     Zstd,
     Bzip2,
     Blosc,
@@ -76,6 +78,7 @@ impl Coding {
             4 => Szip::new(values).map(Coding::Szip),
             5 => Nbit::new(values).map(Coding::Nbit),
             6 => Scaled::new(values, dtype, swapped).map(Coding::Scaled),
+            305 => Some(Coding::Lzo),
             307 => Some(Coding::Bzip2),
             32000 => Some(Coding::Lzf),
             32001 => Some(Coding::Blosc),
@@ -101,6 +104,7 @@ impl Coding {
             Coding::Known(Filter::Fletcher32) => checked(bytes),
             Coding::Lzf => lz::lzf(&bytes, most),
             Coding::Lz4 => lz::lz4(&bytes, most),
+            Coding::Lzo => lz::lzo(&bytes, most),
             Coding::Zstd => lz::zstd(&bytes, most),
             Coding::Bzip2 => lz::bzip2(&bytes, most),
             Coding::Blosc => blosc::decode(&bytes, most),
@@ -121,7 +125,6 @@ fn name(number: u16) -> String {
         4 => "szip",
         5 => "n-bit",
         6 => "scale-offset",
-        305 => "LZO",
         32008 => "bitshuffle",
         32013 => "zfp",
         32017 => "SZ",
@@ -301,13 +304,14 @@ mod tests {
 
         #[test]
         fn junk_never_panics(junk in proptest::collection::vec(any::<u8>(), 0..300), len in 0usize..5000) {
-            let parameters: [(u16, &[u32]); 15] = [
+            let parameters: [(u16, &[u32]); 16] = [
                 (1, &[]),
                 (3, &[]),
                 (4, &[32, 8, 64, 30]),
                 (4, &[0, 16, 12, 100]),
                 (5, &[8, 0, 100, 1, 4, 0, 17, 2]),
                 (6, &[2, 0, 100, 0, 4, 1, 0, 1, 7]),
+                (305, &[1, 36, 0]),
                 (307, &[]),
                 (32000, &[]),
                 (32001, &[]),
