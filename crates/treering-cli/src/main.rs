@@ -83,7 +83,8 @@ enum Command {
         /// Also keep every checkpoint whose step is a multiple of N.
         #[arg(long, value_name = "N")]
         keep_every: Option<u64>,
-        /// Also remove the oldest of these until the run takes no more than SIZE, as in 10GiB.
+        /// Also remove the oldest of these, except for what --keep-last 1 keeps, until the run takes no more than SIZE, as in
+        /// 10GiB.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         limit: Option<u64>,
         /// Also remove the oldest of these until all runs of the store together take no more than SIZE. Other runs stay as

@@ -382,6 +382,14 @@ impl<'s> Comparison<'s> {
                     }
                     continue;
                 }
+                if !self.settings.nan_equal && (x.may_hide_nan() || y.may_hide_nan()) {
+                    incomplete = true;
+                    let why =
+                        "its values are compared by digests, in which a NaN is like any other";
+                    let hint = "leave --nan different out, or exclude the variable";
+                    self.leave_out(step, Some(x), Error::usage(why).hint(hint));
+                    continue;
+                }
                 match self.pair((x, y), variable.bound, compared.len(), &mut notes) {
                     Ok((pair, of_pair)) => {
                         let tiles = self.tiles(&pair);
@@ -1115,14 +1123,16 @@ impl<'s> Comparison<'s> {
         let t = &mut outcome.timings;
         t.setup = (total - t.trees - t.walking - t.sketches - t.reading - t.comparing).max(0.0);
         let compared = self.compared || outcome.differences > 0;
-        let files = self.files > 0 && self.left_out.is_none() || !outcome.contents.is_empty();
+        // Files of which every array is left out on request say nothing about their values.
+        let whole = self.left_out.is_none() && outcome.excluded == 0;
+        let files = self.files > 0 && whole || !outcome.contents.is_empty();
         if !compared && !files && outcome.unmatched.iter().all(steps_only) {
             // An answer about nothing is none: the reason is the answer.
             if let Some(error) = self.left_out {
                 return Err(error);
             }
             return Err(Error::new(ErrorKind::NotFound, "there is nothing to compare")
-                .hint("no variable matches, or both sides are empty"));
+                .hint("no variable matches, all are excluded, or both sides are empty"));
         }
         Ok(self.outcome)
     }

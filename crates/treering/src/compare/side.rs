@@ -63,6 +63,11 @@ pub struct SideEntry<'a> {
 }
 
 impl SideEntry<'_> {
+    /// Whether values that are NaN have digests, which are the same for each of them.
+    pub(super) fn may_hide_nan(&self) -> bool {
+        matches!(self.meaning.kind, Some("number" | "sequence" | "record" | "array"))
+    }
+
     /// The type in words: that of the values, also if there are only digests of them.
     pub(crate) fn type_name(&self) -> &'static str {
         self.meaning.kind.unwrap_or(self.description.dtype.name())

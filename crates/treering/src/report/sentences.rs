@@ -158,7 +158,11 @@ fn excess(a: &Value, b: &Value, bound: Bound) -> String {
     }
     let size = a.difference(b);
     if size.is_nan() {
-        return format!("NaN on one side, which no bound permits (bound {bound})");
+        let both = [a, b].iter().all(|value| value.difference(value).is_nan());
+        return match both {
+            true => "NaN on both sides, which count as different here".to_string(),
+            false => format!("NaN on one side, which no bound permits (bound {bound})"),
+        };
     }
     let apart = format!("|a − b| = {}", short(size));
     match bound {

@@ -763,8 +763,16 @@ impl Checkpoint {
     ) -> Result<Vec<Option<ChunkHashes>>> {
         let here = || format!("{}@{}", self.manifest.run, self.manifest.step);
         let packs = &self.packs[group.index()];
-        if !self.kept.by_pieces && self.is_repetitive(packs, wanted) {
-            return self.fill_from_images(packs, wanted, targets).map_err(|e| e.at(here()));
+        // If a pack cannot be read as a whole, the frames that are needed may still be sound: then they are read alone.
+        if !self.kept.by_pieces
+            && self.is_repetitive(packs, wanted)
+            && let Ok(images) = self.images(packs)
+        {
+            let hasher = Hasher::new(self.manifest.seed);
+            let filled = wanted
+                .iter()
+                .map(|want| fill(&images, want, &hasher, targets[want.target as usize]));
+            return filled.collect::<Result<_>>().map_err(|e| e.at(here()));
         }
         let footers: Vec<&Footer> = packs.iter().map(|p| &*p.footer).collect();
         let plan: Vec<FramePiece> = plan(&footers, wanted).map_err(|e| e.at(here()))?;
@@ -798,20 +806,10 @@ impl Checkpoint {
         stored * 2 < bytes && wanted.iter().all(|w| w.at_hand.is_none())
     }
 
-    fn fill_from_images(
-        &self,
-        packs: &[Pack],
-        wanted: &[Wanted],
-        targets: &mut [&mut [u8]],
-    ) -> Result<Vec<Option<ChunkHashes>>> {
-        let hasher = Hasher::new(self.manifest.seed);
-        let images: Vec<Vec<u8>> = (0..packs.len())
-            .into_par_iter()
-            .map(|number| image(&self.handles, packs, number, &self.notes))
-            .collect::<Result<_>>()?;
-        let filled =
-            wanted.iter().map(|want| fill(&images, want, &hasher, targets[want.target as usize]));
-        filled.collect()
+    /// The bytes of all packs, those included that are not needed.
+    fn images(&self, packs: &[Pack]) -> Result<Vec<Vec<u8>>> {
+        let numbers = (0..packs.len()).into_par_iter();
+        numbers.map(|number| image(&self.handles, packs, number, &self.notes)).collect()
     }
 
     /// Compares a variable's bytes with the root that the manifest names, by the hashes of its chunks if these are known.

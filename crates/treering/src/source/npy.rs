@@ -301,9 +301,12 @@ fn bytes_type(kind: &str) -> Option<NpyType> {
 fn not_understood(text: &str) -> Error {
     let why = match text.trim_start_matches(['<', '>', '|', '=']).starts_with('O') {
         true => "its values are Python objects".to_string(),
-        false => format!("its values have the type {text:?}"),
+        false => format!("its values have numpy's type {text:?}, which is not understood"),
     };
-    Error::usage(why).hint("numbers, texts, times and records of these are understood")
+    Error::usage(why).hint(
+        "convert it with numpy's astype, or leave it out with --exclude; understood are integers, floating-point numbers \
+         of up to 8 bytes, complex ones of these, texts, times and records",
+    )
 }
 
 #[cfg(test)]

@@ -294,6 +294,55 @@ fn a_file_of_junk_or_a_folder_in_the_log_stops_nobody() {
 }
 
 /// The pack that only the newest checkpoint of `main` needs, or its manifest.
+/// Where content repeats, a restore reads packs as a whole; damage in a frame that it does not need costs it nothing.
+#[test]
+fn damage_costs_only_the_checkpoints_that_need_it_and_verify_names_these() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let mut heat = vec![0.0f64; 20_000];
+    let mut states = Vec::new();
+    let mut run = Run::open(Options::in_store(store.clone(), "rod")).unwrap();
+    for step in 0..24 {
+        for at in 1..heat.len() - 1 {
+            heat[at] += 0.25 * (heat[at - 1] - 2.0 * heat[at] + heat[at + 1]) + 1e-3;
+        }
+        run.checkpoint(step, &[Variable::new("heat", &heat)]).unwrap().durable().unwrap();
+        states.push(heat.clone());
+    }
+    run.finish().unwrap();
+    let packs: Vec<String> =
+        store.list("runs/rod/packs").unwrap().into_iter().map(|p| p.name).collect();
+    let (mut spared, mut lost) = (0, 0);
+    for pack in packs {
+        let key = format!("runs/rod/packs/{pack}");
+        let blob = store.open(&key).unwrap();
+        let mut sound = vec![0; blob.size() as usize];
+        blob.read_at(0, &mut sound).unwrap();
+        let mut bytes = sound.clone();
+        bytes[40] ^= 1;
+        store.delete(std::slice::from_ref(&key)).unwrap();
+        assert!(store.commit(&key, &bytes).unwrap());
+        let library = Library::of(store.clone());
+        let [quick, deep] =
+            [false, true].map(|deep| library.verify(None, deep, &|_, _| {}).unwrap());
+        assert_eq!(quick.sound, deep.sound, "{pack}: {quick:?}\n{deep:?}");
+        let mut restored = 0;
+        for (step, state) in states.iter().enumerate() {
+            let checkpoint = library.checkpoint("rod", Some(step as u64));
+            if let Ok(read) = checkpoint.and_then(|c| c.read::<f64>("heat")) {
+                assert!(read == *state, "{pack}: step {step}");
+                restored += 1;
+            }
+        }
+        assert_eq!(restored, quick.sound, "{pack}: {quick:?}");
+        let later = states.len() as u64 - quick.sound;
+        lost += u64::from(later > 0);
+        spared += u64::from(quick.sound > 0);
+        store.delete(std::slice::from_ref(&key)).unwrap();
+        assert!(store.commit(&key, &sound).unwrap());
+    }
+    assert!(lost > 10 && spared > 10, "{lost} {spared}");
+}
+
 fn newest(subject: &Subject, pack: bool) -> String {
     let folder = if pack { "runs/main/packs" } else { "runs/main/log" };
     let of_main = subject.files.keys().filter(|f| f.starts_with(folder));
