@@ -92,28 +92,44 @@ fn coders_of_left(size: u8, aim: Aim, level: u8) -> Vec<(CodecStep, f64)> {
 }
 
 /// Chains that take integers as a table, or their differences to the step before. They have to learn each
-/// column, so a small sample tells little of them.
-pub(super) fn tables(
+/// column, so a small sample tells little of them. Their penalties leave [`COLUMNS`] out.
+pub(super) fn tables(nature: Nature, aim: Aim, found: FoundShape, beside: bool) -> Vec<Candidate> {
+    let Some(table) = table_of(nature, aim, found) else { return Vec::new() };
+    let (first, penalty) = difference_of(table.size, beside);
+    let columns = TableShape { signed: table.signed && !beside, ..table };
+    let mut all = vec![vec![CodecStep::Columns(columns)]];
+    all.extend(table.rows().map(|rows| vec![rows, CodecStep::Columns(columns)]));
+    all.into_iter().map(|steps| ([&first[..], &steps].concat(), penalty)).collect()
+}
+
+/// The table that integers lie in, if there is time to look at it.
+fn table_of(nature: Nature, aim: Aim, found: FoundShape) -> Option<TableShape> {
+    let table = nature.table(aim == Aim::Smallest).filter(|_| aim != Aim::Fastest)?;
+    Some(TableShape { row: found.row.unwrap_or(table.row), ..table })
+}
+
+/// Chains that take rows out that were there before, of integers or their differences to the step before.
+pub(super) fn with_rows(
     nature: Nature,
     aim: Aim,
     found: FoundShape,
     beside: bool,
-) -> Option<Candidate> {
-    let penalty = match aim {
-        Aim::Smallest => 0.0,
-        Aim::Balanced => COLUMNS,
-        Aim::Fastest => return None,
-    };
-    let table = nature.table(aim == Aim::Smallest)?;
-    let table = TableShape { row: found.row.unwrap_or(table.row), ..table };
-    let difference = Difference { way: DifferenceKind::Fold, size: table.size, float: false };
-    Some(match beside {
-        true => {
-            let table = CodecStep::Columns(TableShape { signed: false, ..table });
-            (vec![CodecStep::Difference(difference), table], DIFFERENCE + penalty)
-        }
-        false => (vec![CodecStep::Columns(table)], penalty),
-    })
+) -> Vec<Candidate> {
+    let Some(table) = table_of(nature, aim, found) else { return Vec::new() };
+    let Some(rows) = table.rows() else { return Vec::new() };
+    let (first, penalty) = difference_of(table.size, beside);
+    let planes = (table.size > 1).then_some(CodecStep::Shuffle(table.size));
+    let steps = first.into_iter().chain([rows]).chain(planes).chain([efforts(aim).0]);
+    vec![(steps.collect(), penalty)]
+}
+
+/// The step that takes the difference if the bytes before are at hand, and its penalty.
+fn difference_of(size: u8, beside: bool) -> (Vec<CodecStep>, f64) {
+    let fold = Difference { way: DifferenceKind::Fold, size, float: false };
+    match beside {
+        true => (vec![CodecStep::Difference(fold)], DIFFERENCE),
+        false => (Vec::new(), 0.0),
+    }
 }
 
 /// Chains that take rounded values as whole numbers.
@@ -245,8 +261,9 @@ pub(super) fn differences(nature: Nature, aim: Aim) -> Vec<Candidate> {
     all
 }
 
-/// What a table coded by columns has to gain: it is decoded at a sixth of the rate of other chains.
-const COLUMNS: f64 = 0.25;
+/// What a table coded by columns has to gain under the balanced aim, by the share of its rows that are coded: these are
+/// decoded at a sixth of the rate of other chains.
+pub(super) const COLUMNS: f64 = 0.25;
 /// What contexts have to gain where there is another coder of numbers, which is decoded faster.
 const CONTEXTS: f64 = 0.005;
 /// The level of pco for the balanced aim, and for the smallest: the highest takes six times as long for one

@@ -4,14 +4,16 @@ use super::columns::{self, TableShape};
 use super::difference::{Difference, DifferenceKind};
 use super::lorenzo::{self, LorenzoGrid, Reckoning};
 use super::numbers::{self, Numbers};
-use super::{Codec, fpc, general, multiples, repeats, shuffle};
+use super::{Codec, fpc, general, multiples, repeats, rows, shuffle};
 use crate::array::Spacing;
 use crate::array::float_env::plain;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Scratch;
 use std::fmt;
 use std::ops::Deref;
 
+/// The greatest number of a step.
+const NEWEST: u8 = 15;
 /// The most steps a chain has.
 const MAX_STEPS: usize = 4;
 
@@ -34,6 +36,8 @@ pub enum CodecStep {
     Repeats(u8),
     /// The same, of the values that were not there what a prediction leaves.
     News(u8, LorenzoGrid),
+    /// Rows that were not there before, and which ones the others are, for values of this size and so many of a row.
+    Rows(u8, u8),
     /// Multiples of a spacing as whole numbers, for floating-point values of this size.
     Multiples(u8, Spacing),
     /// Bins of numbers, at a level.
@@ -84,6 +88,7 @@ impl CodecStep {
         match (self, other) {
             (CodecStep::Lorenzo(_), CodecStep::Lorenzo(_)) => true,
             (CodecStep::News(a, _), CodecStep::News(b, _)) => a == b,
+            (CodecStep::Rows(a, _), CodecStep::Rows(b, _)) => a == b,
             (CodecStep::Columns(a), CodecStep::Columns(b)) => a == TableShape { row: a.row, ..b },
             _ => self == other,
         }
@@ -99,6 +104,7 @@ impl CodecStep {
             }
             CodecStep::Repeats(size) => CodecStep::Repeats(size & !repeats::THOROUGH),
             CodecStep::News(size, grid) => CodecStep::News(size & !repeats::THOROUGH, grid),
+            CodecStep::Rows(size, row) => CodecStep::Rows(size & !repeats::THOROUGH, row),
             CodecStep::Columns(table) => {
                 CodecStep::Columns(TableShape { thorough: false, ..table })
             }
@@ -121,6 +127,9 @@ impl CodecStep {
                 CodecStep::Repeats(size).is_valid()
                     && grid.is_valid()
                     && grid.size == size & !repeats::THOROUGH
+            }
+            CodecStep::Rows(size, row) => {
+                matches!(size & !repeats::THOROUGH, 1 | 2 | 4 | 8) && rows::ROW.contains(&row)
             }
             CodecStep::Pco(_, level) => level & !numbers::PREDICTED <= 12,
             CodecStep::Columns(shape) => shape.is_valid(),
@@ -157,6 +166,7 @@ impl CodecStep {
                 let size = if thorough { size | repeats::THOROUGH } else { size };
                 out.extend([14, size, u8::from(signed), row]);
             }
+            CodecStep::Rows(size, row) => out.extend([15, size, row]),
             CodecStep::Difference(Difference { way, size, float }) => {
                 out.extend([10, way as u8, size, u8::from(float)]);
             }
@@ -220,6 +230,10 @@ impl CodecStep {
                 let size = size & !repeats::THOROUGH;
                 CodecStep::Columns(TableShape { size, signed: flag(signed)?, row, thorough })
             }
+            15 => {
+                let [size, row] = take(bytes)?;
+                CodecStep::Rows(size, row)
+            }
             _ => return None,
         };
         Some(step).filter(|step| step.is_valid())
@@ -237,6 +251,7 @@ impl Codec for CodecStep {
             CodecStep::Fpc(size) => Ok(fpc::encode(raw, size as usize)),
             CodecStep::Repeats(size) => repeats::encode(raw, size, None),
             CodecStep::News(size, grid) => repeats::encode(raw, size, Some(grid)),
+            CodecStep::Rows(size, row) => rows::encode(raw, size, row),
             CodecStep::Multiples(size, spacing) => Ok(multiples::encode(raw, size, spacing)),
             CodecStep::Pco(numbers, level) => numbers::encode(raw, numbers, level),
             CodecStep::Columns(shape) => Ok(columns::encode(raw, shape)),
@@ -262,6 +277,7 @@ impl Codec for CodecStep {
             CodecStep::Fpc(size) => fpc::decode(encoded, raw, size as usize)?,
             CodecStep::Repeats(size) => repeats::decode(encoded, raw, size, None)?,
             CodecStep::News(size, grid) => repeats::decode(encoded, raw, size, Some(grid))?,
+            CodecStep::Rows(size, row) => rows::decode(encoded, raw, size, row)?,
             CodecStep::Multiples(size, spacing) => multiples::decode(encoded, raw, size, spacing)?,
             CodecStep::Pco(numbers, _) => numbers::decode(encoded, raw, numbers)?,
             CodecStep::Columns(shape) => columns::decode(encoded, raw, shape)?,
@@ -371,17 +387,22 @@ impl Chain {
 
     /// Reads the bytes that name a chain.
     pub fn parse(mut bytes: &[u8]) -> Result<Chain> {
-        let unknown = || {
-            Error::damaged("a pack names a codec that this release does not have")
-                .hint("use a newer release of treering")
-        };
-        let (count, rest) = bytes.split_first().ok_or_else(unknown)?;
+        let bad = || Error::damaged("a pack names no chain of encoders");
+        let (count, rest) = bytes.split_first().ok_or_else(bad)?;
         bytes = rest;
-        let steps: Option<Vec<CodecStep>> =
-            (0..*count).map(|_| CodecStep::parse(&mut bytes)).collect();
-        match steps.filter(|steps| bytes.is_empty() && is_chain(steps)) {
-            Some(steps) => Ok(Chain(steps)),
-            None => Err(unknown()),
+        let mut steps = Vec::new();
+        for _ in 0..*count {
+            if let Some(number) = bytes.first().filter(|number| **number > NEWEST) {
+                let text = format!("this release has no encoder {number}");
+                return Err(
+                    Error::new(ErrorKind::Mismatch, text).hint("use a newer release of treering")
+                );
+            }
+            steps.push(CodecStep::parse(&mut bytes).ok_or_else(bad)?);
+        }
+        match bytes.is_empty() && is_chain(&steps) {
+            true => Ok(Chain(steps)),
+            false => Err(bad()),
         }
     }
 }
@@ -464,6 +485,7 @@ impl fmt::Display for CodecStep {
             CodecStep::Fpc(_) => f.write_str("fpc"),
             CodecStep::Repeats(_) => f.write_str("repeats"),
             CodecStep::News(_, grid) => write!(f, "repeats and predict {}-D", grid.axes()),
+            CodecStep::Rows(_, row) => write!(f, "rows {row}"),
             CodecStep::Multiples(..) => f.write_str("multiples"),
             CodecStep::Pco(_, level) => write!(f, "pco {}", level & !numbers::PREDICTED),
             CodecStep::Columns(TableShape { row: 1, .. }) => f.write_str("contexts"),

@@ -6,7 +6,8 @@
 
 use super::Encoding;
 use super::candidates::{
-    Candidate, FoundShape, candidates, differences, multiples, tables, with_repeats,
+    COLUMNS, Candidate, FoundShape, candidates, differences, multiples, tables, with_repeats,
+    with_rows,
 };
 use super::chain::{Chain, CodecStep};
 use super::lorenzo;
@@ -15,6 +16,7 @@ use super::relatives;
 use super::repeats;
 use crate::error::Result;
 use rayon::prelude::*;
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// Aim of an encoding: size, speed or a balance of both.
@@ -46,10 +48,18 @@ const FAR_SAMPLE: usize = 1 << 20;
 const FAR_GAIN: f64 = 0.08;
 /// What a repeated value costs of what another one does.
 const REPEATED: f64 = 0.05;
+/// What it costs to tell where a region lies.
+const REGION: f64 = 4.5;
+/// Where little is left of a strip, regions that cost less than this are not worth a thought.
+const LITTLE_TOLD: f64 = 64.0;
 /// After so many frames the choice is tested again.
 const HOLDS: u32 = 256;
 /// A frame this much larger than the sample promised has the choice tested again.
 const WORSE: f64 = 1.2;
+/// What a sample comes to where it tells little of tables.
+const TINY: f64 = 0.02;
+/// One of so many pairs of values is looked at to see where a frame has its values.
+const LIVELY_STEP: usize = 7;
 /// What is made smaller by less than this stays as it is.
 const WORTHWHILE: f64 = 0.98;
 
@@ -66,6 +76,17 @@ pub(crate) struct Chooser {
     shares: HashMap<(String, Nature), Shares>,
     /// The kinds of which whole checkpoints are coded as tables.
     tables: HashSet<(String, Nature)>,
+}
+
+/// What happens to a strip without what is stored already.
+#[derive(Clone, Copy)]
+pub(crate) struct StripRest {
+    /// Bytes that are left.
+    pub(crate) left: usize,
+    /// How many of the others are near enough to be found as repeats, if the kind has large frames.
+    pub(crate) near: usize,
+    /// How many regions tell where all of it is.
+    pub(crate) regions: usize,
 }
 
 /// Encoded bytes for each byte, of whole strips and of what is left of them.
@@ -100,6 +121,11 @@ impl Chooser {
         Chooser { encoding, chosen, far, shares, tables: HashSet::new() }
     }
 
+    /// Whether there is time to weigh ways to encode against each other.
+    pub(crate) fn weighs(&self) -> bool {
+        matches!(self.encoding, Encoding::Best(aim) if aim != Aim::Fastest)
+    }
+
     /// Whether the bytes before may serve variables that are like this one; asked once a checkpoint.
     pub(crate) fn wants_before(&mut self, like: &str, nature: Nature) -> bool {
         if !matches!(self.encoding, Encoding::Best(_)) {
@@ -118,11 +144,10 @@ impl Chooser {
     /// it has to be fast.
     pub(crate) fn look_far(&mut self, like: &str, nature: Nature, bytes: &[u8], usual: usize) {
         let size = nature.number() as usize;
-        let best = matches!(self.encoding, Encoding::Best(aim) if aim != Aim::Fastest);
         let key = (like.to_string(), nature);
         // What was rounded has few digits, and is the same here and there by chance.
         let long = matches!(size, 4 | 8) && nature.spacing.is_none();
-        if !best || !long || bytes.len() < 2 * usual || self.far.contains_key(&key) {
+        if !self.weighs() || !long || bytes.len() < 2 * usual || self.far.contains_key(&key) {
             return;
         }
         if self.far.len() >= MAX_KINDS {
@@ -143,34 +168,39 @@ impl Chooser {
         }
     }
 
-    /// Whether it is better to encode a strip of a variable as a whole than what is left of it, so
-    /// many bytes, without what is stored already: what is left has lost its rows and planes. So many
-    /// bytes of the rest are near enough to be found as repeats, if the kind has large frames.
+    /// Whether it is better to encode a strip of a variable as a whole than what is left of it without what is stored
+    /// already: what is left has lost its rows and planes, and it has to be told where the rest is.
     pub(crate) fn keeps_whole(
         &mut self,
         like: &str,
         nature: Nature,
         whole: &[u8],
-        (len, near): (usize, usize),
+        rest: StripRest,
         left: impl FnOnce() -> Vec<u8>,
     ) -> Result<bool> {
         let key = (like.to_string(), nature);
-        let near = if self.far.get(&key) == Some(&true) { near } else { 0 };
-        let best = matches!(self.encoding, Encoding::Best(aim) if aim != Aim::Fastest);
-        if !best || len == whole.len() || 2 * (len + near) < whole.len() || len < FIRST_SAMPLE {
+        let near = if self.far.get(&key) == Some(&true) { rest.near } else { 0 };
+        let told = REGION * rest.regions as f64;
+        let little = rest.left < FIRST_SAMPLE || 2 * (rest.left + near) < whole.len();
+        if !self.weighs() || rest.left == whole.len() || little && told < LITTLE_TOLD {
             return Ok(false);
         }
         if self.shares.get(&key).is_none_or(|shares| shares.left == 0) {
-            let (whole, left) = (rough_share(nature, whole)?, rough_share(nature, &left())?);
+            let left = left();
+            let of_whole = rough_share(nature, whole)?;
+            let of_left = match left.len() < FIRST_SAMPLE {
+                true => of_whole,
+                false => rough_share(nature, &left)?,
+            };
             if self.shares.len() >= MAX_KINDS {
                 self.shares.clear();
             }
-            self.shares.insert(key.clone(), Shares { of_whole: whole, of_left: left, left: HOLDS });
+            self.shares.insert(key.clone(), Shares { of_whole, of_left, left: HOLDS });
         }
         Ok(self.shares.get_mut(&key).is_some_and(|shares| {
             shares.left -= 1;
             let new = (whole.len() - near) as f64 + REPEATED * near as f64;
-            shares.of_whole * new < shares.of_left * len as f64
+            shares.of_whole * new < shares.of_left * rest.left as f64 + told
         }))
     }
 
@@ -220,6 +250,8 @@ impl Chooser {
         let frames = if far && beside { &frames[..1] } else { frames };
         let len = match far {
             true if beside => bytes / 4 + FIRST_SAMPLE,
+            // Rows come again far apart, and the chains for them are few.
+            true if nature.rows().is_some() => FAR_SAMPLE.min(bytes / 4 + FIRST_SAMPLE),
             true => FAR_SAMPLE.min(bytes / 16 + FIRST_SAMPLE),
             false => SAMPLE.min(bytes / 32 + FIRST_SAMPLE),
         };
@@ -233,15 +265,33 @@ impl Chooser {
             let ranked = ranked(&candidates, &samples)?;
             let near = ranked.first().map_or(0.0, |(cost, _)| CLOSE * cost);
             let finalists = ranked.into_iter().take_while(|(cost, _)| *cost <= near);
-            let most = if far && aim == Aim::Smallest { FAR_FINALISTS } else { FINALISTS };
+            let few = far && (aim == Aim::Smallest || nature.rows().is_some());
+            let most = if few { FAR_FINALISTS } else { FINALISTS };
             candidates = finalists.take(most).map(|(_, at)| candidates[at].clone()).collect();
         }
         let kind = (like.to_string(), nature);
-        if whole || aim == Aim::Smallest || self.tables.contains(&kind) {
-            candidates.extend(tables(nature, aim, found, false).filter(|_| new));
-            candidates.extend(tables(nature, aim, found, true).filter(|_| beside));
+        let samples = sample(nature, frames, len);
+        let ways = [(false, new), (true, beside)].into_iter().filter(|(_, tried)| *tried);
+        for (beside, _) in ways {
+            candidates.extend(with_rows(nature, aim, found, beside));
+            if whole || aim == Aim::Smallest || self.tables.contains(&kind) {
+                for (steps, penalty) in tables(nature, aim, found, beside) {
+                    let slow = match aim {
+                        Aim::Balanced => COLUMNS * coded_by_columns(&steps, &samples)?,
+                        _ => 0.0,
+                    };
+                    candidates.push((steps, penalty + slow));
+                }
+            }
         }
-        let (chain, share) = best(&candidates, &sample(nature, frames, len))?;
+        let (mut chain, mut share) = best(&candidates, &samples)?;
+        if share < TINY && nature.rows().is_some() {
+            // Where next to nothing is left, a sample tells little and trying is fast.
+            let shown = |steps: &[CodecStep]| steps == chain.steps();
+            let with = |steps: &[CodecStep]| steps.iter().any(|s| matches!(s, CodecStep::Rows(..)));
+            candidates.retain(|(steps, _)| shown(steps) || with(steps));
+            (chain, share) = best(&candidates, &sample(nature, frames, usize::MAX))?;
+        }
         if whole {
             self.note_table(kind, &chain);
         }
@@ -276,8 +326,11 @@ impl Chooser {
         let Encoding::Best(aim) = self.encoding else { return };
         let none = FoundShape::default();
         let (plain, beside) = (candidates(nature, aim, none), differences(nature, aim));
-        let tables: Vec<_> =
-            [false, true].iter().filter_map(|beside| tables(nature, aim, none, *beside)).collect();
+        let tables: Vec<_> = [false, true]
+            .into_iter()
+            .flat_map(|at| [tables(nature, aim, none, at), with_rows(nature, aim, none, at)])
+            .flatten()
+            .collect();
         let known = |steps: &[CodecStep]| {
             let same = |one: &Candidate| {
                 one.0.len() == steps.len() && one.0.iter().zip(steps).all(|(a, b)| a.is_like(*b))
@@ -326,6 +379,27 @@ fn found(nature: Nature, aim: Aim, frames: &[Beside]) -> FoundShape {
     }
 }
 
+/// The share of bytes that come to be coded by columns: those of rows that are not as the row above.
+fn coded_by_columns(steps: &[CodecStep], samples: &[Beside]) -> Result<f64> {
+    let columns = |step: &CodecStep| match step {
+        CodecStep::Columns(table) => Some(usize::from(table.size) * usize::from(table.row)),
+        _ => None,
+    };
+    let Some((at, row)) = steps.iter().enumerate().find_map(|(at, s)| Some((at, columns(s)?)))
+    else {
+        return Ok(0.0);
+    };
+    let first = Chain::new(&steps[..at])?;
+    let (mut coded, mut all) = (0, 0);
+    for (part, before) in samples {
+        let given = first.encode_beside(part, before.unwrap_or_default())?;
+        let above = given.chunks(row).skip(1).zip(given.chunks(row));
+        coded += row * (1 + above.filter(|(row, above)| row != above).count());
+        all += part.len();
+    }
+    Ok(coded as f64 / all.max(1) as f64)
+}
+
 /// What chains that look along few or many axes make of bytes, for each byte.
 fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
     let size = nature.number();
@@ -333,7 +407,9 @@ fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
     if let (4 | 8, Some(grid)) = (size, nature.grids_of_records().first()) {
         tried.push(vec![CodecStep::News(size, *grid)]);
     }
-    let sample = sample(nature, &[(bytes, None)], SAMPLE);
+    tried.extend(nature.rows().map(|rows| vec![rows]));
+    let len = if nature.has_planes() { SAMPLE } else { FAR_SAMPLE / 4 };
+    let sample = sample(nature, &[(bytes, None)], len);
     let mut least = f64::MAX;
     for steps in tried {
         let behind = vec![CodecStep::Shuffle(size.max(2)), CodecStep::Zstd(1)];
@@ -360,11 +436,24 @@ fn sample<'f>(nature: Nature, frames: &[Beside<'f>], len: usize) -> Vec<Beside<'
     let unit = nature.number() as usize * nature.stride() as usize;
     let part = |at: &usize| {
         let (frame, before) = frames[*at];
-        let start = frame.len().saturating_sub(len) / 2 / unit * unit;
+        let start = telling(frame, len, nature.number().into()) / unit * unit;
         let range = start..frame.len().min(start + len);
         (&frame[range.clone()], before.map(|before| &before[range]))
     };
     chosen.iter().map(part).collect()
+}
+
+/// Where a part of a frame begins that tells what the frame is like: in its middle, unless far more is going on elsewhere.
+fn telling(frame: &[u8], len: usize, size: usize) -> usize {
+    let room = frame.len().saturating_sub(len);
+    let lively = |start: usize| {
+        let part = &frame[start..frame.len().min(start + len)];
+        let pairs = part.chunks_exact(2 * size).step_by(LIVELY_STEP);
+        pairs.filter(|pair| pair[..size] != pair[size..]).count()
+    };
+    let starts = (0..=4).map(|at| at * room / 4);
+    let most = starts.map(|start| (lively(start), Reverse(start))).max().unwrap_or_default();
+    if 2 * lively(room / 2) < most.0 { most.1.0 } else { room / 2 }
 }
 
 /// What a chain makes of samples, for each byte of them.

@@ -12,11 +12,17 @@
 //! behind the first (by the same bits of another relative), one the next four; of the others it is told
 //! whether they are those of the value above, or else they are written as they are.
 //!
-//! Output: three bytes for each column, how far back its relatives are (0: no second one); symbols; what
-//! is left over behind the last whole value.
+//! Many values of tables are 0, and coding each of them would take most of the time. A column of zeros alone is *empty*
+//! and has no symbols. The other columns form groups of eight; where all values of a group are 0 in the row above, one
+//! symbol tells whether they still are.
+//!
+//! Output: the number of values (4 bytes); three bytes for each column, how far back its relatives are (0: no second one;
+//! three zeros: it is empty); symbols; what is left over behind the last whole value.
 
+use super::chain::CodecStep;
 use super::nibbles::{Coder, SymbolModel, SymbolReader, SymbolWriter};
 use super::relatives::{self, Relatives};
+use super::repeats::THOROUGH;
 use super::word::Word;
 use crate::error::{Error, Result};
 
@@ -37,6 +43,16 @@ impl TableShape {
     /// The longest row.
     pub(super) const LONGEST: u8 = 254;
 
+    /// The fewest bytes of rows that are taken out as a whole: a number has to cost less.
+    const LONG_ROW: u32 = 12;
+
+    /// The step that takes rows out, if they are long enough.
+    pub(super) fn rows(self) -> Option<CodecStep> {
+        let effort = if self.thorough { self.size | THOROUGH } else { self.size };
+        let long = u32::from(self.size) * u32::from(self.row) >= Self::LONG_ROW && self.row > 1;
+        long.then_some(CodecStep::Rows(effort, self.row))
+    }
+
     pub(super) fn is_valid(self) -> bool {
         matches!(self.size, 1 | 2 | 4 | 8) && (1..=Self::LONGEST).contains(&self.row)
     }
@@ -47,8 +63,10 @@ const EXACT: usize = 8;
 /// The symbol of values with so many bits that it takes two more to tell.
 const LONG: usize = 15;
 const LONG_BITS: u32 = 11;
-/// Rows that are shorter are not compared with the row above as a whole.
+/// Rows that are shorter are not compared with the row above as a whole, and have no groups.
 const SHORT: usize = 8;
+/// So many columns that are not empty have a symbol that tells whether all their values of a row are still 0.
+const GROUP: usize = 8;
 
 /// How many classes a relative has.
 pub(super) const CLASSES: usize = 64;
@@ -180,21 +198,45 @@ impl ColumnModels {
     }
 }
 
+/// A column that is not empty.
+struct TableColumn {
+    /// Its place in the row.
+    at: usize,
+    relatives: Relatives,
+    models: ColumnModels,
+}
+
+/// Columns next to each other.
+struct ColumnGroup {
+    columns: Vec<TableColumn>,
+    /// Whether all values are 0 as those above are, by the same of the group before.
+    zeros: [SymbolModel; 2],
+}
+
 /// A table that is being coded, row by row.
 struct Table<W> {
     /// A row of zeros and one more, then the values.
     values: Vec<W>,
     row: usize,
-    relatives: Vec<Relatives>,
-    models: Vec<ColumnModels>,
+    groups: Vec<ColumnGroup>,
     /// Whether rows are those above, behind a row that is not or is.
     repeats: [SymbolModel; 2],
 }
 
 impl<W: Word> Table<W> {
-    fn new(values: Vec<W>, row: usize, relatives: Vec<Relatives>) -> Self {
-        let models = relatives.iter().map(|relatives| ColumnModels::new(*relatives)).collect();
-        Table { values, row, relatives, models, repeats: [SymbolModel::EVEN; 2] }
+    fn new(values: Vec<W>, row: usize, relatives: &[Relatives]) -> Self {
+        let mut columns =
+            relatives.iter().enumerate().filter(|(_, of)| !of.are_none()).map(|(at, relatives)| {
+                let (relatives, models) = (*relatives, ColumnModels::new(*relatives));
+                TableColumn { at, relatives, models }
+            });
+        let group = || {
+            let columns: Vec<TableColumn> = columns.by_ref().take(GROUP).collect();
+            let zeros = [SymbolModel::EVEN; 2];
+            (!columns.is_empty()).then_some(ColumnGroup { columns, zeros })
+        };
+        let groups = std::iter::from_fn(group).collect();
+        Table { values, row, groups, repeats: [SymbolModel::EVEN; 2] }
     }
 
     /// Codes all values; a reader puts them in their places.
@@ -217,20 +259,49 @@ impl<W: Word> Table<W> {
     }
 
     fn code_row<C: Coder>(&mut self, coder: &mut C, start: usize, len: usize) {
-        let columns = self.relatives.iter().zip(&mut self.models).take(len);
-        for (at, (relatives, models)) in (start..).zip(columns) {
-            let back = |by: u8| self.values[at - by as usize].wide();
-            let second = relatives.second > 0;
-            let known = KnownValues {
-                first: back(relatives.first),
-                second: if second { back(relatives.second) } else { 0 },
-                lead: back(relatives.lead),
-                above: self.values[at - self.row].wide(),
-            };
-            let value = models.code(coder, known, self.values[at].wide(), second);
-            self.values[at] = W::of_wide(value);
+        let (values, row) = (&mut self.values[..], self.row);
+        let mut before = false;
+        for ColumnGroup { columns, zeros } in &mut self.groups {
+            // The last row may be shorter.
+            let there = columns.partition_point(|column| column.at < len);
+            let columns = &mut columns[..there];
+            if row >= SHORT && there > 0 {
+                let empty = |values: &[W], start: usize| {
+                    columns.iter().all(|column| values[start + column.at].wide() == 0)
+                };
+                let above = empty(values, start - row);
+                let this = usize::from(above && empty(values, start));
+                before = above && coder.symbol_below(&mut zeros[usize::from(before)], this, 2) == 1;
+                if before {
+                    continue;
+                }
+            }
+            for TableColumn { at, relatives, models } in columns {
+                code_value(values, start + *at, row, *relatives, models, coder);
+            }
         }
     }
+}
+
+#[inline(always)]
+fn code_value<W: Word, C: Coder>(
+    values: &mut [W],
+    at: usize,
+    row: usize,
+    relatives: Relatives,
+    models: &mut ColumnModels,
+    coder: &mut C,
+) {
+    let back = |by: u8| values[at - by as usize].wide();
+    let second = relatives.second > 0;
+    let known = KnownValues {
+        first: back(relatives.first),
+        second: if second { back(relatives.second) } else { 0 },
+        lead: back(relatives.lead),
+        above: values[at - row].wide(),
+    };
+    let value = models.code(coder, known, values[at].wide(), second);
+    values[at] = W::of_wide(value);
 }
 
 pub(super) fn encode(raw: &[u8], shape: TableShape) -> Vec<u8> {
@@ -265,10 +336,20 @@ fn encode_as<W: Word>(raw: &[u8], shape: TableShape) -> Vec<u8> {
         let word = W::read(bytes);
         *value = if shape.signed { word.fold() } else { word };
     }
-    let relatives = relatives::found(&values, shape.row.into(), shape.thorough);
-    let head = relatives.iter().flat_map(|of| [of.first, of.lead, of.second]).collect();
+    let row = usize::from(shape.row);
+    let mut relatives = relatives::found(&values, row, shape.thorough);
+    if row >= SHORT {
+        for (column, relatives) in relatives.iter_mut().enumerate() {
+            let mut column = values.iter().skip(before + column).step_by(row);
+            if column.all(|value| value.wide() == 0) {
+                *relatives = Relatives::NONE;
+            }
+        }
+    }
+    let mut head = ((values.len() - before) as u32).to_le_bytes().to_vec();
+    head.extend(relatives.iter().flat_map(|of| [of.first, of.lead, of.second]));
     let mut writer = SymbolWriter::new(head);
-    Table::new(values, shape.row.into(), relatives).code(&mut writer);
+    Table::new(values, shape.row.into(), &relatives).code(&mut writer);
     let mut out = writer.finish();
     out.extend_from_slice(left);
     out
@@ -278,17 +359,21 @@ fn decode_as<W: Word>(encoded: &[u8], raw: &mut [u8], shape: TableShape) -> Resu
     let bad = || Error::damaged("a frame of a table does not decode");
     let row = usize::from(shape.row);
     let (whole, rest) = raw.split_at_mut(raw.len() / W::BYTES * W::BYTES);
+    let (count, encoded) = encoded.split_first_chunk().ok_or_else(bad)?;
+    if u32::from_le_bytes(*count) as usize != whole.len() / W::BYTES {
+        return Err(bad());
+    }
     let (head, symbols) = encoded.split_at_checked(3 * row).ok_or_else(bad)?;
     let end = symbols.len().checked_sub(rest.len()).ok_or_else(bad)?;
     let (symbols, left) = symbols.split_at(end);
     let of = |bytes: &[u8; 3]| Relatives { first: bytes[0], lead: bytes[1], second: bytes[2] };
     let relatives: Vec<Relatives> = head.as_chunks::<3>().0.iter().map(of).collect();
-    if !relatives.iter().all(|of| of.are_near(row)) {
+    if !relatives.iter().all(|of| of.are_near(row) || row >= SHORT && of.are_none()) {
         return Err(bad());
     }
     let (values, before) = room::<W>(shape, whole.len() / W::BYTES);
     let mut reader = SymbolReader::new(symbols);
-    let mut table = Table::new(values, row, relatives);
+    let mut table = Table::new(values, row, &relatives);
     table.code(&mut reader);
     if !reader.is_whole() {
         return Err(bad());
@@ -298,4 +383,37 @@ fn decode_as<W: Word>(encoded: &[u8], raw: &mut [u8], shape: TableShape) -> Resu
     }
     rest.copy_from_slice(left);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// Tables come back, whatever columns are empty and wherever groups are 0 for a while; damage is no other table.
+        #[test]
+        fn sparse_tables_return(
+            (row, thorough) in (1u8..40, any::<bool>()),
+            values in proptest::collection::vec(0u32..2000, 0..1500),
+            (empty, sparse) in (any::<u64>(), any::<u64>()),
+            (period, busy) in (1usize..30, 0usize..30),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let value = |(at, value): (usize, &u32)| {
+                let (line, column) = (at / row as usize, at % row as usize);
+                let quiet = sparse >> column & 1 == 1 && line % period >= busy;
+                if quiet || empty >> column & 1 == 1 { 0 } else { *value }
+            };
+            let table: Vec<u32> = values.iter().enumerate().map(value).collect();
+            let raw: &[u8] = bytemuck::cast_slice(&table);
+            let shape = TableShape { size: 4, signed: false, row, thorough };
+            let encoded = encode(raw, shape);
+            let mut back = vec![7; raw.len()];
+            decode(&encoded, &mut back, shape).unwrap();
+            prop_assert!(back == raw);
+            let cut = cut.index(encoded.len());
+            prop_assert!(decode(&encoded[..cut], &mut back, shape).is_err());
+        }
+    }
 }

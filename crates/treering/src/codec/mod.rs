@@ -23,12 +23,13 @@ mod nibbles;
 mod numbers;
 mod relatives;
 mod repeats;
+mod rows;
 mod shuffle;
 mod word;
 
 pub use chain::{Chain, CodecStep};
 pub use choice::Aim;
-pub(crate) use choice::Chooser;
+pub(crate) use choice::{Chooser, StripRest};
 #[cfg(any(test, feature = "testing"))]
 pub use columns::TableShape;
 #[cfg(any(test, feature = "testing"))]
@@ -131,6 +132,10 @@ mod tests {
                 all.push(CodecStep::Columns(TableShape { size, signed, row, thorough }));
             }
         }
+        for size in [1, 2, 4, 8] {
+            all.extend([2, 3, 254].map(|row| CodecStep::Rows(size, row)));
+            all.push(CodecStep::Rows(size | repeats::THOROUGH, 5));
+        }
         let longest = TableShape { size: 2, signed: false, row: 254, thorough: true };
         all.push(CodecStep::Columns(longest));
         for numbers in Numbers::ALL {
@@ -194,7 +199,17 @@ mod tests {
             ],
             0..100,
         );
+        // Rows of a few kinds, with pieces cut out.
+        let rows = (1usize..6, 1usize..9, proptest::collection::vec((0u8..4, 0usize..40), 0..200));
+        let rows = rows.prop_map(|(size, row, kinds)| {
+            let bytes = kinds.iter().flat_map(|(kind, cut)| {
+                let of_row = (0..row * size).map(|at| kind.wrapping_mul(at as u8));
+                of_row.take(if *cut < 2 { *cut } else { row * size })
+            });
+            bytes.collect::<Vec<u8>>()
+        });
         prop_oneof![
+            rows,
             proptest::collection::vec(any::<u8>(), 0..3000),
             proptest::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..3000),
             smooth.clone(),
@@ -292,6 +307,16 @@ mod tests {
             if let Ok(chain) = Chain::parse(&junk) {
                 prop_assert_eq!(chain.write(), junk);
             }
+        }
+    }
+
+    #[test]
+    fn steps_of_a_newer_release_are_no_damage() {
+        use crate::error::ErrorKind;
+        let kind = |bytes: &[u8]| Chain::parse(bytes).unwrap_err().kind();
+        assert_eq!(kind(&[2, 7, 16]), ErrorKind::Mismatch);
+        for damaged in [&[][..], &[1], &[1, 0], &[1, 1, 0], &[1, 7, 7], &[5, 7, 7, 7, 7, 7]] {
+            assert_eq!(kind(damaged), ErrorKind::Damaged, "{damaged:?}");
         }
     }
 
@@ -409,6 +434,49 @@ mod tests {
                 assert!(chain.to_string().contains("multiples"), "{chain}");
                 assert!(known < unknown && known * 2 < exact, "{known} {unknown} {exact}");
             }
+        }
+    }
+
+    /// Rows that come again far apart are told by their numbers, also where the rows of a frame begin anywhere.
+    #[test]
+    fn rows_that_come_again_are_told_by_numbers() {
+        let mut state = 1u64;
+        let mut random = |below: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % below
+        };
+        let kinds: Vec<Vec<u8>> = (0..300)
+            .map(|_| (0..60).flat_map(|_| (random(1 << 12) as u32).to_le_bytes()).collect())
+            .collect();
+        let table: Vec<u8> = (0..20_000)
+            .flat_map(|_| {
+                // Few of the kinds are frequent.
+                let most = 1 + random(300);
+                kinds[random(most) as usize].clone()
+            })
+            .collect();
+        // The frame begins within a row, and chunks of 512 bytes are missing here and there.
+        let cut: Vec<u8> = table[100..]
+            .chunks(512)
+            .enumerate()
+            .filter(|(at, _)| at % 37 != 0)
+            .flat_map(|(_, chunk)| chunk.to_vec())
+            .collect();
+        let chosen = |bytes: &[u8], aim| {
+            let nature = nature(DType::U32, &[20_000, 60]);
+            let mut chooser = Chooser::new(Encoding::Best(aim));
+            chooser.look_far("x", nature, bytes, 256 << 10);
+            let chain = chooser.chain("x", nature, &[(bytes, None)], true).unwrap();
+            let encoded = chain.encode(bytes).unwrap();
+            let mut back = vec![1; bytes.len()];
+            chain.decode(&encoded, &mut back).unwrap();
+            assert!(back == bytes && chain.to_string().contains("rows 60"), "{chain}");
+            encoded.len()
+        };
+        for aim in [Aim::Balanced, Aim::Smallest] {
+            // The kinds have 12 bits a value, and a row has about 8 bits.
+            assert!(chosen(&table, aim) < 300 * 60 * 2 + 20_000 * 9 / 8);
+            assert!(chosen(&cut, aim) < 4 * chosen(&table, aim));
         }
     }
 

@@ -58,9 +58,19 @@ impl Nature {
         Nature { spacing: rounding.and_then(Rounding::spacing), ..self }
     }
 
-    /// Whether values are predicted from rows or planes, which have to stay as they are for that.
+    /// Whether values are predicted from rows or planes or known by their rows, which have to stay as they are for that.
     pub(crate) fn has_rows(self) -> bool {
+        self.has_planes() || self.row > 0 && self.rows().is_some()
+    }
+
+    /// Whether values are predicted from rows or planes.
+    pub(crate) fn has_planes(self) -> bool {
         self.row > 0 && self.is_float()
+    }
+
+    /// The step that takes rows of integers out, if there are any long enough.
+    pub(super) fn rows(self) -> Option<CodecStep> {
+        self.table(false).and_then(TableShape::rows)
     }
 
     /// The size of one number; complex ones have two.

@@ -15,6 +15,13 @@ pub(super) struct Relatives {
 }
 
 impl Relatives {
+    /// Those of a column that needs none.
+    pub(super) const NONE: Relatives = Relatives { first: 0, lead: 0, second: 0 };
+
+    pub(super) fn are_none(self) -> bool {
+        self == Relatives::NONE
+    }
+
     /// Whether they are nowhere but in the row or the one above.
     pub(super) fn are_near(self, row: usize) -> bool {
         let near = |back: u8| (1..=row + 1).contains(&back.into());

@@ -5,7 +5,8 @@
 //! after another, cut into frames that are encoded and checked one by one. A frame holds bytes of
 //! one kind (of variables that are like each other), so that it is encoded as what it is; little of
 //! several kinds shares a frame. Leaving out the chunks that are stored already takes the others
-//! out of their rows and planes; where values are better predicted from these, a strip stays whole.
+//! out of their rows and planes; where values are better predicted from these, or known by their rows, a strip
+//! stays whole, or what changed of it.
 //! Where the state before is at hand and it pays, a frame holds the difference to it instead. What
 //! lasts from one checkpoint to the next (the record, the trees, what was learned) is in
 //! [`Keeper`]; what belongs to one pack is in [`Packer`].

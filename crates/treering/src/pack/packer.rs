@@ -2,7 +2,7 @@
 
 use super::cut::{Cut, FrameKind, Old, encode};
 use super::{Before, ChunkSpan, FRAME, Keeper, LITTLE, Packed, SMALL, Strip};
-use crate::codec::{Chain, Nature};
+use crate::codec::{Chain, Nature, StripRest};
 use crate::error::Result;
 use crate::format::{
     Footer, Frame, HEADER_BYTES, PackExtent, PackName, RAW, Seal, Stats, VariableDelta,
@@ -11,7 +11,7 @@ use crate::lineage::{ChunkSize, Location, Method, Regions};
 use crate::merkle::{Digest, Hasher, boughs_of};
 use rayon::prelude::*;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 /// What a pack is made by.
@@ -302,7 +302,8 @@ impl<'a> Packer<'a> {
         prepared
     }
 
-    /// Whether a strip that is there as a whole is stored as a whole, what is stored already included.
+    /// Whether a strip that is there as a whole, or all that changed of a table, is stored so, what is stored already
+    /// included.
     fn stays_whole(
         &self,
         keeper: &mut Keeper,
@@ -313,29 +314,43 @@ impl<'a> Packer<'a> {
         let kind = self.open.as_ref().and_then(|open| self.kind_of(open.at));
         let (like, nature) = self.likeness(kind);
         let there = strip.whole.is_some() || matches!(strip.changed.runs[..], [(0, _)]);
-        if !there || !nature.has_rows() {
+        let loses = strip.whole.is_some() || !prepared.digests.is_empty();
+        let matters = nature.has_rows() && (there || !nature.has_planes());
+        if !keeper.chooser.weighs() || !loses || !matters {
             return Ok(false);
         }
-        let mut seen = HashSet::new();
-        let (mut left, mut near) = (Vec::new(), 0);
+        let (mut left, mut near, mut seen) = (Vec::new(), 0, HashMap::new());
+        let mut regions = Regions::new(self.plan.chunk.bytes(), true);
+        let mut place = Location { pack: self.plan.ordinal, offset: self.offset };
         for (at, piece) in strip.pieces(self.plan.chunk.bytes(), true).enumerate() {
-            match prepared.digests.get(at).map(|digest| (keeper.record.find(digest), digest)) {
+            let digest = prepared.digests.get(at);
+            let known = digest.and_then(|digest| keeper.record.find(digest));
+            let found = known.or_else(|| digest.and_then(|digest| seen.get(digest).copied()));
+            regions.push(piece.first, piece.count, found.unwrap_or(place), found.is_none());
+            match found {
                 // Frames of this kind hold the same bytes already, or will.
-                Some((Some(place), _)) if place.pack == self.plan.ordinal => {
-                    near += if place.offset >= self.kind_start { piece.bytes.len() } else { 0 };
+                Some(found) => {
+                    let here = found.pack == self.plan.ordinal && found.offset >= self.kind_start;
+                    near += if here { piece.bytes.len() } else { 0 };
                 }
-                Some((Some(_), _)) => {}
-                Some((None, digest)) if !seen.insert(*digest) => near += piece.bytes.len(),
-                _ => left.push(piece.bytes),
+                None => {
+                    seen.extend(digest.map(|digest| (*digest, place)));
+                    place.offset += piece.bytes.len() as u64;
+                    left.push(piece.bytes);
+                }
             }
         }
-        let lengths = (left.iter().map(|range| range.len()).sum(), near);
-        keeper.chooser.keeps_whole(like, nature, strip.bytes(bytes), lengths, || {
+        let rest = StripRest {
+            left: left.iter().map(|range| range.len()).sum(),
+            near,
+            regions: regions.into_vec().len(),
+        };
+        keeper.chooser.keeps_whole(like, nature, strip.bytes(bytes), rest, || {
             left.into_iter().flat_map(|range| &bytes[range]).copied().collect()
         })
     }
 
-    /// Makes all of a strip new.
+    /// Makes all of a strip new, or all that is there of it.
     fn keep_whole(
         &mut self,
         keeper: &mut Keeper,
@@ -347,18 +362,31 @@ impl<'a> Packer<'a> {
             return;
         };
         open.note_boughs(strip, &prepared);
-        let len = strip.whole.unwrap_or(strip.changed.bytes);
         let size = self.plan.chunk.bytes() as u64;
-        let place = Location { pack: self.plan.ordinal, offset: self.offset };
+        let mut offset = self.offset;
         for (piece, digest) in strip.pieces(size as usize, true).zip(&prepared.digests) {
-            let offset = place.offset + (piece.first - strip.first) * size;
-            keeper.record.find_or_enter(*digest, Location { offset, ..place });
+            let at = match strip.whole {
+                Some(_) => self.offset + (piece.first - strip.first) * size,
+                None => offset,
+            };
+            keeper.record.find_or_enter(*digest, Location { pack: self.plan.ordinal, offset: at });
+            offset += piece.bytes.len() as u64;
         }
-        open.regions.push(strip.first, (len as u64).div_ceil(size), place, true);
-        let at = strip.first * size;
-        fresh.push(Fresh { bytes: strip.offset..strip.offset + len, at });
-        self.offset += len as u64;
-        self.stats.new_bytes += len as u64;
+        let pieces: Vec<ChunkSpan> = match strip.whole {
+            Some(len) => vec![ChunkSpan {
+                first: strip.first,
+                count: (len as u64).div_ceil(size),
+                bytes: strip.offset..strip.offset + len,
+            }],
+            None => strip.pieces(size as usize, false).collect(),
+        };
+        for ChunkSpan { first, count, bytes } in pieces {
+            let place = Location { pack: self.plan.ordinal, offset: self.offset };
+            open.regions.push(first, count, place, true);
+            self.offset += bytes.len() as u64;
+            self.stats.new_bytes += bytes.len() as u64;
+            fresh.push(Fresh { bytes, at: first * size });
+        }
     }
 
     /// Sorts the changed chunks of a strip into new and moved.

@@ -15,8 +15,17 @@ fn field() -> Vec<u8> {
     (0..1025).flat_map(|i| value(i).to_le_bytes()).chain([1, 2, 3]).collect()
 }
 
+/// A table of counters: columns of zeros, columns that are zero for a while, and rows that come again.
+fn table() -> Vec<u8> {
+    let value = |i: u32| match (i / 24 % 50, i % 24) {
+        (_, 3 | 7 | 22) | (20.., 9..) => 0,
+        (row, column) => (row % 20 * row % 20 + column) * (1 + column % 5 * 300),
+    };
+    (0..24 * 130 + 11).flat_map(|i| value(i).to_le_bytes()).chain([1, 2, 3]).collect()
+}
+
 /// The steps of a chain as the format writes them.
-const CHAINS: [(&str, &[u8]); 26] = [
+const CHAINS: [(&str, &[u8]); 28] = [
     ("shuffle", &[2, 1, 4, 8, 3]),
     ("bit-shuffle", &[2, 2, 4, 8, 3]),
     ("split", &[3, 3, 4, 3, 1, 4, 8, 3]),
@@ -43,6 +52,8 @@ const CHAINS: [(&str, &[u8]); 26] = [
     ("columns", &[1, 14, 4, 0, 32]),
     ("columns-signed", &[1, 14, 136, 1, 16]),
     ("columns-one", &[1, 14, 130, 0, 1]),
+    ("table-columns", &[1, 14, 4, 0, 24]),
+    ("table-rows", &[2, 15, 4, 24, 14, 132, 0, 24]),
     ("minus-before", &[3, 10, 0, 4, 1, 1, 4, 8, 3]),
     ("folded-minus-before", &[2, 10, 1, 4, 1, 6, 2, 136]),
     ("xor-before", &[2, 10, 2, 8, 0, 8, 3]),
@@ -58,8 +69,9 @@ fn before() -> Vec<u8> {
 #[test]
 fn encoded_frames_stay_readable() {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/codecs");
-    let (field, before) = (field(), before());
+    let before = before();
     for (name, steps) in CHAINS {
+        let field = if name.starts_with("table") { table() } else { field() };
         let chain = Chain::parse(steps).unwrap();
         if let Some(folder) = std::env::var_os("TREERING_NEW_GOLDEN") {
             let encoded = chain.encode_beside(&field, &before).unwrap();
