@@ -68,6 +68,22 @@ impl Writer {
     }
 }
 
+/// The number at the beginning of eight bytes, and how many of them it takes; `None` if it goes on behind them.
+#[inline]
+fn int_of(word: u64) -> Option<(u64, usize)> {
+    const ENDS: u64 = 0x8080_8080_8080_8080;
+    let end = (!word & ENDS).trailing_zeros();
+    if end == u64::BITS {
+        return None;
+    }
+    // Groups of seven bits are joined to pairs, the pairs to fours, and these to one number.
+    let groups = word & !ENDS & (u64::MAX >> (u64::BITS - 1 - end));
+    let pairs = groups & 0x007f_007f_007f_007f | (groups & 0x7f00_7f00_7f00_7f00) >> 1;
+    let fours = pairs & 0x0000_3fff_0000_3fff | (pairs & 0x3fff_0000_3fff_0000) >> 2;
+    let value = fours & 0x0fff_ffff | (fours & 0x0fff_ffff_0000_0000) >> 4;
+    Some((value, end as usize / 8 + 1))
+}
+
 /// Reads bytes; every method fails instead of reading past the end.
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -127,6 +143,12 @@ impl<'a> Reader<'a> {
         {
             self.rest = tail;
             return Ok(u64::from(byte));
+        }
+        if let Some(word) = self.rest.first_chunk::<8>()
+            && let Some((value, len)) = int_of(u64::from_le_bytes(*word))
+        {
+            self.rest = &self.rest[len..];
+            return Ok(value);
         }
         self.long_int()
     }

@@ -3,12 +3,14 @@
 //! A region is the gap to the one before it, a head (its count and what follows), for a new region
 //! whose bytes do not lie behind those of the new one before it how many bytes lie between, and for a
 //! moved region the way from the end of the moved region before it. Counts and gaps are in chunks; the
-//! way is in chunks too where it can be. Most regions take four to six bytes. The Basic method's
-//! bitmap is the second form.
+//! way is in chunks too where it can be. Most regions take four to six bytes. Long lists are written in parts, each of
+//! which can be read without those before it, so that all cores read them. The Basic method's bitmap is the second form.
 
 use super::bytes::{Reader, Writer};
 use crate::error::{Error, Result};
 use crate::lineage::{Location, Region};
+use crate::memory::zeroed;
+use rayon::prelude::*;
 
 const MOVED: u64 = 1;
 const PERIODIC: u64 = 2;
@@ -29,8 +31,25 @@ pub(super) struct RegionContext {
     pub(super) base: u64,
 }
 
+/// How many regions a part of a long list has.
+const PART: usize = 1 << 16;
+
 pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: RegionContext) {
     out.int(regions.len() as u64);
+    if regions.len() <= PART {
+        return write_part(out, regions, frame);
+    }
+    let part = |regions: &[Region]| {
+        let mut out = Writer::default();
+        write_part(&mut out, regions, frame);
+        out.0
+    };
+    let parts: Vec<Vec<u8>> = regions.par_chunks(PART).map(part).collect();
+    parts.iter().for_each(|part| out.int(part.len() as u64));
+    parts.iter().for_each(|part| out.raw(part));
+}
+
+fn write_part(out: &mut Writer, regions: &[Region], frame: RegionContext) {
     let (mut end, mut fresh) = (0, frame.base);
     let mut source = Location { pack: frame.ordinal, offset: frame.base };
     for region in regions {
@@ -64,13 +83,39 @@ pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: RegionC
 }
 
 pub(super) fn read_regions(input: &mut Reader, frame: RegionContext) -> Result<Vec<Region>> {
-    let wrong = || Error::damaged("corrupt delta: invalid region");
     let count = input.count()?;
-    let mut regions = Vec::with_capacity(count);
+    let mut regions: Vec<Region> = zeroed(count as u64)?;
+    if count <= PART {
+        read_part(input, frame, &mut regions)?;
+        return Ok(regions);
+    }
+    let lens = (0..count.div_ceil(PART)).map(|_| input.count()).collect::<Result<Vec<usize>>>()?;
+    let parts = lens.iter().map(|len| input.raw(*len)).collect::<Result<Vec<&[u8]>>>()?;
+    regions.par_chunks_mut(PART).zip(parts).try_for_each(|(regions, part)| {
+        let mut input = Reader::new(part);
+        read_part(&mut input, frame, regions)?;
+        input.end()
+    })?;
+    match regions.chunks(PART).zip(regions.chunks(PART).skip(1)).all(|(a, b)| follow(a, b)) {
+        true => Ok(regions),
+        false => Err(wrong()),
+    }
+}
+
+fn wrong() -> Error {
+    Error::damaged("corrupt delta: invalid region")
+}
+
+/// Whether all regions of a part come behind those of the one before it.
+fn follow(before: &[Region], part: &[Region]) -> bool {
+    before.last().map_or(0, Region::end) <= part.first().map_or(u64::MAX, |region| region.start)
+}
+
+fn read_part(input: &mut Reader, frame: RegionContext, regions: &mut [Region]) -> Result<()> {
     let mut end = 0u64;
     let mut fresh = frame.base;
     let mut source = Location { pack: frame.ordinal, offset: frame.base };
-    for _ in 0..count {
+    for next in regions {
         let start = end.checked_add(input.int()?).ok_or_else(wrong)?;
         let head = input.int()?;
         let count = head >> HEAD_BITS;
@@ -109,9 +154,9 @@ pub(super) fn read_regions(input: &mut Reader, frame: RegionContext) -> Result<V
             }
             source = after(&region, frame.chunk);
         }
-        regions.push(region);
+        *next = region;
     }
-    Ok(regions)
+    Ok(())
 }
 
 /// The place behind a region's bytes.
@@ -188,6 +233,42 @@ mod tests {
 
     fn frame(chunks: u64) -> RegionContext {
         RegionContext { ordinal: 3, chunk: 64, chunks, base: 640 }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Regions of several parts return, and no part is taken for another.
+        #[test]
+        fn parts_return(some in regions().prop_filter("none", |some| !some.is_empty()), cut in any::<prop::sample::Index>()) {
+            let span = some[some.len() - 1].end();
+            let again = |turn: u64| {
+                let shifted = some.iter().map(move |r| (turn, r));
+                shifted.map(move |(turn, r)| Region { start: r.start + turn * span, fresh: false, ..*r })
+            };
+            let turns = (2 * PART / some.len() + 2) as u64;
+            let regions: Vec<Region> = (0..turns).flat_map(again).collect();
+            let chunks = turns * span;
+            let mut out = Writer::default();
+            write_regions(&mut out, &regions, frame(chunks));
+            let mut input = Reader::new(&out.0);
+            prop_assert!(read_regions(&mut input, frame(chunks)).unwrap() == regions);
+            prop_assert!(input.end().is_ok());
+            let cut = cut.index(out.0.len());
+            prop_assert!(read_regions(&mut Reader::new(&out.0[..cut]), frame(chunks)).is_err());
+            // The first two parts in each other's place.
+            let lens = regions.len().div_ceil(PART);
+            let mut head = Reader::new(&out.0);
+            head.int().unwrap();
+            let lens: Vec<usize> = (0..lens).map(|_| head.int().unwrap() as usize).collect();
+            let mut turned = Writer::default();
+            turned.int(regions.len() as u64);
+            let order: Vec<usize> = [1, 0].into_iter().chain(2..lens.len()).collect();
+            let parts: Vec<&[u8]> = lens.iter().map(|len| head.raw(*len).unwrap()).collect();
+            order.iter().for_each(|at| turned.int(lens[*at] as u64));
+            order.iter().for_each(|at| turned.raw(parts[*at]));
+            prop_assert!(read_regions(&mut Reader::new(&turned.0), frame(chunks)).is_err());
+        }
     }
 
     proptest! {

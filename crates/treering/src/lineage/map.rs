@@ -50,6 +50,12 @@ fn fill(places: &mut [u64], region: &Region, first: u64, chunk: u64) {
         return places.fill(start);
     }
     // A packed place grows as its offset does.
+    if region.period == 0 {
+        for (at, place) in (first..).zip(places) {
+            *place = start + at * chunk;
+        }
+        return;
+    }
     let mut at = first % distinct;
     for place in places {
         *place = start + at * chunk;

@@ -42,6 +42,9 @@ pub struct Region {
     pub fresh: bool,
 }
 
+// SAFETY: zeros are numbers, and false.
+unsafe impl bytemuck::Zeroable for Region {}
+
 impl Region {
     /// The chunk after the last.
     pub fn end(&self) -> u64 {

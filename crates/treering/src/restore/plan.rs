@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::format::Footer;
 use crate::lineage::{Layer, PlacedRun, resolve, runs, runs_and_repeats, subtract};
-use crate::memory::zeroed;
+use crate::memory::{settle, stream, zeroed};
 use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 use rayon::prelude::*;
 use std::ops::Range;
@@ -147,7 +147,7 @@ pub(crate) fn fill(
 }
 
 /// How many bytes of a target one task fills.
-const FILLED: u64 = 4 << 20;
+const FILLED: u64 = 1 << 20;
 /// How many runs ahead of the copy bytes are asked for: they lie in as many places as there are packs.
 const RUNS_AHEAD: usize = 12;
 /// How many runs are known at a time.
@@ -212,6 +212,7 @@ impl FillWindow<'_> {
             some.clear();
             some.extend(runs.by_ref().take(RUNS));
             if some.is_empty() {
+                settle();
                 return Ok(());
             }
             for (at, run) in some.iter().enumerate() {
@@ -222,17 +223,28 @@ impl FillWindow<'_> {
                         prefetch(start.wrapping_add(line as usize));
                     });
                 }
-                let target = self.put(run, images, want)?;
+                let (source, len) = self.put(run, images, want)?;
                 if !prints.is_empty() {
                     let prints = &mut prints[run.first as usize..][..run.count as usize];
-                    print_run(run.repeats, target, want.chunk as usize, hasher, prints);
+                    match run.repeats {
+                        true => print_repeats(source, len, hasher, prints),
+                        false => {
+                            let chunks = source.chunks(want.chunk as usize);
+                            prints.iter_mut().zip(chunks).for_each(|(p, c)| *p = hasher.print(c));
+                        }
+                    }
                 }
             }
         }
     }
 
-    /// Fills a run of chunks; its bytes.
-    fn put(&mut self, run: &PlacedRun, images: &[Vec<u8>], want: &Wanted) -> Result<&[u8]> {
+    /// Fills a run of chunks; its distinct bytes, and how many it has with their repeats.
+    fn put<'i>(
+        &mut self,
+        run: &PlacedRun,
+        images: &'i [Vec<u8>],
+        want: &Wanted,
+    ) -> Result<(&'i [u8], usize)> {
         let missing = || Error::damaged("a reference leads past the end of its pack");
         let (chunk, FillWindow { chunks, bytes, part }) = (want.chunk, self);
         let start = (chunks.start + run.first) * chunk;
@@ -246,34 +258,26 @@ impl FillWindow<'_> {
         let source = image.get(source).ok_or_else(missing)?;
         match run.repeats {
             true => repeat(source, skipped as usize, target),
-            false => target.copy_from_slice(&source[skipped as usize..]),
+            false => stream(target, &source[skipped as usize..]),
         }
-        Ok(target)
+        Ok((source, target.len()))
     }
 }
 
 /// Writes a chunk again and again, at first from `skipped` on.
 fn repeat(chunk: &[u8], skipped: usize, target: &mut [u8]) {
-    // Zeros are found by comparing the chunk with itself, which takes whole vectors at a time.
-    if chunk[0] == 0 && chunk[1..] == chunk[..chunk.len() - 1] {
-        return target.fill(0);
-    }
     let (head, rest) = target.split_at_mut((chunk.len() - skipped).min(target.len()));
-    head.copy_from_slice(&chunk[skipped..skipped + head.len()]);
+    stream(head, &chunk[skipped..skipped + head.len()]);
     for part in rest.chunks_mut(chunk.len()) {
-        part.copy_from_slice(&chunk[..part.len()]);
+        stream(part, &chunk[..part.len()]);
     }
 }
 
-/// The prints of a run of chunks, of which only the last of a variable may be short.
-fn print_run(repeats: bool, bytes: &[u8], chunk: usize, hasher: &Hasher, prints: &mut [Print]) {
-    let mut before = None;
-    for (print, piece) in prints.iter_mut().zip(bytes.chunks(chunk)) {
-        *print = match before {
-            Some(before) if repeats && piece.len() == chunk => before,
-            _ => hasher.print(piece),
-        };
-        before = Some(*print);
+/// The prints of a chunk that is repeated, `len` bytes in all: the last of a variable may be short.
+fn print_repeats(chunk: &[u8], len: usize, hasher: &Hasher, prints: &mut [Print]) {
+    prints.fill(hasher.print(chunk));
+    if let (short @ 1.., Some(last)) = (len % chunk.len(), prints.last_mut()) {
+        *last = hasher.print(&chunk[..short]);
     }
 }
 
