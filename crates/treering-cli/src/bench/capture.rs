@@ -20,6 +20,9 @@ struct Sparse {
     pattern: &'static str,
     chunk_bytes: u64,
     /// How fast the program's wait went through the state, as a part of the memory-read rate.
+    blocked_seconds: f64,
+    /// How long the fastest plain read of the state takes, before or after the checkpoints.
+    read_seconds: f64,
     best_of_memory_read: f64,
     median_of_memory_read: f64,
     /// What full copies would take, divided by what was stored; the first checkpoint left out.
@@ -129,6 +132,8 @@ fn measure(
     let row = Sparse {
         pattern: name,
         chunk_bytes: chunk,
+        blocked_seconds: blocked[0],
+        read_seconds: read,
         best_of_memory_read: read / blocked[0],
         median_of_memory_read: read / blocked[blocked.len() / 2],
         ratio: (CHECKPOINTS * size) as f64 / stored as f64,

@@ -11,10 +11,10 @@ use super::trees::{CaptureTrees, Dirty};
 use super::{CaptureSettings, Declared};
 use crate::array::{ArrayBytes, Rounding, Variable};
 use crate::error::Result;
-use crate::lineage::{Changed, ChunkSize, Habit, Method, scan};
+use crate::lineage::{Changed, ChunkSize, Habit, Method, scan_into};
 use crate::memory::copy_streaming;
 use crate::memory::zeroed;
-use crate::merkle::{BOUGH, Hasher, Print};
+use crate::merkle::{BOUGH, Digest, Hasher, Print};
 use crate::pack::Strip;
 use crate::restore::RestoredVariable;
 use rayon::prelude::*;
@@ -103,6 +103,8 @@ struct ScanJob<'a> {
     prints: &'a mut [Print],
     known: usize,
     rounding: Option<Rounding>,
+    /// Memory for the boughs.
+    boughs: Vec<(u32, Digest)>,
 }
 
 impl ScanJob<'_> {
@@ -132,7 +134,8 @@ impl ScanJob<'_> {
                 bytes: data.len(),
             };
         }
-        scan(data, chunk, self.known, self.prints, hasher, slot)
+        let boughs = std::mem::take(&mut self.boughs);
+        scan_into(data, chunk, self.known, self.prints, hasher, slot, boughs)
     }
 }
 
@@ -190,7 +193,8 @@ impl Capture {
     /// Touches memory for a first checkpoint of so many bytes, behind the program.
     pub(crate) fn prepare(&self, state: u64) {
         if !self.settings.trees_only {
-            self.staging.prepare(state, BATCH);
+            let boughs = STRIP / self.settings.chunk.bytes() / BOUGH;
+            self.staging.prepare(state, BATCH, (STRIP, boughs));
         }
     }
 
@@ -304,6 +308,8 @@ impl Capture {
         let len: usize = batch.iter().map(slot_len).sum();
         self.staging.reserve(len as u64);
         let mut buffer = self.staging.buffer(len);
+        let watched = batch.iter_mut().filter(|job| !job.prints.is_empty());
+        self.staging.lend_boughs(watched.map(|job| &mut job.boughs));
         let mut slots = Vec::with_capacity(batch.len());
         let mut rest = &mut buffer[..];
         for job in &batch {
@@ -412,6 +418,7 @@ fn jobs<'a>(
                 prints: prints.next().unwrap_or_default(),
                 known: known.saturating_sub(number * chunks),
                 rounding: *rounding,
+                boughs: Vec::new(),
             });
         }
     }

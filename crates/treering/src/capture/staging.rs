@@ -1,6 +1,7 @@
 //! The memory in which copies wait to be written: bounded, and used again and again, because the
 //! first touch of a page costs more than copying to it.
 
+use crate::merkle::Digest;
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -25,6 +26,8 @@ struct Inner {
     free: Vec<MmapMut>,
     /// Buffers that were touched in advance; those that the first save does not need are given back to the system.
     ready: Vec<MmapMut>,
+    /// The same for the boughs of strips.
+    ready_boughs: Vec<Vec<(u32, Digest)>>,
 }
 
 /// The staging memory of a run.
@@ -90,17 +93,27 @@ impl Staging {
     pub(crate) fn end_save(&self) {
         let mut inner = self.held();
         inner.saves -= 1;
-        let unused = std::mem::take(&mut inner.ready);
+        let unused = (std::mem::take(&mut inner.ready), std::mem::take(&mut inner.ready_boughs));
         drop(inner);
         self.inner.1.notify_all();
         drop(unused);
     }
 
     /// Touches buffers for so many bytes behind the program, in batches of `batch` bytes, so that its first checkpoint
-    /// does not wait for that. Ends when a capture begins.
-    pub(crate) fn prepare(&self, bytes: u64, batch: usize) {
+    /// does not wait for that; and memory for so many boughs of each strip of so many bytes. Ends when a capture begins.
+    pub(crate) fn prepare(&self, bytes: u64, batch: usize, (strip, boughs): (usize, usize)) {
         let (inner, bytes) = (Arc::downgrade(&self.inner), bytes.min(self.limit));
         let prepare = move || {
+            for _ in 0..bytes.div_ceil(strip as u64) {
+                let mut touched = vec![(0, Digest::default()); boughs];
+                touched.clear();
+                let Some(inner) = inner.upgrade() else { return };
+                let mut inner = inner.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                if inner.saves > 0 {
+                    return;
+                }
+                inner.ready_boughs.push(touched);
+            }
             let mut left = bytes;
             while left > 0 {
                 // Slots of small arrays are rounded up.
@@ -114,6 +127,7 @@ impl Staging {
                     return;
                 }
                 inner.ready.push(buffer);
+                drop(inner);
                 left = left.saturating_sub(batch as u64);
             }
         };
@@ -159,6 +173,14 @@ impl Staging {
         // The same as when any other allocation fails.
         let failed = || std::alloc::handle_alloc_error(std::alloc::Layout::new::<[u8; HUGE]>());
         mapped(len).unwrap_or_else(failed)
+    }
+
+    /// Hands out memory for boughs, as long as there is some.
+    pub(crate) fn lend_boughs<'b>(&self, to: impl Iterator<Item = &'b mut Vec<(u32, Digest)>>) {
+        let mut inner = self.held();
+        for (boughs, ready) in to.zip(std::iter::from_fn(|| inner.ready_boughs.pop())) {
+            *boughs = ready;
+        }
     }
 
     /// Keeps a buffer for the next time, as long as all of them fit into the limit.
@@ -273,11 +295,16 @@ mod tests {
     #[test]
     fn memory_that_was_touched_in_advance_serves_the_first_save_and_the_rest_goes() {
         let staging = Staging::new(64 << 20);
-        staging.prepare(10 << 20, 4 << 20);
+        staging.prepare(10 << 20, 4 << 20, (1 << 20, 8));
         settle(&staging);
         let ready = staging.held().ready.iter().map(|b| b.as_ptr()).collect::<Vec<_>>();
         assert_eq!(ready.len(), 3);
         let turn = staging.begin_save();
+        // One strip more than there are.
+        let mut boughs = vec![Vec::new(); 11];
+        staging.lend_boughs(boughs.iter_mut());
+        let lent = |boughs: &&Vec<_>| boughs.is_empty() && boughs.capacity() == 8;
+        assert_eq!(boughs.iter().filter(lent).count(), 10);
         staging.reserve(4 << 20);
         let buffer = staging.buffer(4 << 20);
         assert!(ready.contains(&buffer.as_ptr()) && buffer.iter().all(|byte| *byte == 0));
@@ -290,12 +317,12 @@ mod tests {
     #[test]
     fn no_more_memory_is_touched_than_may_be_used_and_none_during_a_save() {
         let staging = Staging::new(4 << 20);
-        staging.prepare(1 << 40, 1 << 20);
+        staging.prepare(1 << 40, 1 << 20, (1 << 20, 8));
         settle(&staging);
         assert_eq!(staging.held().ready.len(), 4);
         let staging = Staging::new(64 << 20);
         let turn = staging.begin_save();
-        staging.prepare(8 << 20, 4 << 20);
+        staging.prepare(8 << 20, 4 << 20, (1 << 20, 8));
         settle(&staging);
         assert!(staging.held().ready.is_empty());
         drop(turn);

@@ -32,7 +32,7 @@ pub(crate) use map::{Layer, PlacedRun, covers, resolve, runs, runs_and_repeats, 
 pub use record::Record;
 pub(crate) use region::MAX_PACKS;
 pub use region::{Location, Region, Regions};
-pub use scan::{Changed, scan};
+pub use scan::{Changed, scan, scan_into};
 
 use crate::error::{Error, Result};
 

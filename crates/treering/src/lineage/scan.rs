@@ -31,7 +31,20 @@ pub fn scan(
     hasher: &Hasher,
     slot: &mut [u8],
 ) -> Changed {
-    let strip = StripScan { data, chunk, known, prints, hasher, slot };
+    scan_into(data, chunk, known, prints, hasher, slot, Vec::new())
+}
+
+/// The same with memory for the boughs, in which nothing is.
+pub fn scan_into(
+    data: &[u8],
+    chunk: usize,
+    known: usize,
+    prints: &mut [Print],
+    hasher: &Hasher,
+    slot: &mut [u8],
+    boughs: Vec<(u32, Digest)>,
+) -> Changed {
+    let strip = StripScan { data, chunk, known, prints, hasher, slot, boughs };
     // The loop over small chunks is as fast as memory only if the compiler knows their size.
     match chunk {
         32 => strip.scan::<32>(),
@@ -50,13 +63,17 @@ struct StripScan<'a> {
     prints: &'a mut [Print],
     hasher: &'a Hasher,
     slot: &'a mut [u8],
+    boughs: Vec<(u32, Digest)>,
 }
 
 impl StripScan<'_> {
     /// `N` is the chunk size, or 0 where it need not be known in advance.
     fn scan<const N: usize>(self) -> Changed {
         let chunk = if N == 0 { self.chunk } else { N };
-        let mut found = Changed::default();
+        let mut found = Changed { boughs: self.boughs, ..Changed::default() };
+        if self.known == 0 {
+            found.boughs.reserve_exact(self.prints.len().div_ceil(BOUGH));
+        }
         let groups = self.data.chunks(chunk * BOUGH).zip(self.prints.chunks_mut(BOUGH));
         for (group, (data, prints)) in groups.enumerate() {
             let first = group * BOUGH;
