@@ -113,10 +113,9 @@ impl Tiers {
         }
     }
 
-    /// The pairs of neighbouring tiers, the nearest first; the last pair ends in the last tier.
-    pub(crate) fn pairs(&self) -> impl Iterator<Item = (Arc<dyn Store>, Arc<dyn Store>)> {
-        let to = self.near.iter().skip(1).chain([&self.last]);
-        self.near.iter().zip(to).map(|(from, to)| (from.clone(), to.clone()))
+    /// Each of them, the nearest first.
+    pub(crate) fn all(&self) -> Vec<Arc<dyn Store>> {
+        self.near.iter().chain([&self.last]).cloned().collect()
     }
 }
 

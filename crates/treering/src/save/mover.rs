@@ -307,6 +307,9 @@ pub(crate) struct PackPath {
     pub(crate) to: Arc<dyn Store>,
     /// The next tier, for reading.
     seen: Arc<dyn Store>,
+    /// The other tiers: a full one is passed by, so what these two lack may be in one in front of them or behind them.
+    in_front: Vec<Arc<dyn Store>>,
+    behind: Vec<Arc<dyn Store>>,
     /// The packs that are durable in the next tier: a manifest there names them, or this process has seen to
     /// it.
     durable: HashSet<(String, PackName)>,
@@ -315,7 +318,14 @@ pub(crate) struct PackPath {
 impl PackPath {
     pub(crate) fn new(from: Arc<dyn Store>, to: Arc<dyn Store>) -> PackPath {
         let seen: Arc<dyn Store> = Arc::new(BundledStore::new(to.clone()));
-        PackPath { from, to, seen, durable: HashSet::new() }
+        PackPath {
+            from,
+            to,
+            seen,
+            in_front: Vec::new(),
+            behind: Vec::new(),
+            durable: HashSet::new(),
+        }
     }
 
     pub(crate) fn is_durable(&self, pack: &(String, PackName)) -> bool {
@@ -349,7 +359,7 @@ impl PackPath {
     fn bring(&self, (run, name): &(String, PackName)) -> Result<u64> {
         let names = Names::new(run);
         let key = names.pack(*name);
-        match (self.seen.open(&key), self.from.open(&key)) {
+        match (self.seen.open(&key), self.open_here(&key)) {
             (Ok(there), here) => {
                 let (seal, _) = read_footer(there.as_ref(), false)?;
                 if here
@@ -364,11 +374,35 @@ impl PackPath {
             (Err(error), _) if error.kind() != ErrorKind::NotFound => Err(error),
             (Err(_), Ok(here)) => copy(here.as_ref(), self.to.put(&key)?).map(|()| here.size()),
             (Err(_), Err(error)) if error.kind() == ErrorKind::NotFound => {
-                Err(Error::damaged("a pack is in neither tier").at(key))
+                match first_that_has(&self.behind, &key)? {
+                    Some(_) => Ok(0),
+                    None => Err(Error::damaged("a pack is in no tier").at(key)),
+                }
             }
             (Err(_), Err(error)) => Err(error),
         }
     }
+
+    /// Opens a pack in the nearer tier, or in one in front of it.
+    fn open_here(&self, key: &str) -> Result<Box<dyn Blob>> {
+        match self.from.open(key) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                first_that_has(&self.in_front, key)?.ok_or(error)
+            }
+            opened => opened,
+        }
+    }
+}
+
+/// Opens an object in the first store that has it.
+fn first_that_has(stores: &[Arc<dyn Store>], key: &str) -> Result<Option<Box<dyn Blob>>> {
+    for store in stores {
+        match store.open(key) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => return opened.map(Some),
+        }
+    }
+    Ok(None)
 }
 
 /// Two neighbouring tiers of a run that this process has taken.
@@ -381,13 +415,18 @@ pub(crate) struct Edge {
 }
 
 impl Edge {
+    /// The edge from the tier of that number, of all tiers, to the next one.
     pub(crate) fn new(
-        (from, to): (Arc<dyn Store>, Arc<dyn Store>),
+        (tiers, number): (&[Arc<dyn Store>], usize),
         log: LogWriter,
         run: &str,
         left: VecDeque<Manifest>,
     ) -> Result<Self> {
-        let mut path = PackPath::new(from, to);
+        let mut path = PackPath::new(tiers[number].clone(), tiers[number + 1].clone());
+        path.in_front = tiers[..number].to_vec();
+        let bundled =
+            |tier: &Arc<dyn Store>| -> Arc<dyn Store> { Arc::new(BundledStore::new(tier.clone())) };
+        path.behind = tiers[number + 2..].iter().map(bundled).collect();
         let there = Log::read(path.seen.clone(), run)?.survey().take_full(path.seen.as_ref());
         path.durable = there.iter().flat_map(FullManifest::packs).collect();
         Ok(Edge { path, log, run: run.to_string(), left })

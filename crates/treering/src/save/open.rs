@@ -161,9 +161,10 @@ pub(crate) fn open_locked(
     let waiting = left.adopt(tiers, run, &mut opened)?;
     clean(tiers, &opened.store, run, writer)?;
     reach("leftovers-removed");
-    for (pair, left) in tiers.pairs().zip(waiting) {
-        let log = opened.log(&pair.1, opened.edges.len() + 1 == tiers.near.len());
-        let mut edge = Edge::new(pair, log, run, left)?;
+    let all = tiers.all();
+    for (number, left) in waiting.into_iter().enumerate() {
+        let log = opened.log(&all[number + 1], number + 1 == tiers.near.len());
+        let mut edge = Edge::new((&all, number), log, run, left)?;
         opened.trouble.extend(edge.roll_forward());
         opened.edges.push(edge);
     }

@@ -417,3 +417,34 @@ fn eviction_keeps_everything_restorable() {
     assert_eq!(far.len(), 36);
     assert!(near.len() < 10, "{near:?}");
 }
+
+/// A node without room for packs, or for entries of the log only, in front of two other tiers: checkpoints go past it, and
+/// when there is room again the next ones go on from them, tier by tier.
+#[test]
+fn a_full_node_is_passed_by_in_front_of_two_tiers() {
+    for only_log in [false, true] {
+        let (node, middle, shared) = (memory(), memory(), memory());
+        let full = Arc::new(AtomicBool::new(false));
+        let is_full = full.clone();
+        let hooked = HookedStore::new(node.clone(), move |call| {
+            let stops = match call {
+                Call::Commit(key) => key.contains("/log/"),
+                Call::Put(_) | Call::Append(..) => !only_log,
+                _ => false,
+            };
+            match stops && is_full.load(Ordering::SeqCst) {
+                true => Err(Error::new(ErrorKind::Full, "the node is full")),
+                false => Ok(()),
+            }
+        });
+        let hooked: Arc<dyn Store> = Arc::new(hooked);
+        let mut run = Run::open(options(&middle, &shared).node(hooked)).unwrap();
+        for step in 0..12 {
+            full.store(step % 4 < 2, Ordering::SeqCst);
+            let durable = save(&mut run, step).durable();
+            durable.unwrap_or_else(|e| panic!("step {step}, only the log {only_log}: {e}"));
+        }
+        run.finish().unwrap();
+        assert_eq!(steps(&shared), (0..12).collect::<Vec<u64>>());
+    }
+}
