@@ -500,15 +500,13 @@ impl<'s> Comparison<'s> {
 
     /// Proves that two variables are equal of which not all values can be read: by the bytes in which they are stored.
     fn prove_same(&self, x: &SideEntry, y: &SideEntry) -> Result<()> {
-        let stored = |entry: &SideEntry| entry.unread.as_ref().and_then(|u| u.stored.clone());
         let why = [x, y].into_iter().find_map(|entry| entry.unread.as_ref());
         let why =
             why.map_or_else(|| Error::damaged("it cannot be read"), |unread| unread.why.clone());
-        let (Some(p), Some(q)) = (stored(x), stored(y)) else { return Err(why) };
         // NaN may be among values that nobody has seen.
         let whole = |e: &SideEntry| Bound::EQUAL.of_type(e.description.dtype) == Bound::Bits;
         let exact = [x, y].into_iter().all(|entry| entry.is_described() && whole(entry));
-        match (p.digest()?, q.digest()?) {
+        match (x.stored_digest()?, y.stored_digest()?) {
             (Some(p), Some(q)) if p == q && (exact || self.settings.nan_equal) => Ok(()),
             _ => Err(why),
         }
@@ -1074,7 +1072,10 @@ impl<'s> Comparison<'s> {
                 let first =
                     names.first().map_or(String::new(), |name| format!(", such as {name:?}"));
                 return Err(Error::usage(format!("no variable matches the bound of {pattern:?}"))
-                    .hint(format!("there are {} variables{first}", names.len())));
+                    .hint(match names.len() {
+                        1 => format!("there is one variable: {:?}", names[0]),
+                        many => format!("there are {many} variables{first}"),
+                    }));
             }
         }
         Ok(())

@@ -2,7 +2,7 @@
 
 use super::settings::matches_variable;
 use super::view::ObjectView;
-use crate::array::{Description, Rank, Step};
+use crate::array::{DType, Description, Rank, Step};
 use crate::error::{Error, Result};
 use crate::format::{FileOrigin, TreeEntry, TreeFile};
 use crate::merkle::Digest;
@@ -120,6 +120,18 @@ impl SideEntry<'_> {
         match &self.origin {
             Some(origin) => Cow::Owned(origin.full_name(name)),
             None => Cow::Borrowed(name),
+        }
+    }
+
+    /// The digest of the bytes in which values are stored that are not decoded, or of a file that is taken as bytes;
+    /// none if nothing proves what the values are.
+    pub(super) fn stored_digest(&self) -> Result<Option<Digest>> {
+        match (&self.unread, &self.values) {
+            (Some(unread), _) => unread.stored.as_ref().map_or(Ok(None), |stored| stored.digest()),
+            (None, Some(bytes)) if self.description.dtype == DType::Bytes => {
+                StoredBytes::digest_of_all(bytes.as_ref()).map(Some)
+            }
+            _ => Ok(None),
         }
     }
 

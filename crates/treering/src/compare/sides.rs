@@ -660,11 +660,11 @@ impl StoredFile {
             return Vec::new();
         }
         let whole = self.whole(checkpoint);
-        let arrays = source::arrays_of(&whole);
+        let arrays = source::arrays_of(&whole, &self.record.name);
         let mut entries = self.in_skeleton(&whole, &arrays);
         let Ok(arrays) = arrays else { return entries };
         for array in &arrays.structured {
-            let Some(name) = self.variable(&array.whole.name) else { continue };
+            let Some(name) = self.variable(arrays.own_name(&array.whole.name)) else { continue };
             let same = |v: &VariableEntry| {
                 let Description { dtype, shape, .. } = &v.description;
                 v.rank == self.rank
@@ -716,6 +716,12 @@ impl StoredFile {
                 }
             } else if let Some(undecoded) = undecoded {
                 entries.push(undecoded_entry(rank, variable, undecoded.clone()));
+            } else {
+                // What is not found is not equal.
+                let why = Error::damaged(format!("it was not found again: {}", dataset.why));
+                let stored = Some(StoredBytes::all(whole));
+                let unread = Unread { why, described: false, certain: true, stored };
+                entries.push(unread_entry(rank, variable, unread));
             }
         }
         entries

@@ -233,11 +233,15 @@ impl OpenedArrays {
     }
 }
 
-/// The arrays of a file that is in a store, by their names in the file.
-pub(crate) fn arrays_of(whole: &Extent) -> Result<OpenedArrays> {
-    let file = OpenFile { whole: whole.clone(), stem: String::new() };
-    let found = file.find()?.map_or_else(|| Vec::new().into(), |(_, contents)| contents);
-    OpenedArrays::of(&found, whole)
+/// The arrays of a file that is in a store, by the names that they had when it was ingested under this name.
+pub(crate) fn arrays_of(whole: &Extent, name: &str) -> Result<OpenedArrays> {
+    let stem = Path::new(name).file_stem().map(name_of).unwrap_or_default();
+    let file = OpenFile { whole: whole.clone(), stem };
+    let (stand_in, contents) = match file.find()? {
+        Some((format, contents)) => (file.stand_in(format, None), contents),
+        None => (None, Vec::new().into()),
+    };
+    Ok(OpenedArrays { stand_in, ..OpenedArrays::of(&contents, whole)? })
 }
 
 /// The arrays of a file by their names in it, and how their numbers are packed.

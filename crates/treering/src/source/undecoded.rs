@@ -64,18 +64,32 @@ impl StoredBytes {
             let Some(folder) = folder else { return Ok(None) };
             digester.update(folder.as_os_str().as_encoded_bytes());
         }
-        let mut buffer = vec![0; 1 << 16];
-        for (start, len) in &self.spans {
-            digester.update(&len.to_le_bytes());
-            let part = self.whole.part(*start, *len)?;
-            let mut at = 0;
-            while at < *len {
-                let bytes = &mut buffer[..(*len - at).min(1 << 16) as usize];
-                part.read_at(at, bytes)?;
-                digester.update(bytes);
-                at += bytes.len() as u64;
-            }
-        }
+        add_spans(&mut digester, &self.whole, &self.spans)?;
         Ok(Some(digester.finish()))
     }
+
+    /// The digest of [`all`](Self::all) bytes, which may be anywhere.
+    pub(crate) fn digest_of_all(bytes: &dyn Blob) -> Result<Digest> {
+        let mut digester = Digester::new();
+        digester.update(&0u64.to_le_bytes());
+        add_spans(&mut digester, bytes, &[(0, bytes.size())])?;
+        Ok(digester.finish())
+    }
+}
+
+fn add_spans(digester: &mut Digester, whole: &dyn Blob, spans: &[(u64, u64)]) -> Result<()> {
+    let mut buffer = vec![0; 1 << 16];
+    for (start, len) in spans {
+        digester.update(&len.to_le_bytes());
+        let end = start.checked_add(*len).filter(|end| *end <= whole.size());
+        let end = end.ok_or_else(|| Error::damaged("values lie behind the end of their file"))?;
+        let mut at = *start;
+        while at < end {
+            let bytes = &mut buffer[..(end - at).min(1 << 16) as usize];
+            whole.read_at(at, bytes)?;
+            digester.update(bytes);
+            at += bytes.len() as u64;
+        }
+    }
+    Ok(())
 }

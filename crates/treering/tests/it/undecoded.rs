@@ -219,3 +219,46 @@ fn a_cut_file_does_not_spoil_its_folder() {
     assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
     assert!(outcome.unmatched.iter().any(|u| u.variable.as_deref() == Some("cut.npy")));
 }
+
+/// Files that nobody understands, or that were cut: a checkpoint of them is compared with another one, and with their folder.
+#[test]
+fn undecoded_files_of_checkpoints_are_compared_by_their_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let (files, store) = (folder.path().join("files"), folder.path().join("store"));
+    std::fs::create_dir(&files).unwrap();
+    let values: Vec<u8> = (0..100).flat_map(|i| f64::from(i).to_le_bytes()).collect();
+    let sound = npy(DType::F64, &[100], false, false, &values);
+    std::fs::write(files.join("good.npy"), &sound).unwrap();
+    let mut at = 0;
+    let mut take = |name: &str, bytes: &[u8]| -> PathBuf {
+        std::fs::write(files.join(name), bytes).unwrap();
+        at += 1;
+        let (options, settings) = (Options::directory(&store, "r"), IngestSettings::default());
+        let found = treering::files_in(&files).unwrap().files.into_iter();
+        let of_file = |path: PathBuf| {
+            let name = path.file_name().unwrap().to_str().unwrap().to_string();
+            RankFile { rank: treering::Rank(0), path, like: name.clone(), name }
+        };
+        let set: Vec<RankFile> = found.map(of_file).collect();
+        Ingest::open(options, settings).unwrap().take(at, &set, &|_, _| {}).unwrap();
+        PathBuf::from(format!("{}#r@{at}", store.display()))
+    };
+    for (name, one, other) in [
+        ("long.npy", typed("'<f16'", "(2,)", &[1; 32]), typed("'<f16'", "(2,)", &[2; 32])),
+        ("objects.npy", typed("'|O'", "(3,)", b"pickle"), typed("'|O'", "(3,)", b"tickle")),
+        ("cut.npy", sound[..300].to_vec(), sound[..301].to_vec()),
+        ("cut.npz", b"PK\x03\x04 and no more".to_vec(), b"PK\x03\x04 and some more".to_vec()),
+    ] {
+        let before = take(name, &one);
+        assert_eq!(compared(&before, &files).verdict, Answer::Equal, "{name}");
+        assert_eq!(compared(&files, &before).verdict, Answer::Equal, "{name}");
+        let after = take(name, &other);
+        for (x, y) in [(&before, &after), (&after, &before), (&before, &files), (&files, &before)] {
+            let outcome = compared(x, y);
+            assert_ne!(outcome.verdict, Answer::Equal, "{name}: {outcome:?}");
+            assert!(outcome.variables.iter().any(|v| v.name == "good.npy"), "{name}");
+        }
+        assert_eq!(compared(&after, &files).verdict, Answer::Equal, "{name}");
+        std::fs::remove_file(files.join(name)).unwrap();
+    }
+}
