@@ -20,26 +20,30 @@ pub fn bytes(bytes: u64) -> String {
     format!("{value:.digits$} {}", UNITS[power as usize - 1])
 }
 
-/// A size such as `512MiB`, `2 GiB` or `4096`.
+/// A size such as `512MiB`, `2 GiB`, `10GB` or `4096`.
 pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
-    let power = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 1,
-        "m" | "mib" => 2,
-        "g" | "gib" => 3,
-        "t" | "tib" => 4,
+    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => 1 << 10,
+        "m" | "mib" => 1 << 20,
+        "g" | "gib" => 1 << 30,
+        "t" | "tib" => 1 << 40,
+        "kb" => 1000,
+        "mb" => 1_000_000,
+        "gb" => 1_000_000_000,
+        "tb" => 1_000_000_000_000,
         _ => {
             return Err(format!(
-                "invalid size {text:?}: write a number and B, KiB, MiB, GiB or TiB"
+                "invalid size {text:?}: write a whole number and B, KiB, MiB, GiB, TiB, kB, MB, GB or TB"
             ));
         }
     };
     let number: u64 = number
         .parse()
         .map_err(|_| format!("invalid size {text:?}: write a number and a unit, as in 64MiB"))?;
-    number.checked_mul(1 << (10 * power)).ok_or_else(|| format!("{text:?} is too large"))
+    number.checked_mul(factor).ok_or_else(|| format!("{text:?} is too large"))
 }
 
 /// A time span in the unit that suits it.
@@ -255,6 +259,7 @@ mod tests {
         assert_eq!(bytes(u64::MAX), "16.0 EiB");
         assert_eq!(parse_bytes("512MiB"), Ok(512 << 20));
         assert_eq!(parse_bytes("2 GiB"), Ok(2 << 30));
+        assert_eq!(parse_bytes("10GB"), Ok(10_000_000_000));
         assert_eq!(parse_bytes("77"), Ok(77));
         for junk in ["", "MiB", "-1", "5x", "99999999999999999999", "99999999999TiB"] {
             assert!(parse_bytes(junk).is_err(), "{junk}");

@@ -187,14 +187,17 @@ impl Screen<'_> {
     /// What was read, and how long it took.
     fn effort(&self) -> String {
         let outcome = self.outcome;
-        let share = outcome.bytes_read as f64 / (outcome.bytes_total as f64).max(1.0);
-        format!(
-            "read {} of {} ({}) in {}",
-            output::bytes(outcome.bytes_read),
-            output::bytes(outcome.bytes_total),
-            percent(share),
-            output::seconds(outcome.timings.total)
-        )
+        let [read, total] = [outcome.bytes_read, outcome.bytes_total];
+        let time = output::seconds(outcome.timings.total);
+        // Small arrays have larger trees and heads than values.
+        let of = match read <= total {
+            true => {
+                let share = percent(read as f64 / (total as f64).max(1.0));
+                format!("of {} ({share})", output::bytes(total))
+            }
+            false => format!("to compare {}", output::bytes(total)),
+        };
+        format!("read {} {of} in {time}", output::bytes(read))
     }
 
     /// The way to the rest, for a person at a terminal.

@@ -251,10 +251,13 @@ impl Library {
         new: &str,
         progress: Progress,
     ) -> Result<CopiedRun> {
-        let _lock = to.lock_new(new)?;
+        check_run_name(new)?;
         to.refuse_taken(new)?;
         let writer = WriterId { opening: BLOCKER, nonce: random() };
+        // Where nothing can be copied, not even a lock is left behind.
         let (plan, copied) = self.planned(run, steps, new, writer)?;
+        let _lock = to.lock_new(new)?;
+        to.refuse_taken(new)?;
         let copy = UnfinishedCopy::begin(to, run, new, writer)?;
         let (mut done, total) = (0, copied.bytes);
         progress(0, total);
@@ -277,7 +280,6 @@ impl Library {
 
     /// The lock of a run that does not exist yet.
     fn lock_new(&self, new: &str) -> Result<Option<Lock>> {
-        check_run_name(new)?;
         self.last.lock(&Names::new(new).lock()).map_err(|error| error.at(format!("run {new:?}")))
     }
 

@@ -94,8 +94,18 @@ fn parse(text: &str, units: &[(&str, u64)]) -> Option<u64> {
 }
 
 fn size(key: &str, size: Size) -> Result<u64> {
-    const UNITS: [(&str, u64); 6] =
-        [("", 1), ("B", 1), ("KiB", 1 << 10), ("MiB", 1 << 20), ("GiB", 1 << 30), ("TiB", 1 << 40)];
+    const UNITS: [(&str, u64); 10] = [
+        ("", 1),
+        ("B", 1),
+        ("KiB", 1 << 10),
+        ("MiB", 1 << 20),
+        ("GiB", 1 << 30),
+        ("TiB", 1 << 40),
+        ("kB", 1000),
+        ("MB", 1_000_000),
+        ("GB", 1_000_000_000),
+        ("TB", 1_000_000_000_000),
+    ];
     match size {
         Size::Bytes(bytes) => Ok(bytes),
         Size::Text(text) => parse(&text, &UNITS).ok_or_else(|| wrong(key, &text, "512MiB")),
@@ -392,7 +402,7 @@ mod tests {
             compact = false
             keep = { last = 3, every = 100 }
             limit = "10GiB"
-            store_limit = "1TiB"
+            store_limit = "2TB"
             bounds = { "p*" = "abs:1e-6" }
             labels = { git = "4542149" }
         "#;
@@ -412,7 +422,7 @@ mod tests {
         assert_eq!(options.labels.get("git"), Some("4542149"));
         let keep = options.keep.unwrap();
         assert_eq!((keep.last, keep.every, keep.limit), (3, Some(100), Some(10 << 30)));
-        assert_eq!(keep.store_limit, Some(1 << 40));
+        assert_eq!(keep.store_limit, Some(2_000_000_000_000));
         // What is not said stays.
         let same = options.with_toml("growth = 2").unwrap();
         assert_eq!((same.staging, same.replicas), (512 << 20, 3));

@@ -171,6 +171,22 @@ fn checkpoints_of_many_groups_are_copied() {
     assert!(other.list("runs/n/log").unwrap().iter().all(|item| item.size <= 8192));
 }
 
+/// Not even a lock, whose folder would look like a run.
+#[test]
+fn a_copy_of_a_missing_step_leaves_no_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let library = {
+        let mut run = Run::open(Options::directory(folder.path(), "r")).unwrap();
+        run.checkpoint(0, &[Variable::new("x", &[1u64; 20])]).unwrap().durable().unwrap();
+        run.finish().unwrap();
+        Library::open(folder.path()).unwrap()
+    };
+    assert!(library.copy_run("r", &[7], &library, "m", &|_, _| {}).is_err());
+    assert!(!folder.path().join("runs/m").exists());
+    library.copy_run("r", &[0], &library, "m", &|_, _| {}).unwrap();
+    assert!(folder.path().join("runs/m").exists());
+}
+
 #[test]
 fn what_cannot_be_copied_is_refused_and_leaves_nothing() {
     let (store, other) = (memory(), memory());

@@ -1,26 +1,36 @@
 //! Random programs over everything that keeps state, against a plain map.
 //!
-//! A world has a shared store, perhaps a node's, and processes that open the run, save, go back to an older step, prune,
-//! crash at any store call, compact, lose their node, find stores full, down or without room for entries of the log, and
-//! overtake each other, with locks that work, that lie, or that are not there. In some worlds checkpoints stay on the node
-//! unless it is their turn, and programs remove old ones by number or by bytes. The laws, whatever happens:
-//! - a checkpoint that was reported durable and that no prune has removed is listed in the shared store, and
+//! A world has a shared store, perhaps a node's and one between them, and processes that open the run, save, go back to an
+//! older step, prune, crash at any store call, compact, lose their node, find stores full, down or without room for entries
+//! of the log, and overtake each other, with locks that work, that lie, or that are not there. In some worlds checkpoints
+//! stay on the node unless it is their turn, and programs remove old ones by number or by bytes. Checkpoints are removed one
+//! by one; runs are branched, copied, renamed and removed, and programs go on with these (`sides.rs`). In some worlds bytes
+//! of packs are damaged (`damage.rs`). The laws, whatever happens:
+//! - a checkpoint that was reported durable and that nobody has removed is listed in the shared store, and
 //!   restores exactly without the node;
-//! - every checkpoint that is listed restores to exactly what was handed over at its step;
-//! - a process that opens the run gets such a state, and none older than the newest durable one;
+//! - every checkpoint that is listed restores to exactly what was handed over at its step, or is reported as damaged if
+//!   bytes of its epoch are;
+//! - a process that opens the run gets such a state, and none older than the newest durable one without damage;
+//! - a branch, a copy or a renamed run has all its checkpoints, or none, and what is done to other runs does not change it;
+//! - a removal leaves a checkpoint that can be restored if there was one;
+//! - a save fails because of a store, a death or another writer, and never because it misses something;
 //! - what a program ended with is in the shared store when it has ended well;
 //! - prune leaves the newest checkpoints that it was told to keep, counted in the shared store, and the multiples; so does
 //!   retention behind a program, and where every checkpoint is an epoch of its own it leaves exactly these.
 //!
 //! `TREERING_PROGRAMS=N` runs that many programs (`make model`); `TREERING_SEED=S` runs one.
 
+mod damage;
+mod sides;
+
+use sides::Side;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Level, Library, MemoryStore, Options,
-    Result, Run, Store, Variable, VariableMut,
+    CheckpointInfo, ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Level, Library,
+    MemoryStore, Options, Result, Run, Store, Variable, VariableMut,
 };
 
 struct Dice(u64);
@@ -112,7 +122,11 @@ struct World {
     seed: u64,
     dice: Dice,
     shared: Arc<dyn Store>,
+    /// Stores between a program and the shared one: the node's, and one that outlives it.
     node: Option<Arc<dyn Store>>,
+    middle: Option<Arc<dyn Store>>,
+    /// Another store, for copies.
+    archive: Arc<dyn Store>,
     at_shared: Weather,
     at_node: Weather,
     locks: Locks,
@@ -131,6 +145,11 @@ struct World {
     durable: BTreeSet<u64>,
     /// The steps that prune has removed.
     pruned: BTreeSet<u64>,
+    /// Other runs: branches and copies, by name.
+    sides: BTreeMap<String, Side>,
+    /// Whether bytes may be damaged, and the epochs in which some are: run and sequence number of their first checkpoint.
+    may_damage: bool,
+    spoiled: BTreeSet<(String, u64)>,
     trace: Vec<String>,
 }
 
@@ -150,6 +169,8 @@ impl World {
         let keep = (dice.roll(2) == 0).then_some((1 + dice.roll(4), every));
         let limit = (dice.roll(4) == 0).then(|| 2000 + dice.roll(6000));
         let shared_every = if node.is_some() { [1, 1, 2, 3][dice.roll(4) as usize] } else { 1 };
+        let middle = (node.is_some() && dice.roll(3) == 0).then(memory);
+        let may_damage = dice.roll(4) == 0;
         World {
             seed,
             dice,
@@ -158,6 +179,8 @@ impl World {
             shared_every,
             shared: memory(),
             node,
+            middle,
+            archive: memory(),
             at_shared: Weather::default(),
             at_node: Weather::default(),
             locks,
@@ -167,6 +190,9 @@ impl World {
             handed: BTreeMap::new(),
             durable: BTreeSet::new(),
             pruned: BTreeSet::new(),
+            sides: BTreeMap::new(),
+            may_damage,
+            spoiled: BTreeSet::new(),
             trace: Vec::new(),
         }
     }
@@ -202,13 +228,9 @@ impl World {
             Some(bytes) => options.store_limit(bytes),
             None => options,
         };
-        match &self.node {
-            Some(node) => {
-                let node = process.sees(node, &self.at_node, self.locks);
-                options.node(node).shared_every(self.shared_every)
-            }
-            None => options,
-        }
+        let tiers = [&self.middle, &self.node].into_iter().flatten();
+        let tiers = tiers.map(|tier| process.sees(tier, &self.at_node, self.locks));
+        tiers.fold(options.shared_every(self.shared_every), Options::node)
     }
 
     /// A new process opens the run and restores what there is.
@@ -234,7 +256,7 @@ impl World {
                 if self.handed.get(&restored.step) != Some(&state) {
                     self.fail("a restored state is not what was handed over");
                 }
-                if self.durable.last().is_some_and(|newest| *newest > restored.step) {
+                if self.newest_sound().is_some_and(|newest| newest > restored.step) {
                     self.fail("an older state than the newest durable one was restored");
                 }
             }
@@ -247,8 +269,11 @@ impl World {
             }
             Err(error) => {
                 self.note(format!("opened, cannot restore: {error}"));
-                let bad_weather = self.at_node.is_bad() || self.at_shared.is_bad();
-                if !bad_weather && !program.process.dead.load(Ordering::SeqCst) {
+                let excused = self.at_node.is_bad()
+                    || self.at_shared.is_bad()
+                    || self.is_lost()
+                    || program.process.dead.load(Ordering::SeqCst);
+                if !excused {
                     self.fail("it cannot be restored");
                 }
                 return None;
@@ -300,6 +325,7 @@ impl World {
             }
             Err(error) => {
                 self.note(format!("save of step {step}: {error}"));
+                self.excuse(&error);
                 program.newest = None;
             }
         }
@@ -330,7 +356,7 @@ impl World {
             }
             Err(error) => {
                 self.note(format!("back to step {step}: {error}"));
-                if error.kind() == ErrorKind::Damaged {
+                if error.kind() == ErrorKind::Damaged && self.spoiled.is_empty() {
                     self.fail("an older state is damaged");
                 }
             }
@@ -346,17 +372,30 @@ impl World {
                 // An old program may end long after.
                 self.durable.extend(program.newest.filter(|step| !self.pruned.contains(step)));
             }
-            Err(error) => self.note(format!("the program ends: {error}")),
+            Err(error) => {
+                self.note(format!("the program ends: {error}"));
+                self.excuse(&error);
+            }
+        }
+    }
+
+    /// Nothing that a save needs is missing or damaged, unless bytes were damaged.
+    fn excuse(&self, error: &Error) {
+        if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
+            && self.spoiled.is_empty()
+        {
+            self.fail("a save found damage");
         }
     }
 
     fn prune(&mut self, fuse: i64) {
         let process = Process::new(fuse);
         let shared = process.sees(&self.shared, &self.at_shared, self.locks);
-        let library = match (&self.node, self.dice.roll(2)) {
-            (Some(node), 0) => {
-                let node = process.sees(node, &self.at_node, self.locks);
-                Library::of_tiers(vec![node], shared)
+        let library = match self.dice.roll(2) {
+            0 => {
+                let near = [&self.node, &self.middle].into_iter().flatten();
+                let near = near.map(|tier| process.sees(tier, &self.at_node, self.locks));
+                Library::of_tiers(near.collect(), shared)
             }
             _ => Library::of(shared),
         };
@@ -367,6 +406,7 @@ impl World {
         // What a program has removed by now is not the doing of this one.
         let before = self.listed();
         self.retained(&before);
+        let sound = self.sound_steps("r");
         let pruned = library.prune("r", keep, &|_, _| {});
         let after = self.listed();
         self.note(format!(
@@ -391,6 +431,7 @@ impl World {
         if after.last() < before.last() {
             self.fail("prune has removed the newest checkpoint");
         }
+        self.still_sound("r", &sound);
     }
 
     /// Programs may have removed durable checkpoints: none that as many later ones have not followed, nor a multiple.
@@ -415,7 +456,7 @@ impl World {
     /// When a program has ended, what it was told to keep is there, and nothing else that nobody needs.
     fn check_kept(&self) {
         let (Some((last, every)), true) = (self.keep, self.growth == 0.0) else { return };
-        if self.limit.is_some() {
+        if self.limit.is_some() || !self.spoiled.is_empty() {
             return;
         }
         let listed = self.listed();
@@ -449,14 +490,19 @@ impl World {
 
     /// The steps in the shared store.
     fn listed(&self) -> Vec<u64> {
-        let (all, trouble) = match Library::of(self.shared.clone()).checkpoints("r") {
+        self.checkpoints(&self.shared, "r").iter().map(|info| info.step).collect()
+    }
+
+    /// The checkpoints of a run; none if there is no such run.
+    fn checkpoints(&self, store: &Arc<dyn Store>, run: &str) -> Vec<CheckpointInfo> {
+        let (all, trouble) = match Library::of(store.clone()).checkpoints(run) {
             Ok(listed) => listed,
             Err(_) => return Vec::new(),
         };
         if !trouble.is_empty() {
-            self.fail(&format!("entries cannot be read: {trouble:?}"));
+            self.fail(&format!("entries of {run} cannot be read: {trouble:?}"));
         }
-        all.iter().map(|info| info.step).collect()
+        all
     }
 
     /// The shared store alone holds everything that is durable, and nothing that is wrong.
@@ -468,27 +514,32 @@ impl World {
                 self.fail(&format!("durable step {step} is lost: {listed:?}"));
             }
         }
-        let read = |step: u64| -> Result<State> {
-            let checkpoint = Library::of(self.shared.clone()).checkpoint("r", Some(step))?;
-            Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
-        };
-        for step in listed {
-            let mut found = read(step);
+        for info in self.checkpoints(&self.shared, "r") {
+            let step = info.step;
+            let mut found = read(&self.shared, "r", step);
             // A program may remove it, or write its bundle anew, while it is read.
             for _ in 0..5 {
                 if !self.removes() || found.is_ok() || !self.listed().contains(&step) {
                     break;
                 }
-                found = read(step);
+                found = read(&self.shared, "r", step);
             }
             match found {
                 Ok(state) if Some(&state) == self.handed.get(&step) => {}
                 Ok(_) => self.fail(&format!("step {step} restores something else")),
+                Err(error) if self.is_spoiled("r", &info, &error) => {}
                 Err(_) if self.removes() && !self.listed().contains(&step) => {}
                 Err(error) => self.fail(&format!("step {step} is listed and incomplete: {error}")),
             }
         }
+        self.check_sides();
     }
+}
+
+/// What a checkpoint holds.
+fn read(store: &Arc<dyn Store>, run: &str, step: u64) -> Result<State> {
+    let checkpoint = Library::of(store.clone()).checkpoint(run, Some(step))?;
+    Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
 }
 
 /// Whether a rule lets a step go, of these and those that are gone: not the newest so many, which a limit of bytes does
@@ -508,7 +559,7 @@ fn play(seed: u64) {
     let mut programs: Vec<Program> = Vec::new();
     for _ in 0..6 + world.dice.roll(14) {
         // The newest process is the one that runs; those before it have been overtaken or left behind.
-        match world.dice.roll(20) {
+        match world.dice.roll(25) {
             0..=6 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.save(&mut program);
@@ -539,6 +590,11 @@ fn play(seed: u64) {
                 let fuse = if world.dice.roll(3) == 0 { world.dice.roll(40) as i64 } else { -1 };
                 world.compact(fuse);
             }
+            18 => world.remove_one(),
+            19 => world.branch(),
+            20 => world.copy(),
+            21 | 22 => world.visit_side(),
+            23 if world.may_damage => world.damage(),
             17 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.go_back(&mut program);
@@ -579,7 +635,12 @@ fn play(seed: u64) {
     }
     world.check();
     // In the end the run goes on, whatever has happened to it.
-    let Some(mut program) = world.start(-1) else { world.fail("it cannot be opened any more") };
+    let Some(mut program) = world.start(-1) else {
+        match world.is_lost() {
+            true => return,
+            false => world.fail("it cannot be opened any more"),
+        }
+    };
     let mut last = BTreeSet::new();
     for _ in 0..6 {
         let step = world.next_step;
@@ -594,7 +655,7 @@ fn play(seed: u64) {
     world.check();
     world.check_kept();
     let report = Library::of(world.shared.clone()).verify(None, true, &|_, _| {}).unwrap();
-    if !report.is_sound() {
+    if !report.is_sound() && world.spoiled.is_empty() {
         world.fail(&format!("{:?}", report.findings));
     }
 }
