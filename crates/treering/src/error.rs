@@ -57,6 +57,12 @@ const CODES: [(ErrorKind, u8); 12] = [
 ];
 
 impl ErrorKind {
+    /// Whether something older may serve instead: not when the caller asked for the wrong thing, nor when this could be
+    /// read if the operating system let us.
+    pub(crate) fn lets_older_serve(self) -> bool {
+        matches!(self, ErrorKind::Damaged | ErrorKind::NotFound)
+    }
+
     /// The number of this kind, the same in every release.
     pub fn code(self) -> u8 {
         CODES.iter().find(|(kind, _)| *kind == self).map_or(0, |(_, code)| *code)

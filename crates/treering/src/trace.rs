@@ -53,6 +53,14 @@ impl TracedWork {
     }
 }
 
+/// What a person should know, as an event at level WARN.
+pub(crate) fn warn(text: &str) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(target: "treering", "{text}");
+    #[cfg(not(feature = "tracing"))]
+    let _ = text;
+}
+
 #[cfg(feature = "tracing")]
 mod recorded {
     use super::TracedKind;

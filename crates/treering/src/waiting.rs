@@ -1,8 +1,12 @@
-//! Notices on standard error while a program waits long for its store.
+//! Waiting for a store that may hang.
 //!
 //! A file system that hangs holds up whoever waits for the saves, at the end of a program for ever. Nothing can be done
-//! about it from here without losing checkpoints, so it is reported: after a minute, then each time after twice as long.
+//! about it from here without losing checkpoints, so a [`WaitNotice`] reports it: after a minute, then each time after
+//! twice as long. A question that the program can go on without is an [`Inquiry`]: it is put to the store in another
+//! thread, and the program waits for the answer no longer than it likes.
 
+use crate::trace;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,7 +26,7 @@ pub(crate) struct WaitNotice {
 impl WaitNotice {
     pub(crate) fn new(who: String, until: String) -> Self {
         let wait = Mutex::new((Instant::now(), FIRST));
-        WaitNotice { who, until, first: FIRST, wait, say: |text| eprintln!("{text}") }
+        WaitNotice { who, until, first: FIRST, wait, say: report }
     }
 
     /// The same with other times and another way to report, for tests.
@@ -31,6 +35,25 @@ impl WaitNotice {
         (self.first, self.say) = (first, say);
         self.begin();
         self
+    }
+
+    /// Does work that may take long, and reports that it does.
+    pub(crate) fn during<T>(self, work: impl FnOnce() -> T) -> T {
+        let (end, ended) = channel::<()>();
+        std::thread::scope(|scope| {
+            let watch = move || {
+                while ended.recv_timeout(self.pause()) == Err(RecvTimeoutError::Timeout) {
+                    self.look();
+                }
+            };
+            // Without another thread nobody reports, and the work is done all the same.
+            let _ = std::thread::Builder::new()
+                .name("treering-watch".into())
+                .spawn_scoped(scope, watch);
+            let done = work();
+            drop(end);
+            done
+        })
     }
 
     /// Begins another wait.
@@ -69,9 +92,112 @@ impl WaitNotice {
     }
 }
 
+fn report(text: &str) {
+    trace::warn(text);
+    eprintln!("{text}");
+}
+
+type Question<A> = Box<dyn FnOnce() -> A + Send>;
+
+/// Questions to a store that may hang, one at a time, put by a thread of their own.
+pub(crate) struct Inquiry<A> {
+    /// Begins with the first question, and ends with the inquiry and the last answer.
+    thread: Option<(Sender<Question<A>>, Receiver<A>)>,
+    under_way: bool,
+}
+
+impl<A> Default for Inquiry<A> {
+    fn default() -> Self {
+        Inquiry { thread: None, under_way: false }
+    }
+}
+
+impl<A: Send + 'static> Inquiry<A> {
+    /// Whether a question was not answered in time and has not been answered since, perhaps because the store hangs.
+    pub(crate) fn is_under_way(&self) -> bool {
+        self.under_way
+    }
+
+    /// The answer to a question, if it comes within `time`. Else it is asked for by the next call, whose own question is
+    /// not put then: so there is never more than one thread that hangs.
+    pub(crate) fn ask(
+        &mut self,
+        time: Duration,
+        question: impl FnOnce() -> A + Send + 'static,
+    ) -> Option<A> {
+        if self.thread.is_none() {
+            self.thread = started();
+        }
+        let Some((questions, answers)) = &self.thread else { return Some(question()) };
+        if !self.under_way {
+            self.under_way = questions.send(Box::new(question)).is_ok();
+        }
+        match answers.recv_timeout(time) {
+            Ok(answer) => {
+                self.under_way = false;
+                Some(answer)
+            }
+            Err(RecvTimeoutError::Timeout) => None,
+            // The question has panicked; the next one begins another thread.
+            Err(RecvTimeoutError::Disconnected) => {
+                *self = Inquiry::default();
+                None
+            }
+        }
+    }
+}
+
+/// A thread that answers questions; none if the system has no more threads.
+fn started<A: Send + 'static>() -> Option<(Sender<Question<A>>, Receiver<A>)> {
+    let (questions, asked) = channel::<Question<A>>();
+    let (answer, answers) = channel();
+    let work =
+        move || asked.into_iter().map(|question| question()).try_for_each(|a| answer.send(a));
+    let thread = std::thread::Builder::new().name("treering-ask".into());
+    thread.spawn(move || drop(work())).ok().map(|_| (questions, answers))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    #[test]
+    fn a_question_that_hangs_holds_nobody_up_and_is_answered_later() {
+        let mut inquiry = Inquiry::default();
+        let long = Duration::from_secs(100);
+        assert_eq!(inquiry.ask(long, || 1), Some(1));
+        let (go, gone) = channel::<()>();
+        let hung = move || gone.recv().map_or(0, |()| 2);
+        assert_eq!(inquiry.ask(Duration::from_millis(1), hung), None);
+        assert!(inquiry.is_under_way());
+        // Nothing more is asked meanwhile.
+        assert_eq!(inquiry.ask(Duration::ZERO, || panic!("nobody asks this")), None);
+        go.send(()).unwrap();
+        assert_eq!(inquiry.ask(long, || panic!("nobody asks this either")), Some(2));
+        assert!(!inquiry.is_under_way());
+        assert_eq!(inquiry.ask(long, || 3), Some(3));
+        // A panic is no answer, and the next question is.
+        assert_eq!(inquiry.ask(long, || panic!("as tests do")), None);
+        assert_eq!(inquiry.ask(long, || 4), Some(4));
+    }
+
+    #[test]
+    fn work_that_takes_long_is_reported_while_it_is_done() {
+        static SAID: AtomicU32 = AtomicU32::new(0);
+        let notice = WaitNotice::new("run \"rod\"".into(), "its checkpoints are read".into());
+        let notice = notice.reporting(Duration::from_millis(60), |text| {
+            assert!(text.contains("until its checkpoints are read"), "{text}");
+            SAID.fetch_add(1, Ordering::SeqCst);
+        });
+        let done = notice.during(|| {
+            while SAID.load(Ordering::SeqCst) < 2 {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            7
+        });
+        assert_eq!(done, 7);
+    }
 
     #[test]
     fn it_is_said_after_a_minute_and_then_less_and_less_often() {

@@ -204,7 +204,9 @@ fn guarantees_are_held_by_tests_that_exist() {
     let mut count = 0;
     for found in named.captures_iter(&prose).filter(|found| &found[2] != "treering") {
         let folder = if found.get(1).is_some() { "treering-cli" } else { "treering" };
-        let (file, test) = (format!("crates/{folder}/tests/it/{}.rs", &found[2]), &found[3]);
+        let (tests, test) = (format!("crates/{folder}/tests/it/{}", &found[2]), &found[3]);
+        let is_folder = root().join(&tests).is_dir();
+        let file = if is_folder { format!("{tests}/mod.rs") } else { format!("{tests}.rs") };
         assert!(read(&file).contains(&format!("fn {test}(")), "{file} has no test {test}");
         count += 1;
     }

@@ -11,17 +11,17 @@ use crate::format::{
     FILE_PREFIX, FileOrigin, FileRecord, Manifest, TREE_PREFIX, TREES_RUN, TreeFile, TreeOrigin,
     VariableEntry, variable_name,
 };
+use crate::io::open_file;
 use crate::log::{Log, lineage};
 use crate::merkle::Digest;
 use crate::restore::{Checkpoint, VariableBlob};
 use crate::source::{
     self, Extent, Field, Interpretation, LeftOut, OpenedArrays, RawLayout, Rendered, Rounded,
-    StoredBytes, UndecodedArray, has_rest, name_of,
+    StoredBytes, UndecodedArray, has_rest, name_of, open_whole,
 };
 use crate::store::{Blob, BundledStore, Store, read_each};
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -111,7 +111,7 @@ impl FileSide {
 
     /// A file of which nothing is known but its bytes.
     fn add_bytes(&mut self, path: &Path, name: String) -> Result<()> {
-        let values: Arc<dyn Blob> = Arc::new(open_extent(path)?);
+        let values: Arc<dyn Blob> = Arc::new(open_whole(path)?);
         let shape = Shape(vec![values.size()]);
         self.files.push(FileView::of_bytes(Rank(0), &name, &[]));
         let origin = FileOrigin::of(&name, &name);
@@ -133,7 +133,7 @@ impl FileSide {
 
     /// A file that cannot be read, or is damaged.
     fn add_unread(&mut self, path: &Path, name: &str, why: Error) {
-        let whole = open_extent(path).ok();
+        let whole = open_whole(path).ok();
         let stored = whole.as_ref().map(StoredBytes::all);
         let size = whole.map_or(0, |whole| whole.size());
         self.files.push(FileView::new(Rank(0), name, || {
@@ -156,7 +156,7 @@ impl FileSide {
     ) -> Result<()> {
         let opened = source::open_all(path, raw)?;
         let file = name;
-        let (whole, raw) = (open_extent(path)?, raw.cloned());
+        let (whole, raw) = (open_whole(path)?, raw.cloned());
         self.files.push(FileView::new(Rank(0), name, move || {
             let content = FileContent::Whole(whole.clone(), raw.clone());
             Ok(OpenedFile { digest: None, content })
@@ -196,7 +196,7 @@ impl FileSide {
         if !beside.exists() {
             return Vec::new();
         }
-        let read = open_file(&beside).and_then(|blob| read_trees(blob));
+        let read = open_blob(&beside).and_then(|blob| read_trees(blob));
         let current = identity(path);
         match (read, current) {
             (Ok((file, views)), Ok(current))
@@ -303,24 +303,8 @@ fn undecoded_entry(
     entry
 }
 
-fn open_file(path: &Path) -> Result<Arc<dyn Blob>> {
-    Ok(Arc::new(open_extent(path)?))
-}
-
-pub(super) fn open_extent(path: &Path) -> Result<Extent> {
-    let failed = |e: std::io::Error| match e.kind() {
-        std::io::ErrorKind::NotFound => {
-            Error::new(ErrorKind::NotFound, format!("there is no {}", path.display()))
-        }
-        _ => Error::io(format!("cannot read {}", path.display()), e),
-    };
-    // Asked before it is opened: opening a pipe waits for somebody to write.
-    let meta = std::fs::metadata(path).map_err(failed)?;
-    if !meta.is_file() {
-        return Err(Error::usage(format!("{} is not a file", path.display())));
-    }
-    let file = File::open(path).map_err(failed)?;
-    Ok(Extent::new(Arc::new(file), 0, meta.len(), path))
+fn open_blob(path: &Path) -> Result<Arc<dyn Blob>> {
+    Ok(Arc::new(open_whole(path)?))
 }
 
 impl Side for FileSide {
@@ -376,7 +360,7 @@ pub struct Golden {
 impl Golden {
     /// Opens a tree file.
     pub fn open(path: &Path) -> Result<Golden> {
-        let read = read_trees(open_file(path)?);
+        let read = read_trees(open_blob(path)?);
         let written = "`treering golden record` and `treering tree` write tree files";
         let (_, views) = read.map_err(|e| e.at(path.display()).hint(written))?;
         Ok(Golden { name: path.display().to_string(), views })
@@ -969,7 +953,7 @@ pub(crate) fn is_tree_file(path: &Path) -> bool {
     let read = || -> std::io::Result<[u8; TreeFile::PREFIX]> {
         use std::io::Read;
         let mut prefix = [0; TreeFile::PREFIX];
-        File::open(path)?.read_exact(&mut prefix)?;
+        open_file(path)?.read_exact(&mut prefix)?;
         Ok(prefix)
     };
     read().is_ok_and(|prefix| TreeFile::head_len(&prefix).is_ok())

@@ -8,11 +8,12 @@
 //! Values, attributes, types and packing are all seen through the same view, so that one cannot be forgotten.
 
 use super::side::{FileContent, FileView, OpenedFile, SideEntry};
-use super::sides::{FileSide, open_extent};
+use super::sides::FileSide;
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{
-    Extent, Inventory, LinkedPlace, PackedNumbers, RawLayout, inventory, is_in, packed_arrays,
+    Extent, Inventory, LinkedPlace, PackedNumbers, RawLayout, inventory, is_in, open_whole,
+    packed_arrays,
 };
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -127,7 +128,7 @@ impl LinkWalk<'_> {
         if !real.is_file() {
             return Ok(None);
         }
-        let whole = open_extent(path)?;
+        let whole = open_whole(path)?;
         let all = inventory(&whole, self.raw)?;
         let path = path.to_path_buf();
         self.files.push(WalkedFile { path, real, whole, all, side: None });

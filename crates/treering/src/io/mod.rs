@@ -3,12 +3,14 @@
 
 mod atomic_file;
 mod mapped;
+mod open;
 mod post;
 mod reads;
 
 pub(crate) use atomic_file::AtomicFile;
 pub use atomic_file::write_whole;
 pub(crate) use mapped::Mapped;
+pub(crate) use open::open_file;
 pub(crate) use post::{Post, PostOffice, give_back, memory};
 pub use reads::Reading;
 pub(crate) use reads::{ALIGN, Engine, Read, cached, engine, is_warm, past_the_cache};

@@ -9,6 +9,7 @@ use super::export::{FileParts, records};
 use crate::array::{Bound, Rank, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileRecord, Manifest, VariableEntry, check_run_name};
+use crate::io::open_file;
 use crate::log::Log;
 use crate::restore::Checkpoint;
 use crate::source::{self, RawLayout};
@@ -129,7 +130,7 @@ impl HeldSet {
             return Ok(false);
         };
         let failed = |e| Error::io(format!("cannot read {}", path.display()), e);
-        let file = File::open(path).map_err(failed)?;
+        let file = open_file(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() != record.skeleton.size {
             return Ok(false);
         }

@@ -155,9 +155,10 @@ impl Library {
     pub fn checkpoint(&self, run: &str, step: Option<u64>) -> Result<Checkpoint> {
         let (manifest, newer) = self.newest(run, step)?;
         let checkpoint = Checkpoint::load_beside(self.store.clone(), manifest, &self.footers)?;
-        // One that cannot be read may be of any step.
-        for error in newer.iter().filter(|_| step.is_none()) {
-            checkpoint.note(format!("a newer checkpoint than this cannot be read: {error}"));
+        for error in &newer {
+            // It may be of any step.
+            let what = if step.is_none() { "a newer checkpoint" } else { "a newer entry" };
+            checkpoint.note(format!("{what} than this cannot be read: {error}"));
         }
         Ok(checkpoint)
     }
@@ -167,10 +168,11 @@ impl Library {
         info::variables(checkpoint)
     }
 
-    /// The states of a run from its newest checkpoint back to the first.
+    /// The states of a run from its newest checkpoint back to the first. A state that cannot be read is an error in its
+    /// place; the next older one follows.
     pub fn backwards(&self, run: &str) -> Result<Backwards> {
-        let (newest, _) = self.newest(run, None)?;
-        Backwards::new(self.store.clone(), run, newest.sequence)
+        let (newest, trouble) = self.newest(run, None)?;
+        Ok(Backwards::new(self.store.clone(), run, newest.sequence)?.behind(trouble))
     }
 
     /// Begins a new run with a checkpoint of another one; no data is copied.
@@ -258,7 +260,8 @@ impl Library {
         Ok(log)
     }
 
-    /// The newest checkpoint, or the newest of a step, and what is wrong with newer ones.
+    /// The newest checkpoint, or the newest of a step, and what is wrong with newer ones. One that the system does not let
+    /// us read may be the one that is asked for, and is an error.
     fn newest(&self, run: &str, step: Option<u64>) -> Result<(Manifest, Vec<Error>)> {
         let log = self.log(run)?;
         let mut trouble = Vec::new();
@@ -267,7 +270,8 @@ impl Library {
                 Ok(Some(manifest)) => return Ok((manifest, trouble)),
                 Ok(None) => {}
                 Err(_) if log.is_surely_no_manifest(*sequence) => {}
-                Err(error) => trouble.push(error),
+                Err(error) if error.kind().lets_older_serve() => trouble.push(error),
+                Err(error) => return Err(error.at(format!("entry {sequence} of run {run:?}"))),
             }
         }
         Err(trouble.pop().unwrap_or_else(|| {

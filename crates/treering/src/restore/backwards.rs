@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::format::{FILE_PREFIX, Manifest};
 use crate::log::Log;
 use crate::store::Store;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
@@ -64,6 +64,8 @@ impl State {
 /// The states of a lineage, newest first; the next one is prefetched.
 pub struct Backwards {
     states: Option<Receiver<Result<State>>>,
+    /// What cannot be read before the first of them.
+    trouble: VecDeque<Error>,
     worker: Option<JoinHandle<()>>,
 }
 
@@ -95,7 +97,13 @@ impl Backwards {
                 }
             });
         let worker = spawned.map_err(|e| Error::io("cannot start a thread", e))?;
-        Ok(Backwards { states: Some(states), worker: Some(worker) })
+        Ok(Backwards { states: Some(states), trouble: VecDeque::new(), worker: Some(worker) })
+    }
+
+    /// The same behind errors of newer checkpoints, the newest first.
+    pub(crate) fn behind(mut self, trouble: Vec<Error>) -> Self {
+        self.trouble = trouble.into();
+        self
     }
 }
 
@@ -103,7 +111,10 @@ impl Iterator for Backwards {
     type Item = Result<State>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.states.as_ref()?.recv().ok()
+        match self.trouble.pop_front() {
+            Some(error) => Some(Err(error)),
+            None => self.states.as_ref()?.recv().ok(),
+        }
     }
 }
 

@@ -137,7 +137,10 @@ pub(crate) fn fill(
         rest = behind;
     }
     windows.into_par_iter().try_for_each_init(Buffers::default, |buffers, (window, hashes)| {
-        window.fill(images, want, hasher, hashes, buffers)
+        let filled = window.fill(images, want, hasher, hashes, buffers);
+        // After an error, too: others fill the target again then.
+        settle();
+        filled
     })?;
     Ok(match (want.is_whole(), want.prints) {
         (false, _) => None,
@@ -212,7 +215,6 @@ impl FillWindow<'_> {
             some.clear();
             some.extend(runs.by_ref().take(RUNS));
             if some.is_empty() {
-                settle();
                 return Ok(());
             }
             for (at, run) in some.iter().enumerate() {

@@ -58,7 +58,7 @@ use crate::save::{
 };
 use crate::store::{Lock, Store};
 use crate::trace::{TracedKind, TracedWork};
-use crate::waiting::WaitNotice;
+use crate::waiting::{Inquiry, WaitNotice};
 use ranks::RankSide;
 use reference::ReferenceWatch;
 use replicas::ReplicaLevel;
@@ -66,6 +66,16 @@ use requests::Requests;
 use schedule::Schedule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
+
+/// How long a checkpoint waits for a store that is asked something it can do without.
+const STORE_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A look at the store for a request to stop.
+struct HaltRequest {
+    /// Whether one was there that had been honoured, and is gone now.
+    removed: bool,
+    found: bool,
+}
 
 /// A checkpoint that the program asks for.
 struct CheckpointCall {
@@ -123,6 +133,8 @@ pub struct Run {
     unkept: Option<(u64, usize)>,
     /// A checkpoint after which the program was asked to stop.
     halting: Option<SaveProgress>,
+    /// Looks for such a request.
+    requested: Inquiry<HaltRequest>,
     /// The opening, for aggregators that come to know of the run.
     ticket: Ticket,
     blocked: Duration,
@@ -156,6 +168,11 @@ impl Run {
     /// Opens a run for writing, and creates it if it is new. If another process has it open, the error is of kind
     /// [`ErrorKind::Busy`], after two seconds. After an error the checkpoints of the run are as they were.
     pub fn open(options: Options) -> Result<Run> {
+        let notice = WaitNotice::new(named(&options.writer.run), "it is open".to_string());
+        notice.during(|| Run::open_watched(options))
+    }
+
+    fn open_watched(options: Options) -> Result<Run> {
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
         let link = options.aggregator.clone();
         let mut ranks = comm.map(|comm| RankSide::of(&options, comm, link));
@@ -207,6 +224,7 @@ impl Run {
             retention,
             cadence: Cadence::new(options.shared_every),
             halting: None,
+            requested: Inquiry::default(),
             replicas,
             agreed: false,
             unkept: None,
@@ -432,10 +450,11 @@ impl Run {
     /// survives the loss of a node. Otherwise the next checkpoint does this. Collective. Does nothing without redundancy.
     pub fn make_redundant(&mut self) -> Result<()> {
         self.check_process()?;
+        let notice = self.wait_notice("its newest checkpoint is on the nodes");
         let Some(ranks) = self.ranks.as_mut().filter(|ranks| ranks.protection.is_some()) else {
             return Ok(());
         };
-        ranks.wait_for_parts();
+        ranks.wait_for_parts(&notice);
         ranks.vote(Ok(ranks.ballot(Together::Protect, self.saver.newest)), &self.failures)?;
         let start = Instant::now();
         let done = self.protect_nodes();
@@ -475,7 +494,7 @@ impl Run {
             overloaded: false,
             shared: to_shared,
             aside: self.saver.aside(),
-            halt: self.is_to_halt(),
+            halt: self.is_to_halt(STORE_PATIENCE),
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
@@ -530,26 +549,27 @@ impl Run {
         Ok(save.awaiting(awaited))
     }
 
-    /// Whether somebody has asked the program to stop; the first rank looks.
-    fn is_to_halt(&mut self) -> bool {
-        self.end_halt();
-        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
-        let key = Names::new(&self.options.writer.run).halt();
-        // A store that cannot be asked now is asked at the next checkpoint.
-        first && self.options.writer.tiers.last.open(&key).is_ok()
-    }
-
-    /// Removes the request to stop once the checkpoint that honours it is durable. If the program dies before, the next
-    /// one finds the request and stops, too: a request is never lost.
-    fn end_halt(&mut self) {
-        if !self.halting.as_ref().is_some_and(SaveProgress::is_durable) {
-            return;
+    /// Whether somebody has asked the program to stop; the first rank looks. A request is removed once the checkpoint that
+    /// honours it is durable. If the program dies before, the next one finds the request and stops, too: a request is never
+    /// lost. A store that does not answer in time is asked again at the next checkpoint.
+    fn is_to_halt(&mut self, patience: Duration) -> bool {
+        let is_honoured = self.halting.as_ref().is_some_and(SaveProgress::is_durable);
+        if self.ranks.as_ref().is_some_and(|ranks| ranks.rank() != Rank(0)) {
+            self.halting.take_if(|_| is_honoured);
+            return false;
         }
-        let first = self.ranks.as_ref().is_none_or(|ranks| ranks.rank() == Rank(0));
-        let key = Names::new(&self.options.writer.run).halt();
-        if !first || self.options.writer.tiers.last.delete(&[key]).is_ok() {
-            self.halting = None;
-        }
+        let (store, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
+        let key = Names::new(run).halt();
+        let look = move || HaltRequest {
+            removed: is_honoured && store.delete(std::slice::from_ref(&key)).is_ok(),
+            found: store.open(&key).is_ok(),
+        };
+        let patience = if self.requested.is_under_way() { Duration::ZERO } else { patience };
+        let Some(HaltRequest { removed, found }) = self.requested.ask(patience, look) else {
+            return false;
+        };
+        self.halting.take_if(|_| removed);
+        found
     }
 
     /// The variables that are the same on all ranks, with digests by which the ranks find out whether they are.
@@ -728,7 +748,7 @@ impl Run {
         self.saver.move_newest();
         self.drain();
         self.finish_together()?;
-        self.end_halt();
+        self.is_to_halt(STORE_PATIENCE);
         self.end_retention();
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),
@@ -915,9 +935,11 @@ impl Run {
     fn read_log(&self) -> Result<Log> {
         self.check_process()?;
         self.drain();
-        let mut log = Log::read(self.store.clone(), &self.options.writer.run)?;
-        log.look_up_to(self.saver.newest)?;
-        Ok(log)
+        self.wait_notice("its log is read").during(|| {
+            let mut log = Log::read(self.store.clone(), &self.options.writer.run)?;
+            log.look_up_to(self.saver.newest)?;
+            Ok(log)
+        })
     }
 }
 

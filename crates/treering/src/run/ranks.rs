@@ -27,6 +27,7 @@ use crate::save::{
     Recovered, RunLock, clean_packs, clean_sections, open_locked, rebuild_lost, recover,
 };
 use crate::store::{Store, read_small};
+use crate::waiting::WaitNotice;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -201,9 +202,10 @@ impl RankSide {
     }
 
     /// Waits until the parts of this rank's group of everything that was begun are there, or have failed.
-    pub(super) fn wait_for_parts(&self) {
+    pub(super) fn wait_for_parts(&self, notice: &WaitNotice) {
         // Whoever has failed is known from the vote.
-        self.pending.iter().for_each(|pending| drop(pending.progress.wait_for_part(&self.watch)));
+        let wait = |pending: &PendingSave| pending.progress.wait_for_part(&self.watch, notice);
+        self.pending.iter().for_each(|pending| drop(wait(pending)));
     }
 
     /// A look at deaths, for whoever waits.

@@ -93,7 +93,7 @@ impl Run {
                     notes.append(&mut restored.notes);
                     return Ok(Some(Restored { notes, ..restored }));
                 }
-                Err(error) if may_fall_back(&error) => {
+                Err(error) if error.kind().lets_older_serve() => {
                     notes.push(format!("step {step} cannot be used: {error}"));
                 }
                 Err(error) => return Err(with_notes(error, &notes)),
@@ -238,7 +238,7 @@ impl Run {
         let own = match filled {
             // The rank that has failed says why.
             Some(error) if error.kind() == ErrorKind::Lost => Ok(ballot),
-            Some(error) if !may_fall_back(error) => Err(error.clone()),
+            Some(error) if !error.kind().lets_older_serve() => Err(error.clone()),
             Some(error) => {
                 ballot.doubts.insert(format!("rank {}: {error}", ranks.rank()));
                 Ok(ballot)
@@ -281,7 +281,7 @@ impl Run {
         let agreed = self.agree_on_restored(filled.as_ref().err(), false);
         let missing = match (agreed, filled) {
             (Ok(_), Ok(missing)) => missing,
-            (Err(error), _) | (_, Err(error)) if may_fall_back(&error) => {
+            (Err(error), _) | (_, Err(error)) if error.kind().lets_older_serve() => {
                 notes.push(error.to_string());
                 return Ok(None);
             }
@@ -508,7 +508,7 @@ impl Candidates {
                     return Ok(Some(manifest));
                 }
                 Ok(None) => {}
-                Err(error) if may_fall_back(&error) => {
+                Err(error) if error.kind().lets_older_serve() => {
                     notes.push(format!("number {sequence} of the log cannot be used: {error}"));
                 }
                 Err(error) => return Err(error),
@@ -528,10 +528,4 @@ fn with_notes(error: Error, notes: &[String]) -> Error {
             format!("{error}; this is about an older checkpoint, because {}", notes.join(", and ")),
         ),
     }
-}
-
-/// Whether an older checkpoint may serve instead: not when the caller asked for the wrong thing, nor when
-/// this one could be read if the operating system let us.
-fn may_fall_back(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
 }

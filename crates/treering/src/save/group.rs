@@ -139,9 +139,10 @@ impl GroupWriter {
         put: &mut dyn Put,
         feed: impl FnOnce(&mut Take) -> Result<()>,
     ) -> Result<SealedPack> {
+        let pool = job.pool;
         put.append(&header())?;
         let (footer, stats) = self.write_frames(settings, job, put, feed)?;
-        let (bytes, seal) = footer.write();
+        let (bytes, seal) = within(pool, || footer.write());
         put.append(&bytes)?;
         Ok(SealedPack { footer, seal, stats })
     }
@@ -209,7 +210,10 @@ impl GroupWriter {
     }
 }
 
-fn within<T: Send>(pool: Option<&rayon::ThreadPool>, work: impl FnOnce() -> T + Send) -> T {
+pub(super) fn within<T: Send>(
+    pool: Option<&rayon::ThreadPool>,
+    work: impl FnOnce() -> T + Send,
+) -> T {
     match pool {
         Some(pool) => pool.install(work),
         None => work(),

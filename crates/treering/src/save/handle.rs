@@ -6,7 +6,7 @@ use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Names, WriterId};
 use crate::store::{Store, read_small};
-use crate::waiting::WaitNotice;
+use crate::waiting::{Inquiry, WaitNotice};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -74,13 +74,14 @@ impl SaveProgress {
         self.set(|state| state.error = Some(error));
     }
 
-    /// Waits for the part of this rank's group. If a rank of the group dies, it fails.
-    pub(crate) fn wait_for_part(&self, watch: &DeathWatch) -> Result<()> {
+    /// Waits for the part of this rank's group, and reports that it takes long. If a rank of the group dies, it fails.
+    pub(crate) fn wait_for_part(&self, watch: &DeathWatch, notice: &WaitNotice) -> Result<()> {
         loop {
             match self.wait_for(LOOK, |state| state.tiers > 0 || state.durable) {
                 Some(done) => return done,
                 None => drop(watch.look()),
             }
+            notice.look();
         }
     }
 
@@ -136,9 +137,11 @@ pub(crate) struct Awaited {
     writer: WriterId,
     limit: Duration,
     watch: DeathWatch,
+    /// Looks for it, in a store that may hang.
+    inquiry: Mutex<Inquiry<Result<bool>>>,
 }
 
-/// The time between two looks at the other ranks.
+/// The time between two looks at the other ranks, and the longest one for a look at the store.
 const LOOK: Duration = Duration::from_millis(50);
 
 impl Awaited {
@@ -150,7 +153,8 @@ impl Awaited {
         limit: Duration,
         watch: DeathWatch,
     ) -> Awaited {
-        Awaited { store, key: Names::new(run).entry(sequence), writer, limit, watch }
+        let inquiry = Mutex::default();
+        Awaited { store, key: Names::new(run).entry(sequence), writer, limit, watch, inquiry }
     }
 
     /// Looks for the manifest less and less often; votes of the ranks may tell earlier. False if the time is over.
@@ -193,23 +197,31 @@ impl Awaited {
         }
     }
 
-    /// Whether the manifest is there.
+    /// Whether the manifest is there, as far as the store says so in time.
     fn look(&self, progress: &SaveProgress) -> Result<bool> {
-        match self.store.open(&self.key).and_then(|blob| read_small(blob.as_ref())) {
-            Ok(bytes) => match LogEntry::parse(&bytes)? {
-                LogEntry::Manifest(found) if found.writer == self.writer => {
-                    progress.durable();
-                    Ok(true)
-                }
-                LogEntry::Mark(mark) if mark.writer == self.writer => {
-                    Err(Error::new(ErrorKind::Lost, "this checkpoint was given up"))
-                }
-                // Somebody else has the number, whatever it holds.
-                _ => Err(overtaken()),
-            },
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(error),
+        let (store, key, writer) = (self.store.clone(), self.key.clone(), self.writer);
+        let look = move || is_there(store.as_ref(), &key, writer);
+        let there = held(&self.inquiry).ask(LOOK, look).unwrap_or(Ok(false))?;
+        if there {
+            progress.durable();
         }
+        Ok(there)
+    }
+}
+
+/// Whether the manifest of a writer has the number that was meant for it.
+fn is_there(store: &dyn Store, key: &str, writer: WriterId) -> Result<bool> {
+    match store.open(key).and_then(|blob| read_small(blob.as_ref())) {
+        Ok(bytes) => match LogEntry::parse(&bytes)? {
+            LogEntry::Manifest(found) if found.writer == writer => Ok(true),
+            LogEntry::Mark(mark) if mark.writer == writer => {
+                Err(Error::new(ErrorKind::Lost, "this checkpoint was given up"))
+            }
+            // Somebody else has the number, whatever it holds.
+            _ => Err(overtaken()),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
     }
 }
 
@@ -366,11 +378,11 @@ impl Save {
     /// done its part.
     pub fn staged(&self) -> Result<()> {
         let progress = self.waited.progress()?;
+        let notice = self.waited.notice("complete in the first tier");
         match &self.waited.awaited {
-            Some(awaited) => progress.wait_for_part(&awaited.watch),
+            Some(awaited) => progress.wait_for_part(&awaited.watch, &notice),
             None => loop {
                 let staged = |state: &SaveState| state.tiers > 0 || state.durable;
-                let notice = self.waited.notice("complete in the first tier");
                 if let Some(done) = progress.wait_and_tell(FOR_EVER, Some(&notice), staged) {
                     return done;
                 }
@@ -397,8 +409,8 @@ impl Save {
         self.waited.durable(WaitsIn::Program, time.min(FOR_EVER))
     }
 
-    /// Whether it is complete in the last tier. Does not wait; with several ranks it looks into the store. A save that
-    /// failed or was skipped is not durable: [`durable`](Save::durable) tells why.
+    /// Whether it is complete in the last tier. Does not wait; with several ranks it looks into the store, which has 50 ms
+    /// to answer. A save that failed or was skipped is not durable: [`durable`](Save::durable) tells why.
     pub fn is_durable(&self) -> bool {
         let Some(progress) = &self.waited.progress else { return false };
         progress.is_durable() || self.waited.is_found(progress)

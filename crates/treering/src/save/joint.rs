@@ -12,7 +12,7 @@
 use super::WriterSettings;
 use super::aggregator::{HandedDecision, ResumedFrom};
 use super::behind::BehindPut;
-use super::group::{GroupMember, PackJob, SealedPack, draft, pack_of};
+use super::group::{GroupMember, PackJob, SealedPack, draft, pack_of, within};
 use super::handed::{HandedPut, PullPlan};
 use super::image::EntrustedPack;
 use super::maker::{EpochBase, PackSource, PartWriter};
@@ -278,7 +278,7 @@ impl GroupWork {
         let at = append(&mut joined, PartMaker::Leader, &footer, &read, put)?;
         self.made.small = at.map(|at| part_at(footer, at));
         let footer = joined.finish();
-        let (bytes, seal) = footer.write();
+        let (bytes, seal) = within(Some(job.pool), || footer.write());
         put.append(&bytes)?;
         Ok(SealedPack { footer, seal, stats })
     }

@@ -130,11 +130,14 @@ impl Movers {
 
     /// Waits until everything is in the last tier or could not be moved; whether nothing is left.
     pub(crate) fn drain(&self) -> bool {
-        self.0.iter().all(|mover| {
+        let drained = |mover: &Mover| {
             let (done, wait) = channel();
             mover.tell(MoverMessage::Drain(done));
             wait.recv().unwrap_or(false)
-        })
+        };
+        // All of them, in order: what stays in front of one edge does not keep the others from trying.
+        let ends: Vec<bool> = self.0.iter().map(drained).collect();
+        ends.into_iter().all(|end| end)
     }
 }
 
@@ -296,9 +299,9 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     })
 }
 
-/// Whether trying again cannot help: the bytes themselves are bad.
+/// Whether trying again cannot help: the bytes themselves are bad, or somebody else has the number.
 pub(super) fn is_hopeless(error: &Error) -> bool {
-    error.kind() == ErrorKind::Damaged
+    matches!(error.kind(), ErrorKind::Damaged | ErrorKind::Lost)
 }
 
 /// The way of packs from one tier to the next.

@@ -110,7 +110,7 @@ impl LogWriter {
             let there = self.store.open(&key).and_then(|blob| read_small(blob.as_ref()))?;
             // An earlier commit may have come through although it was reported as failed.
             if there != bytes {
-                return Err(Error::new(ErrorKind::Io, "the number of a checkpoint is in use")
+                return Err(Error::new(ErrorKind::Lost, "the number of a checkpoint is in use")
                     .at(key)
                     .hint("the next checkpoint takes another one"));
             }

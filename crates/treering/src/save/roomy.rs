@@ -1,11 +1,44 @@
 //! A pack that finds room: when the node's store is full, packs that are durable elsewhere leave it; when
-//! that does not help, the pack goes to the last tier instead.
+//! that does not help, the pack goes to the last tier instead. Some file systems say that they are full only when a pack is
+//! to be made durable. It is too late for this one then, and the next ones make a [`Detour`].
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::{Put, Store};
 
 /// The piece in which bytes are copied from one tier to another.
 const PIECE: usize = 1 << 20;
+
+/// How many of the next packs go past the first tier, because one could not be made durable there for lack of room: 1,
+/// and twice as many each time that it happens again.
+#[derive(Default)]
+pub(crate) struct Detour {
+    left: u32,
+    len: u32,
+}
+
+impl Detour {
+    /// The longest way past a full tier.
+    const LONGEST: u32 = 64;
+
+    /// Whether the next pack goes past the first tier.
+    pub(crate) fn take(&mut self) -> bool {
+        let goes_past = self.left > 0;
+        self.left -= u32::from(goes_past);
+        goes_past
+    }
+
+    /// A pack came to the first tier, or found no room there at its end.
+    pub(crate) fn came(&mut self, finished: &Result<bool>) {
+        match finished {
+            Ok(false) => self.len = 0,
+            Err(error) if error.kind() == ErrorKind::Full => {
+                self.len = (2 * self.len).clamp(1, Self::LONGEST);
+                self.left = self.len;
+            }
+            _ => {}
+        }
+    }
+}
 
 /// A pack on its way to the first tier that has room for it.
 pub(crate) struct RoomyPut<'a> {
@@ -25,13 +58,18 @@ impl<'a> RoomyPut<'a> {
         last: &'a dyn Store,
         key: String,
         make_room: Option<&'a (dyn Fn() + Sync)>,
+        goes_past: bool,
     ) -> Result<Self> {
-        let put = match (first.put(&key), make_room) {
-            (Err(error), Some(make_room)) if error.kind() == ErrorKind::Full => {
-                make_room();
-                first.put(&key).map(Some).or_else(full_is_none)?
-            }
-            (put, _) => Some(put?),
+        let put = match make_room {
+            None => Some(first.put(&key)?),
+            Some(_) if goes_past => None,
+            Some(make_room) => match first.put(&key).map(Some).or_else(full_is_none)? {
+                None => {
+                    make_room();
+                    first.put(&key).map(Some).or_else(full_is_none)?
+                }
+                put => put,
+            },
         };
         let direct = put.is_none();
         let put = match put {
@@ -48,12 +86,19 @@ impl<'a> RoomyPut<'a> {
         })
     }
 
+    /// Whether it goes to the last tier.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.direct
+    }
+
     /// Makes it durable; whether it is in the last tier.
     pub(crate) fn finish(mut self) -> Result<bool> {
-        match self.put.take() {
-            Some(put) => put.finish().map(|()| self.direct),
-            None => Err(given_up()),
-        }
+        let Some(put) = self.put.take() else { return Err(given_up()) };
+        let finished = put.finish().map(|()| self.direct);
+        // The bytes are gone, so this pack is, too. There may be room for the next one.
+        let is_full = finished.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full);
+        self.make_room.filter(|_| is_full && !self.direct).into_iter().for_each(|free| free());
+        finished
     }
 
     /// Copies the bytes so far to the last tier, and goes on there.

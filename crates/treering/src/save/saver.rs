@@ -15,7 +15,7 @@ use super::maker::{EpochBase, PackSource};
 use super::mover::{Movers, PackPath, next};
 use super::open::{Opened, join};
 use super::publish::{LogWriter, commit_once};
-use super::roomy::RoomyPut;
+use super::roomy::{Detour, RoomyPut};
 use super::seats::GroupSeat;
 use super::sections::Sections;
 use super::team::Team;
@@ -294,6 +294,8 @@ struct Work {
     movers: Movers,
     /// Only without nearer tiers.
     compact: Option<AutoCompact>,
+    /// Past a first tier that is found to be full too late.
+    detour: Detour,
     /// Its own threads, so that the program's capture never queues behind a save.
     pool: Option<rayon::ThreadPool>,
     threads: usize,
@@ -365,6 +367,7 @@ impl Work {
             failures,
             movers,
             compact,
+            detour: Detour::default(),
             pool: None,
             threads,
             settings,
@@ -669,7 +672,8 @@ impl Work {
         };
         let in_front = carrier.is_some() || !movers.is_empty();
         let make_room = in_front.then_some(&make_room as &(dyn Fn() + Sync));
-        let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, make_room)?;
+        let goes_past = in_front && self.detour.take();
+        let mut put = RoomyPut::new(first.as_ref(), last.as_ref(), key, make_room, goes_past)?;
         let sequence = job.decision.sequence;
         let epoch = self.origin.clone().unwrap_or(Origin { run: None, sequence });
         let (parent, writer, ranks) = (self.parent.clone(), self.writer, self.ranks);
@@ -713,9 +717,11 @@ impl Work {
                 kept.end().map(|()| sealed)
             }),
         };
-        let direct = sealed.is_ok().then(|| put.finish()).transpose();
+        let in_first = !put.is_direct();
+        let finished = sealed.is_ok().then(|| put.finish());
         self.pool = Some(pool);
-        let (sealed, direct) = (sealed?, direct?.unwrap_or(false));
+        finished.iter().filter(|_| in_first).for_each(|finished| self.detour.came(finished));
+        let (sealed, direct) = (sealed?, finished.transpose()?.unwrap_or(false));
         let manifest = manifest(&self.group, &sealed);
         Ok((sealed, manifest, direct))
     }

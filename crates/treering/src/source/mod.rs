@@ -54,10 +54,10 @@ use self::outside::Viewpoint;
 use crate::array::{Description, Marks, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TreeFile;
+use crate::io::open_file;
 use crate::store::Blob;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -269,15 +269,9 @@ struct OpenFile {
 
 impl OpenFile {
     fn new(path: &Path) -> Result<Self> {
-        // Asked before it is opened: opening a pipe waits for somebody to write.
-        let meta = std::fs::metadata(path).map_err(|e| unreadable(path, e))?;
-        if !meta.is_file() {
-            return Err(Error::usage(format!("{} is not a file", path.display()))
-                .hint("give a file or a folder"));
-        }
-        let file = File::open(path).map_err(|e| unreadable(path, e))?;
+        let whole = open_whole(path)?;
         let stem = path.file_stem().map(name_of).unwrap_or_default();
-        Ok(OpenFile { whole: Extent::new(Arc::new(file), 0, meta.len(), path), stem })
+        Ok(OpenFile { whole, stem })
     }
 
     /// The name that the array of a format without names gets: that of the file, without the extension.
@@ -386,7 +380,7 @@ pub fn files(folder: &Path) -> Result<Folder> {
 pub fn is_tree(path: &Path) -> bool {
     let mut start = [0; 8];
     path.extension().is_some_and(|extension| extension == "tree")
-        && File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
+        && open_file(path).and_then(|mut file| file.read_exact(&mut start)).is_ok()
         && TreeFile::is_magic(&start)
 }
 
@@ -411,6 +405,13 @@ pub fn name_of(name: &OsStr) -> String {
     text
 }
 
+/// A file's bytes.
+pub(crate) fn open_whole(path: &Path) -> Result<Extent> {
+    let file = open_file(path).map_err(|e| unreadable(path, e))?;
+    let size = file.metadata().map_err(|e| unreadable(path, e))?.len();
+    Ok(Extent::new(Arc::new(file), 0, size, path))
+}
+
 fn unreadable(path: &Path, error: std::io::Error) -> Error {
     let what = match error.kind() {
         std::io::ErrorKind::NotFound => {
@@ -420,6 +421,10 @@ fn unreadable(path: &Path, error: std::io::Error) -> Error {
         std::io::ErrorKind::PermissionDenied => {
             return Error::new(ErrorKind::Io, format!("{} may not be read", path.display()))
                 .hint("check its owner and permissions");
+        }
+        std::io::ErrorKind::InvalidInput => {
+            return Error::usage(format!("{} is not a file", path.display()))
+                .hint("give a file or a folder");
         }
         _ => format!("cannot read {}", path.display()),
     };

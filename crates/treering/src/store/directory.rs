@@ -174,7 +174,14 @@ impl Store for DirectoryStore {
 
     fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
         let opened = self.disk.open(&self.path(key)?);
-        let file = opened.map_err(|e| self.failed("open", key, e))?;
+        let file = opened.map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => {
+                Error::damaged("something that is not a file has the name of one")
+                    .at(self.root.join(key).display())
+                    .hint("move it out of the store")
+            }
+            _ => self.failed("open", key, error),
+        })?;
         let size = file.size().map_err(|e| self.failed("open", key, e))?;
         Ok(Box::new(DirectoryBlob {
             file,

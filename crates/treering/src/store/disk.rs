@@ -1,6 +1,7 @@
 //! The operations of a file system that a directory store needs, so that a simulated disk can take
 //! the place of the real one in tests of power cuts.
 
+use crate::io::open_file;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use std::any::Any;
 use std::fs::{File, OpenOptions};
@@ -12,7 +13,7 @@ use std::path::Path;
 pub trait Disk: Send + Sync {
     /// Creates a file that must not exist yet.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens a file for reading.
+    /// Opens a file for reading. What is no file is an error of kind `InvalidInput`.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Gives a file another name, which must not be in use.
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -55,11 +56,7 @@ impl Disk for OsDisk {
     }
 
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        let file = File::open(path)?;
-        match file.metadata()?.is_file() {
-            true => Ok(Box::new(file)),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
-        }
+        Ok(Box::new(open_file(path)?))
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -1,7 +1,7 @@
 //! Under load: slow stores, small states, full nodes, and stores that somebody takes away.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
@@ -294,6 +294,96 @@ fn an_entry_of_another_opening_is_a_stray() {
     assert_eq!(steps(&second), [50, 51, 52, 53]);
 }
 
+/// Such a stray appears while a program with a node store runs: the checkpoint that was to have its number is lost, and the
+/// program hears of it; everything after it moves on.
+#[test]
+fn a_stray_in_the_way_of_a_move_costs_one_checkpoint() {
+    let (other, shared, node) = (memory(), memory(), memory());
+    let mut run = Run::open(Options::in_store(other.clone(), "r")).unwrap();
+    (0..4).for_each(|step| save(&mut run, step).durable().unwrap());
+    drop(run);
+    let key = "runs/r/log/000000000005";
+    let blob = other.open(key).unwrap();
+    let mut stray = vec![0; blob.size() as usize];
+    blob.read_at(0, &mut stray).unwrap();
+    // It comes between the look at the number and the entry itself.
+    let late = shared.clone();
+    let hooked = HookedStore::new(shared.clone(), move |call| match call {
+        Call::Commit(name) if name == key => late.commit(key, &stray).map(drop),
+        _ => Ok(()),
+    });
+    let options = Options::in_store(Arc::new(hooked), "r").node(node).growth(100.0);
+    let mut run = Run::open(options).unwrap();
+    let saved: Vec<Result<()>> = (10..16).map(|step| save(&mut run, step).durable()).collect();
+    let lost = saved.iter().filter_map(|saved| saved.as_ref().err()).collect::<Vec<&Error>>();
+    assert_eq!(lost.iter().map(|error| error.kind()).collect::<Vec<_>>(), [ErrorKind::Lost]);
+    assert!(saved[5].is_ok(), "{:?}", saved[5]);
+    run.finish().unwrap();
+    assert_eq!(steps(&shared).len(), 5);
+    assert_sound(&shared);
+    let mut run = Run::open(Options::in_store(shared.clone(), "r")).unwrap();
+    let mut back = vec![0u8; 3000];
+    let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+    assert_eq!((restored.step, back), (15, state(15)));
+}
+
+/// A tier that stays full, of which the program has heard, does not keep the tiers behind it from getting theirs.
+#[test]
+fn what_waits_behind_a_full_tier_is_tried_at_the_end() {
+    let (node, middle, shared) = (memory(), memory(), memory());
+    let [middle_full, shared_full] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+    let [hooked_middle, hooked_shared] =
+        [(&middle, &middle_full), (&shared, &shared_full)].map(|(store, full)| -> Arc<dyn Store> {
+            let full = full.clone();
+            Arc::new(HookedStore::new(store.clone(), move |call| {
+                let writes = matches!(call, Call::Put(_) | Call::Append(..) | Call::Commit(_));
+                match writes && full.load(Ordering::SeqCst) {
+                    true => Err(Error::new(ErrorKind::Full, "the store is full")),
+                    false => Ok(()),
+                }
+            }))
+        });
+    let options = Options::in_store(hooked_shared, "r").node(hooked_middle).node(node);
+    let mut run = Run::open(options).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    shared_full.store(true, Ordering::SeqCst);
+    save(&mut run, 1).durable().unwrap_err();
+    middle_full.store(true, Ordering::SeqCst);
+    save(&mut run, 2).durable().unwrap_err();
+    run.failures();
+    // What is in the middle can go on, what is on the node cannot.
+    shared_full.store(false, Ordering::SeqCst);
+    let ended = run.finish();
+    assert_eq!(steps(&shared), [0, 1], "{ended:?}");
+}
+
+/// A store that hangs when it is asked something a checkpoint can do without, as a request to stop.
+#[test]
+fn a_store_that_hangs_when_it_is_asked_holds_no_checkpoint_up() {
+    let objects = memory();
+    let hangs = Arc::new((Mutex::new(false), Condvar::new()));
+    let gate = hangs.clone();
+    let hooked = HookedStore::new(objects.clone(), move |call| {
+        if matches!(call, Call::Open(key) if key.ends_with("/halt")) {
+            drop(gate.1.wait_while(gate.0.lock().unwrap(), |hangs| *hangs).unwrap());
+        }
+        Ok(())
+    });
+    let mut run = Run::open(Options::in_store(Arc::new(hooked), "r")).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    *hangs.0.lock().unwrap() = true;
+    for step in 1..4 {
+        assert!(!save(&mut run, step).halts());
+    }
+    Library::of(objects.clone()).halt("r").unwrap();
+    *hangs.0.lock().unwrap() = false;
+    hangs.1.notify_all();
+    // The answer of before may still be on its way.
+    assert!((4..100).any(|step| save(&mut run, step).halts()), "the request is not lost");
+    run.finish().unwrap();
+    assert!(objects.open("runs/r/halt").is_err(), "it was honoured");
+}
+
 /// A prune on another machine, at every moment of a save, with locks that lie or are not there.
 #[test]
 fn prune_at_any_moment_leaves_the_writer_whole() {
@@ -337,22 +427,35 @@ fn errors_of_access_are_reported_and_no_reason_to_go_back() {
     let mut run = Run::open(Options::in_store(objects.clone(), "r").growth(100.0)).unwrap();
     (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
     drop(run);
-    let newest = objects.list("runs/r/packs").unwrap().pop().unwrap().name;
-    for on_open in [true, false] {
-        let name = newest.clone();
+    let pack = objects.list("runs/r/packs").unwrap().pop().unwrap().name;
+    let entry = objects.list("runs/r/log").unwrap().pop().unwrap().name;
+    for (on_open, name) in [(true, &pack), (false, &pack), (true, &entry), (false, &entry)] {
+        let denies = Arc::new(AtomicBool::new(true));
+        let (name, denied_now) = (format!("/{name}"), denies.clone());
         let store: Arc<dyn Store> =
             Arc::new(HookedStore::new(objects.clone(), move |call| match call {
+                _ if !denied_now.load(Ordering::SeqCst) => Ok(()),
                 Call::Open(key) if on_open && key.ends_with(&name) => denied(),
                 Call::Read(key, _) if !on_open && key.ends_with(&name) => denied(),
                 _ => Ok(()),
             }));
+        denies.store(false, Ordering::SeqCst);
         let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+        denies.store(true, Ordering::SeqCst);
         let mut back = vec![0u8; 3000];
         let error = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Io, "{error}");
         assert!(error.to_string().contains("permission"), "{error}");
-        let error = Library::of(store).checkpoint("r", Some(2)).and_then(|c| c.read::<u8>("x"));
-        assert_eq!(error.unwrap_err().kind(), ErrorKind::Io);
+        drop(run);
+        for step in [Some(2), None] {
+            let library = Library::of(store.clone());
+            let error = library.checkpoint("r", step).and_then(|c| c.read::<u8>("x"));
+            assert_eq!(error.unwrap_err().kind(), ErrorKind::Io);
+        }
+        let library = Library::of(store);
+        let first = library.backwards("r").and_then(|mut states| states.next().unwrap());
+        assert_eq!(first.unwrap_err().kind(), ErrorKind::Io);
+        assert_eq!(library.branch("r", None, "b").unwrap_err().kind(), ErrorKind::Io);
     }
 }
 

@@ -418,6 +418,39 @@ fn eviction_keeps_everything_restorable() {
     assert!(near.len() < 10, "{near:?}");
 }
 
+/// Some file systems find out that they are full when a file is made durable. That save fails; those after it go past the
+/// node, and come to it again when there is room.
+#[test]
+fn a_node_that_is_found_full_too_late_is_passed_by_from_then_on() {
+    let (node, shared) = (memory(), memory());
+    let full = Arc::new(AtomicBool::new(false));
+    let is_full = full.clone();
+    let hooked = HookedStore::new(node.clone(), move |call| {
+        match matches!(call, Call::Finish(_)) && is_full.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Full, "the node is full")),
+            false => Ok(()),
+        }
+    });
+    let hooked: Arc<dyn Store> = Arc::new(hooked);
+    let mut run = Run::open(options(&hooked, &shared)).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    full.store(true, Ordering::SeqCst);
+    let saved: Vec<bool> = (1..20).map(|step| save(&mut run, step).durable().is_ok()).collect();
+    // 1 after the first failure, 2 after the second, then 4 and 8.
+    let fails = [1, 3, 6, 11].map(|step| step - 1);
+    let expected: Vec<bool> = (0..19).map(|at| !fails.contains(&at)).collect();
+    assert_eq!(saved, expected);
+    full.store(false, Ordering::SeqCst);
+    for step in 20..30 {
+        save(&mut run, step).durable().unwrap();
+    }
+    run.failures();
+    run.finish().unwrap();
+    let packs = node.list("runs/r/packs").unwrap();
+    assert!(!packs.is_empty(), "the node is used again");
+    assert!(steps(&shared).ends_with(&(20..30).collect::<Vec<u64>>()));
+}
+
 /// A node without room for packs, or for entries of the log only, in front of two other tiers: checkpoints go past it, and
 /// when there is room again the next ones go on from them, tier by tier.
 #[test]

@@ -66,9 +66,9 @@ fn stored(store: &Arc<dyn Store>) -> u64 {
     runs.iter().map(|run| run.stored_bytes).sum()
 }
 
-/// The same objects, but locks that keep nobody out, as on file systems without them.
-fn unlocked(store: &Arc<dyn Store>) -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(store.clone(), Locks::Lying))
+/// The same objects with other locks: they keep nobody out, as on file systems without locks, or are not there.
+fn unlocked(store: &Arc<dyn Store>, locks: Locks) -> Arc<dyn Store> {
+    Arc::new(HookedStore::with_locks(store.clone(), locks))
 }
 
 fn kind(result: Result<()>) -> Option<ErrorKind> {
@@ -125,46 +125,50 @@ fn a_child_that_is_just_being_started_does_not_hold_the_lock() {
 
 #[test]
 fn a_writer_that_was_overtaken_is_fenced() {
-    let objects = memory();
-    let store: Arc<dyn Store> = unlocked(&objects);
-    let mut old = Run::open(options(&store, "r")).unwrap();
-    (0..3).for_each(|step| save(&mut old, 0, step).unwrap());
-    let mut new = Run::open(options(&store, "r")).unwrap();
-    assert_eq!(restore(&mut new, None), (2, state(0, 2)));
-    assert_eq!(kind(save(&mut old, 0, 3)), Some(ErrorKind::Busy));
-    save(&mut new, 1, 3).unwrap();
-    // It stays fenced, whatever the new writer has done meanwhile.
-    assert_eq!(kind(save(&mut old, 0, 4)), Some(ErrorKind::Busy));
-    save(&mut new, 1, 4).unwrap();
-    assert_eq!(kind(save(&mut old, 0, 5)), Some(ErrorKind::Busy));
-    assert_eq!(old.failures().len(), 3);
-    drop((old, new));
-    assert_eq!(steps(&objects, "r"), [0, 1, 2, 3, 4]);
-    assert_eq!(read(&objects, "r", 4), state(1, 4));
-    assert_sound(&objects);
-    let mut run = Run::open(options(&objects, "r")).unwrap();
-    assert_eq!(restore(&mut run, None), (4, state(1, 4)));
+    for locks in [Locks::Lying, Locks::None] {
+        let objects = memory();
+        let store: Arc<dyn Store> = unlocked(&objects, locks);
+        let mut old = Run::open(options(&store, "r")).unwrap();
+        (0..3).for_each(|step| save(&mut old, 0, step).unwrap());
+        let mut new = Run::open(options(&store, "r")).unwrap();
+        assert_eq!(restore(&mut new, None), (2, state(0, 2)));
+        assert_eq!(kind(save(&mut old, 0, 3)), Some(ErrorKind::Busy));
+        save(&mut new, 1, 3).unwrap();
+        // It stays fenced, whatever the new writer has done meanwhile.
+        assert_eq!(kind(save(&mut old, 0, 4)), Some(ErrorKind::Busy));
+        save(&mut new, 1, 4).unwrap();
+        assert_eq!(kind(save(&mut old, 0, 5)), Some(ErrorKind::Busy));
+        assert_eq!(old.failures().len(), 3);
+        drop((old, new));
+        assert_eq!(steps(&objects, "r"), [0, 1, 2, 3, 4]);
+        assert_eq!(read(&objects, "r", 4), state(1, 4));
+        assert_sound(&objects);
+        let mut run = Run::open(options(&objects, "r")).unwrap();
+        assert_eq!(restore(&mut run, None), (4, state(1, 4)));
+    }
 }
 
 #[test]
 fn a_writer_with_a_node_that_was_overtaken_is_fenced() {
-    let objects = memory();
-    let shared: Arc<dyn Store> = unlocked(&objects);
-    let (here, there) = (memory(), memory());
-    let mut old = Run::open(options(&shared, "r").node(here)).unwrap();
-    (0..3).for_each(|step| save(&mut old, 0, step).unwrap());
-    let mut new = Run::open(options(&shared, "r").node(there)).unwrap();
-    assert_eq!(restore(&mut new, None), (2, state(0, 2)));
-    for step in 3..7 {
-        assert_eq!(kind(save(&mut old, 0, step)), Some(ErrorKind::Busy));
+    for locks in [Locks::Lying, Locks::None] {
+        let objects = memory();
+        let shared: Arc<dyn Store> = unlocked(&objects, locks);
+        let (here, there) = (memory(), memory());
+        let mut old = Run::open(options(&shared, "r").node(here)).unwrap();
+        (0..3).for_each(|step| save(&mut old, 0, step).unwrap());
+        let mut new = Run::open(options(&shared, "r").node(there)).unwrap();
+        assert_eq!(restore(&mut new, None), (2, state(0, 2)));
+        for step in 3..7 {
+            assert_eq!(kind(save(&mut old, 0, step)), Some(ErrorKind::Busy));
+        }
+        save(&mut new, 1, 3).unwrap();
+        assert_eq!(kind(save(&mut old, 0, 7)), Some(ErrorKind::Busy));
+        save(&mut new, 1, 4).unwrap();
+        drop((old, new));
+        assert_eq!(steps(&objects, "r"), [0, 1, 2, 3, 4]);
+        assert_eq!(read(&objects, "r", 4), state(1, 4));
+        assert_sound(&objects);
     }
-    save(&mut new, 1, 3).unwrap();
-    assert_eq!(kind(save(&mut old, 0, 7)), Some(ErrorKind::Busy));
-    save(&mut new, 1, 4).unwrap();
-    drop((old, new));
-    assert_eq!(steps(&objects, "r"), [0, 1, 2, 3, 4]);
-    assert_eq!(read(&objects, "r", 4), state(1, 4));
-    assert_sound(&objects);
 }
 
 #[test]
@@ -312,15 +316,17 @@ fn pruning_a_branch_keeps_the_source() {
 
 #[test]
 fn pruning_beside_a_living_writer_leaves_it_whole() {
-    let store = memory();
-    let mut run = Run::open(options(&store, "r")).unwrap();
-    (0..5).for_each(|step| save(&mut run, 0, step).unwrap());
-    // The manifests may go; every pack of the open epoch stays.
-    let plan = Library::of(store.clone()).prune("r", keep(1), &|_, _| {}).unwrap();
-    assert_eq!((plan.removed.len(), &plan.packs[..]), (4, &[][..]));
-    // Content that came up only in the first step comes back, so the writer refers to it.
-    save(&mut run, 0, 0).unwrap();
-    assert_eq!(restore(&mut run, None), (0, state(0, 0)));
-    drop(run);
-    assert_sound(&store);
+    for locks in [Locks::Real, Locks::Lying, Locks::None] {
+        let store = unlocked(&memory(), locks);
+        let mut run = Run::open(options(&store, "r")).unwrap();
+        (0..5).for_each(|step| save(&mut run, 0, step).unwrap());
+        // The manifests may go; every pack of the open epoch stays.
+        let plan = Library::of(store.clone()).prune("r", keep(1), &|_, _| {}).unwrap();
+        assert_eq!((plan.removed.len(), &plan.packs[..]), (4, &[][..]));
+        // Content that came up only in the first step comes back, so the writer refers to it.
+        save(&mut run, 0, 0).unwrap();
+        assert_eq!(restore(&mut run, None), (0, state(0, 0)));
+        drop(run);
+        assert_sound(&store);
+    }
 }

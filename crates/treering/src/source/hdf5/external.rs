@@ -2,6 +2,7 @@
 
 use super::bytes::Meta;
 use crate::error::{Error, Result};
+use crate::io::open_file;
 use crate::source::found::FoundArray;
 use crate::source::outside::{Outside, OutsideValues, Viewpoint, check_paid};
 use crate::store::{Blob, read_each};
@@ -48,7 +49,7 @@ impl Outside for ExternalPieces {
                 Error::usage(format!("its values lie in {}, which is missing", name.display()))
             })?;
             let failed = |e| Error::io(format!("cannot read {}", path.display()), e);
-            let file = File::open(&path).map_err(failed)?;
+            let file = open_file(&path).map_err(failed)?;
             let there = file.metadata().map_err(failed)?.len().saturating_sub(*offset);
             let len = (*len).min(size - at);
             if there < len {

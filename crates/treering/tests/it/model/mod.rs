@@ -51,11 +51,18 @@ struct Weather {
     down: Arc<AtomicBool>,
     /// Packs can be written, and entries of the log cannot.
     log_full: Arc<AtomicBool>,
+    /// There is no room for a pack when it is made durable.
+    late_full: Arc<AtomicBool>,
 }
 
 impl Weather {
-    fn flags(&self) -> [(&AtomicBool, &'static str); 3] {
-        [(&self.full, "full"), (&self.down, "down"), (&self.log_full, "without room in the log")]
+    fn flags(&self) -> [(&AtomicBool, &'static str); 4] {
+        [
+            (&self.full, "full"),
+            (&self.down, "down"),
+            (&self.log_full, "without room in the log"),
+            (&self.late_full, "found full too late"),
+        ]
     }
 
     fn is_bad(&self) -> bool {
@@ -97,7 +104,8 @@ impl Process {
             let writes = matches!(call, Call::Put(_) | Call::Append(..) | Call::Commit(_));
             let entry = matches!(call, Call::Commit(key) if key.contains("/log/"));
             let full = writes && weather.full.load(Ordering::SeqCst);
-            match full || entry && weather.log_full.load(Ordering::SeqCst) {
+            let late = matches!(call, Call::Finish(_)) && weather.late_full.load(Ordering::SeqCst);
+            match full || late || entry && weather.log_full.load(Ordering::SeqCst) {
                 true => Err(Error::new(ErrorKind::Full, "the store is full")),
                 false => Ok(()),
             }
@@ -129,6 +137,9 @@ struct World {
     archive: Arc<dyn Store>,
     at_shared: Weather,
     at_node: Weather,
+    at_middle: Weather,
+    /// Whether no store, no process and no second writer has given anybody trouble so far.
+    calm: bool,
     locks: Locks,
     growth: f64,
     compaction: Option<Compaction>,
@@ -183,6 +194,8 @@ impl World {
             archive: memory(),
             at_shared: Weather::default(),
             at_node: Weather::default(),
+            at_middle: Weather::default(),
+            calm: true,
             locks,
             growth,
             compaction,
@@ -228,9 +241,23 @@ impl World {
             Some(bytes) => options.store_limit(bytes),
             None => options,
         };
-        let tiers = [&self.middle, &self.node].into_iter().flatten();
-        let tiers = tiers.map(|tier| process.sees(tier, &self.at_node, self.locks));
+        let tiers = self.near(process).into_iter().rev();
         tiers.fold(options.shared_every(self.shared_every), Options::node)
+    }
+
+    /// The stores in front of the shared one as a process sees them, the nearest first.
+    fn near(&self, process: &Process) -> Vec<Arc<dyn Store>> {
+        let tiers = [(&self.node, &self.at_node), (&self.middle, &self.at_middle)];
+        let sees = |tier, weather| process.sees(tier, weather, self.locks);
+        tiers.iter().filter_map(|(tier, at)| tier.as_ref().map(|tier| sees(tier, at))).collect()
+    }
+
+    fn weathers(&self) -> [&Weather; 3] {
+        [&self.at_shared, &self.at_node, &self.at_middle]
+    }
+
+    fn is_bad(&self) -> bool {
+        self.weathers().into_iter().any(Weather::is_bad)
     }
 
     /// A new process opens the run and restores what there is.
@@ -269,10 +296,8 @@ impl World {
             }
             Err(error) => {
                 self.note(format!("opened, cannot restore: {error}"));
-                let excused = self.at_node.is_bad()
-                    || self.at_shared.is_bad()
-                    || self.is_lost()
-                    || program.process.dead.load(Ordering::SeqCst);
+                let excused =
+                    self.is_bad() || self.is_lost() || program.process.dead.load(Ordering::SeqCst);
                 if !excused {
                     self.fail("it cannot be restored");
                 }
@@ -379,8 +404,11 @@ impl World {
         }
     }
 
-    /// Nothing that a save needs is missing or damaged, unless bytes were damaged.
+    /// Nothing that a save needs is missing or damaged, unless bytes were damaged; and nothing fails without a reason.
     fn excuse(&self, error: &Error) {
+        if self.calm {
+            self.fail("a save failed in fair weather");
+        }
         if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound)
             && self.spoiled.is_empty()
         {
@@ -393,9 +421,8 @@ impl World {
         let shared = process.sees(&self.shared, &self.at_shared, self.locks);
         let library = match self.dice.roll(2) {
             0 => {
-                let near = [&self.node, &self.middle].into_iter().flatten();
-                let near = near.map(|tier| process.sees(tier, &self.at_node, self.locks));
-                Library::of_tiers(near.collect(), shared)
+                let near = self.near(&process);
+                Library::of_tiers(near, shared)
             }
             _ => Library::of(shared),
         };
@@ -576,11 +603,13 @@ fn play(seed: u64) {
                 world.prune(fuse);
             }
             9 => {
-                let which = world.dice.roll(3);
-                let (place, name) = match world.dice.roll(2) {
+                let which = world.dice.roll(4);
+                let (place, name) = match world.dice.roll(3) {
                     0 => (world.at_shared.clone(), "shared store"),
+                    1 => (world.at_middle.clone(), "middle"),
                     _ => (world.at_node.clone(), "node"),
                 };
+                world.calm = false;
                 let (flag, what) = place.flags()[which as usize];
                 let now = !flag.load(Ordering::SeqCst);
                 flag.store(now, Ordering::SeqCst);
@@ -594,7 +623,10 @@ fn play(seed: u64) {
             19 => world.branch(),
             20 => world.copy(),
             21 | 22 => world.visit_side(),
-            23 if world.may_damage => world.damage(),
+            23 if world.may_damage => {
+                world.calm = false;
+                world.damage();
+            }
             17 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.go_back(&mut program);
@@ -602,16 +634,19 @@ fn play(seed: u64) {
             }
             10 if !programs.is_empty() => {
                 world.note("crash");
+                world.calm = false;
                 programs.last().unwrap().process.dead.store(true, Ordering::SeqCst);
                 programs.pop();
             }
             11 if !programs.is_empty() => {
                 world.note("a crash is coming");
+                world.calm = false;
                 let fuse = world.dice.roll(40) as i64;
                 programs.last().unwrap().process.fuse.store(fuse, Ordering::SeqCst);
             }
             12 if world.node.is_some() => {
                 world.note("the node is lost, and its processes with it");
+                world.calm = false;
                 programs.iter().for_each(|p| p.process.dead.store(true, Ordering::SeqCst));
                 programs.clear();
                 world.node = Some(Arc::new(MemoryStore::new()));
@@ -622,6 +657,7 @@ fn play(seed: u64) {
             }
             // Locks that work keep a second writer out, after a while; others let it take the run over.
             _ if programs.is_empty() || world.locks != Locks::Real => {
+                world.calm &= programs.is_empty();
                 let started = world.start(-1);
                 programs.extend(started);
             }
@@ -630,7 +666,7 @@ fn play(seed: u64) {
         world.check();
     }
     drop(programs);
-    for weather in [world.at_shared.clone(), world.at_node.clone()] {
+    for weather in world.weathers() {
         weather.flags().into_iter().for_each(|(flag, _)| flag.store(false, Ordering::SeqCst));
     }
     world.check();
