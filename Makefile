@@ -36,11 +36,14 @@ BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
-.PHONY: test quick needs format lints tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load backlog model \
+.PHONY: test quick needs format lints bare tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load backlog model \
 	campaign bench bench-chunks bench-ranks bench-replica corpus restart peers book
 
+# What is missing is installed while the library without features is built, which needs nothing but Rust and a linker.
 # The other MPIs come last, so that nothing is built again behind them.
-test: needs format lints tests orca numpy mpi
+test:
+	@$(MAKE) --no-print-directory $(if $(shell command -v cc),-j2) needs bare
+	@$(MAKE) --no-print-directory format lints tests orca numpy mpi
 	@echo "all tests passed"
 
 # Everything but what takes long: power cuts, damage in every byte, kills, watching, files of libraries, the demo.
@@ -59,9 +62,11 @@ format:
 
 lints:
 	$(CARGO) clippy --workspace --all-targets $(MPI) -- -D warnings
-	$(CARGO) clippy --profile bare -p minimal -p treering --no-default-features --lib --bins -- -D warnings
-	$(CARGO) run --quiet --profile bare -p minimal
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p treering
+
+# A program that only saves and restores, with the library as it needs it.
+bare:
+	RUSTFLAGS="-D warnings" $(CARGO) run --quiet --profile bare -p minimal
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
 tests: files

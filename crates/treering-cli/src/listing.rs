@@ -151,7 +151,7 @@ fn ls_run(
         output::line(format!("and {abandoned} of abandoned branches (--all lists them)"));
     }
     for error in &trouble {
-        eprintln!("treering: unreadable: {error}");
+        output::complain(format!("unreadable: {error}"));
     }
     Ok(())
 }

@@ -12,6 +12,7 @@ mod ranks;
 mod watch;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use treering::{Error, Keep};
@@ -213,13 +214,28 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match carry_out(cli) {
+    match prepare().and_then(|()| carry_out(cli)) {
         Ok(code) => code,
         Err(error) => {
             output::complain(error.to_string());
             ExitCode::from(2)
         }
     }
+}
+
+/// Takes what the system gives: as many open files as it permits, for folders of thousands of files, and a thread for each
+/// core, or at least one.
+fn prepare() -> treering::Result<()> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // Where this is not permitted, the limit stays as it was.
+    let _ = setrlimit(Resource::Nofile, limit);
+    let threads = |count| rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
+    threads(0).or_else(|_| threads(1)).map_err(|error| {
+        let error = std::io::Error::other(error);
+        Error::io("the system gives this command no thread", error)
+            .hint("end other programs of this user, or raise the limit of processes (ulimit -u)")
+    })
 }
 
 /// Prints a script that completes commands and options.

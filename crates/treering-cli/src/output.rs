@@ -164,10 +164,10 @@ pub fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Prints a message on standard error.
+/// Prints a message on standard error. Where it cannot be written, the exit code tells.
 pub fn complain(text: impl AsRef<str>) {
     if !QUIET.load(Ordering::Relaxed) {
-        eprintln!("treering: {}", text.as_ref());
+        let _ = writeln!(std::io::stderr(), "treering: {}", text.as_ref());
     }
 }
 
@@ -183,7 +183,7 @@ pub fn line(text: impl AsRef<str>) {
             CLOSED.store(true, Ordering::Relaxed);
         }
         Err(error) => {
-            eprintln!("treering: cannot write the result: {error}");
+            complain(format!("cannot write the result: {error}"));
             std::process::exit(2);
         }
     }

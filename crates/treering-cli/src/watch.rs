@@ -112,7 +112,7 @@ fn settings(arguments: &IngestArguments) -> Result<WatchSettings> {
 /// Checkpoints go to standard output, everything else is a note.
 fn print(event: WatchEvent, json: bool) {
     let WatchEvent::Taken { place, files, bytes, manifest } = event else {
-        return eprintln!("treering: {event}");
+        return output::complain(event.to_string());
     };
     let taken = Taken { place: &place.to_string(), files, size: bytes, manifest };
     match json {

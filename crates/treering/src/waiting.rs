@@ -6,6 +6,7 @@
 //! thread, and the program waits for the answer no longer than it likes.
 
 use crate::trace;
+use std::io::Write;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -94,7 +95,8 @@ impl WaitNotice {
 
 fn report(text: &str) {
     trace::warn(text);
-    eprintln!("{text}");
+    // A program that has closed its standard error goes on all the same.
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 type Question<A> = Box<dyn FnOnce() -> A + Send>;

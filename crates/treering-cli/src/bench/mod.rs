@@ -15,6 +15,9 @@ use crate::output;
 use std::path::PathBuf;
 use treering::{Error, Result};
 
+/// The least size that says anything.
+const LEAST: u64 = 1 << 20;
+
 /// The benchmarks there are.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Name {
@@ -80,6 +83,13 @@ pub fn run(name: Name, options: &Options, json: bool) -> Result<()> {
     if !matches!(name, Name::Packs | Name::Ranks) && !options.folders.is_empty() {
         return Err(Error::usage("folders were given to a benchmark that takes none")
             .hint("only `bench packs` and `bench ranks` take folders; --dir sets the folder of the stores"));
+    }
+    if options.size < LEAST {
+        return Err(Error::usage(format!(
+            "--size {} is less than {}: too little to measure",
+            output::bytes(options.size),
+            output::bytes(LEAST)
+        )));
     }
     match name {
         Name::Capture => capture::run(options, json),

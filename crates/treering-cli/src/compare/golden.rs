@@ -46,6 +46,9 @@ pub enum GoldenCommand {
         /// Leave out variables that match; * and ? stand for anything. May be given several times.
         #[arg(long, value_name = "GLOB")]
         exclude: Vec<String>,
+        /// Only variables that match; * and ? stand for anything. May be given several times.
+        #[arg(long, value_name = "GLOB")]
+        vars: Vec<String>,
         #[command(flatten)]
         raw: RawOptions,
     },
@@ -75,17 +78,20 @@ pub fn golden(command: &GoldenCommand, json: bool) -> Result<ExitCode> {
             }
             Ok(ExitCode::SUCCESS)
         }
-        GoldenCommand::Check { file, a, report, all, exclude, raw } => {
+        GoldenCommand::Check { file, a, report, all, exclude, vars, raw } => {
             keep_inputs(&[report.as_deref()], &[a, &file.to_string_lossy()])?;
             let golden = Golden::open(file)?;
             let side = open_side(a, raw.raw()?.as_ref(), false)?;
             let prepared = TreedSide::new(side.as_ref(), &golden);
             let settings = CompareSettings {
                 expected: true,
+                variables: vars.clone(),
                 exclude: exclude.clone(),
                 ..CompareSettings::default()
             };
-            let outcome = compare(&golden, &prepared, &settings, None, &told)?;
+            let mut outcome = compare(&golden, &prepared, &settings, None, &told)?;
+            // To make the trees, too.
+            outcome.bytes_read += prepared.bytes_read();
             bar.finish_and_clear();
             if let Some(path) = report {
                 write_report(path, &outcome)?;

@@ -4,7 +4,8 @@ use super::raw::RawOptions;
 use crate::output;
 use std::path::Path;
 use treering::{
-    Bound, Error, Golden, Library, Place, Result, TreeSettings, make_trees_beside, open_side,
+    Bound, Error, ErrorKind, Golden, Library, Place, Result, TreeSettings, make_trees_beside,
+    open_side,
 };
 
 /// The bounds of new trees, their chunks and planes.
@@ -64,7 +65,7 @@ pub struct TreeArguments {
     /// Number of planes of the sketches, a bit for each value; 0: no sketches.
     #[arg(long, default_value_t = 4)]
     planes: u8,
-    /// Keep the trees of files in a store instead of beside the files.
+    /// Keep the trees of all places as this checkpoint of a store, without the data.
     #[arg(long, value_name = "STORE#RUN@STEP")]
     to: Option<String>,
     #[command(flatten)]
@@ -81,9 +82,13 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
         bar.set_position(done);
     };
     let mut made = Vec::new();
-    let mut kept = Vec::new();
+    let (mut kept, mut notes) = (Vec::new(), Vec::new());
     for place in &arguments.places {
         let path = Path::new(place);
+        if arguments.to.is_some() {
+            kept.push(open_side(place, raw.as_ref(), false)?);
+            continue;
+        }
         if !path.exists() && place.contains('#') {
             let parsed = Place::parse(place)?;
             let run = parsed.run.as_deref().unwrap_or_default();
@@ -98,24 +103,31 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             ));
             continue;
         }
-        if arguments.to.is_some() {
-            kept.push(open_side(place, raw.as_ref(), false)?);
-            continue;
-        }
         let files = match path.is_dir() {
             true => treering::files_in(path)?.files,
             false => vec![path.to_path_buf()],
         };
         if files.is_empty() {
             return Err(Error::new(
-                treering::ErrorKind::NotFound,
+                ErrorKind::NotFound,
                 format!("{place} has no files to make trees of"),
             ));
         }
+        let (before, alone) = (made.len(), !path.is_dir());
         for file in files {
-            made.push(
-                make_trees_beside(&file, raw.as_ref(), &settings, &told)?.display().to_string(),
-            );
+            let vars = &arguments.options.vars;
+            match make_trees_beside(&file, raw.as_ref(), vars, &settings, &told) {
+                Ok(beside) => made.push(beside.display().to_string()),
+                // A folder may hold texts, too.
+                Err(error) if error.kind() == ErrorKind::NotFound && !alone => {
+                    notes.push(error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if made.len() == before {
+            let what = format!("{place} has no arrays to make trees of");
+            return Err(Error::new(ErrorKind::NotFound, what));
         }
     }
     if let Some(to) = arguments.to.as_ref().filter(|_| !kept.is_empty()) {
@@ -129,6 +141,7 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
         made.push(to.to_string());
     }
     bar.finish_and_clear();
+    output::notes(&notes);
     match json {
         true => output::json(&serde_json::json!({ "trees": made })),
         false => {

@@ -110,6 +110,11 @@ fn compact_tells_its_plan_and_leaves_few_files() {
     let again = treering(&["compact", &run]);
     assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to compact"));
     assert_eq!(treering(&["compact", &format!("{run}@3")]).status.code(), Some(2));
+    // What is left of a run that was removed is no run.
+    std::fs::create_dir_all(Path::new(&store).join("runs/gone/log")).unwrap();
+    assert_eq!(json(&["compact", &store, "--json"])["plans"].as_array().unwrap().len(), 1);
+    let unknown = treering(&["ls", &format!("{store}#absent")]);
+    assert!(!String::from_utf8_lossy(&unknown.stderr).contains("gone"));
 }
 
 #[test]
@@ -189,6 +194,7 @@ fn bad_input_gets_one_sentence_and_exit_code_2() {
         &["branch", &run, "a/b"],
         &["branch", &run, "waves"],
         &["demo", "--keep", &store],
+        &["bench", "capture", "--size", "0"],
     ];
     for arguments in cases {
         let output = treering(arguments);
@@ -223,6 +229,18 @@ fn a_result_that_cannot_be_written_is_no_success() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_treering"));
     let status = command.args(["ls", &store]).stdout(full).status().unwrap();
     assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_message_that_cannot_be_written_changes_no_exit_code() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    for (arguments, code) in [(["ls", "nowhere"], 2), (["verify", &store], 0)] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_treering"));
+        let output = command.args(arguments).stderr(full).output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+    }
 }
 
 #[test]

@@ -296,6 +296,53 @@ fn trees_of_files_that_were_put_there_later_are_not_used() {
     assert_eq!(answer(&files, 1)["differences"], 50_000);
 }
 
+/// Files of ranks have other names and ranks in a checkpoint than in their folder.
+#[test]
+fn golden_files_of_checkpoints_serve_folders_and_those_of_folders_checkpoints() {
+    let folder = tempfile::tempdir().unwrap();
+    let (out, changed) = (folder.path().join("out"), folder.path().join("changed"));
+    for (side, last) in [(&out, 3), (&changed, 4)] {
+        std::fs::create_dir(side).unwrap();
+        for rank in 0..3 {
+            let period = if rank == 2 { last } else { rank + 1 };
+            let values: Vec<f32> = (0..999).map(|i| (i % period) as f32).collect();
+            let bytes: Vec<u8> = values.iter().flat_map(|x| x.to_le_bytes()).collect();
+            std::fs::write(side.join(format!("rank_{rank}.f32")), bytes).unwrap();
+        }
+    }
+    let [out, changed] = [&out, &changed].map(|path| path.display().to_string());
+    let checkpoint = format!("{}#a@1", folder.path().join("store").display());
+    let kind = ["--type", "f32"];
+    assert!(treering(&[&["ingest", &checkpoint, &out][..], &kind].concat()).status.success());
+    for recorded in [&checkpoint, &out] {
+        let golden = folder.path().join("g.tree").display().to_string();
+        let _ = std::fs::remove_file(&golden);
+        let record = ["golden", "record", recorded, "-o", &golden, "--abs", "1e-3"];
+        assert!(treering(&[&record[..], &kind].concat()).status.success());
+        for (now, code) in [(&checkpoint, 0), (&out, 0), (&changed, 1)] {
+            let check = ["golden", "check", &golden, now, "--json", "--type", "f32"];
+            let found = answer(&check, code);
+            assert_eq!(found["variables"].as_array().unwrap().len(), 3, "{recorded} {now}");
+            assert_eq!(found["unmatched"].as_array().unwrap().len(), 0, "{recorded} {now}");
+            let none = sentence(&[&check[..], &["--vars", "other*"]].concat(), 2);
+            assert!(none.contains("no variable matches"), "{none}");
+        }
+    }
+}
+
+#[test]
+fn trees_are_made_of_what_was_asked_for_and_never_replaced_by_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let a = raw(folder.path(), "a.raw", &wave(0.0));
+    let make = ["tree", &a, "--type", "f32", "--abs", "1e-5"];
+    assert!(treering(&make).status.success());
+    let beside = folder.path().join("a.raw.tree");
+    let before = std::fs::read(&beside).unwrap();
+    let told = sentence(&[&make[..], &["--vars", "nomatch"]].concat(), 2);
+    assert!(told.contains("no array that matches"), "{told}");
+    assert_eq!(std::fs::read(&beside).unwrap(), before);
+}
+
 #[test]
 fn nothing_of_a_folder_is_left_out_silently() {
     use std::os::unix::ffi::OsStrExt;

@@ -16,7 +16,7 @@ use super::outcome::{
     VariableOutcome, bound_maps,
 };
 use super::pair::Pair;
-use super::partners::{PartnerCandidate, PartnerNames};
+use super::partners::{PartnerCandidate, PartnerNames, name_as_partners};
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
@@ -30,7 +30,7 @@ use crate::comm::{Comm, WorkShare, garbled};
 use crate::error::{Error, ErrorKind, Result};
 use crate::merkle::bounded::Bound;
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
@@ -117,12 +117,10 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                     state.unpack(entries, side, step);
                 }
                 let (mut files_a, mut files_b) = (a.files(of_a), b.files(of_b));
-                match (of_a, of_b) {
-                    (None, Some(_)) => name_as_stored(&mut left, &mut files_a, &right),
-                    (Some(_), None) => name_as_stored(&mut right, &mut files_b, &left),
-                    (Some(_), Some(_)) => name_as_ingested(&mut right, &mut files_b, &left),
-                    (None, None) => {}
-                }
+                name_as_partners(
+                    (of_a, &mut left, files_a.as_deref_mut().unwrap_or_default()),
+                    (of_b, &mut right, files_b.as_deref_mut().unwrap_or_default()),
+                );
                 // An array that has no name of its own, or that a person has named, may have any partner.
                 let any = may_have_any_partner(&left) || may_have_any_partner(&right);
                 if any {
@@ -1204,72 +1202,6 @@ fn name_alike(a: &[SideEntry], b: &mut [SideEntry]) {
     }
 }
 
-/// Gives files that a checkpoint was made of the ranks and names that they have there: a folder tells nothing of steps and
-/// ranks.
-fn name_as_stored(
-    entries: &mut [SideEntry],
-    files: &mut Result<Vec<FileView>>,
-    stored: &[SideEntry],
-) {
-    let names = ingested_names(stored);
-    for entry in entries {
-        if let Some(origin) = &mut entry.origin
-            && let Some((rank, file)) = names.get(&origin.file)
-        {
-            (entry.rank, origin.file) = (*rank, file.clone());
-        }
-    }
-    for file in files.iter_mut().flatten() {
-        if let Some((rank, name)) = names.get(&file.name) {
-            (file.rank, file.known_as) = (*rank, name.clone());
-        }
-    }
-}
-
-/// Rank and name of the files of a checkpoint, by the names that they had when they were ingested.
-fn ingested_names(stored: &[SideEntry]) -> HashMap<String, (Rank, String)> {
-    let origin = |entry: &SideEntry| {
-        let origin = entry.origin.clone()?;
-        Some((origin.original?, (entry.rank, origin.file)))
-    };
-    stored.iter().filter_map(origin).collect()
-}
-
-/// Gives files of a checkpoint that have no partner the ranks and names of those that had the same names when they were
-/// ingested: `state_1.h5` is of rank 1 if it was ingested with `state_2.h5`, and of rank 0 if it was not.
-fn name_as_ingested(
-    entries: &mut [SideEntry],
-    files: &mut Result<Vec<FileView>>,
-    others: &[SideEntry],
-) {
-    let file = |entry: &SideEntry| Some((entry.rank, entry.origin.as_ref()?.file.clone()));
-    let theirs: HashSet<(Rank, String)> = others.iter().filter_map(file).collect();
-    let own: HashSet<(Rank, String)> = entries.iter().filter_map(file).collect();
-    if own.is_subset(&theirs) {
-        return;
-    }
-    let names = ingested_names(others);
-    let renamed = |entry: &SideEntry| {
-        let to = names.get(entry.origin.as_ref()?.original.as_ref()?)?;
-        let from = file(entry).filter(|from| !theirs.contains(from) && !own.contains(to))?;
-        Some((from, to.clone()))
-    };
-    let renamed: HashMap<(Rank, String), (Rank, String)> =
-        entries.iter().filter_map(renamed).collect();
-    for entry in entries {
-        if let Some((rank, name)) = file(entry).and_then(|from| renamed.get(&from))
-            && let Some(origin) = &mut entry.origin
-        {
-            (entry.rank, origin.file) = (*rank, name.clone());
-        }
-    }
-    for file in files.iter_mut().flatten() {
-        if let Some((rank, name)) = renamed.get(&(file.rank, file.known_as.clone())) {
-            (file.rank, file.known_as) = (*rank, name.clone());
-        }
-    }
-}
-
 /// Whether a side is an array without a name of its own, such as that of an `.npy` file, or one that a person has named.
 fn may_have_any_partner(entries: &[SideEntry]) -> bool {
     entries.iter().all(|entry| entry.meaning.chosen || entry.array_name().is_empty())
@@ -1292,15 +1224,15 @@ fn shapes(a: &Shape, b: &Shape) -> String {
     format!("{a} and {b}")
 }
 
-/// The bounds that the trees of all variables were made for, or that nothing may differ.
+/// The bounds that the program or a golden file told, if all entries have trees of them, or that nothing may differ.
 fn own_bounds(entries: &[&SideEntry]) -> Vec<Bound> {
-    let holds = |entry: &&&SideEntry| entry.description.bytes() != Some(0);
-    let mut some = entries.iter().filter(holds).peekable();
-    let first = some.peek().map_or(&[][..], |entry| &entry.trees);
+    let holds = |entry: &&SideEntry| entry.description.bytes() != Some(0);
+    let some: Vec<&SideEntry> = entries.iter().copied().filter(holds).collect();
+    let trees = some.iter().flat_map(|entry| &entry.trees);
     let mut common: Vec<Bound> = Vec::new();
-    for bound in first.iter().map(|tree| tree.entry.recipe.bound) {
+    for bound in trees.filter(|tree| tree.declares).map(|tree| tree.entry.recipe.bound) {
         let has = |entry: &&SideEntry| entry.trees.iter().any(|t| t.entry.recipe.bound == bound);
-        if some.clone().all(has) && !common.contains(&bound) {
+        if some.iter().all(has) && !common.contains(&bound) {
             common.push(bound);
         }
     }

@@ -3,9 +3,10 @@
 //! An array of a file is known by its file and its own name. If each side is arrays of one file, the names of the files
 //! tell nothing: a person has named them, or runs were made of them. Then arrays are partners by their own names.
 
-use super::side::SideEntry;
+use super::side::{FileView, SideEntry};
+use crate::array::{Rank, Step};
 use std::borrow::Cow;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// The names by which variables are partners.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +58,79 @@ fn only_file<'e>(entries: &'e [SideEntry]) -> Option<Option<&'e str>> {
     let mut files = entries.iter().map(|entry| entry.origin.as_ref().map(|o| &o.file[..]));
     let first = files.next().unwrap_or(None);
     files.all(|file| file == first).then_some(first)
+}
+
+/// The variables and files of one side at a step.
+type Named<'x, 'e> = (Option<Step>, &'x mut [SideEntry<'e>], &'x mut [FileView]);
+
+/// Gives variables and files the ranks and names that their partners have on the other side, where a checkpoint was made of
+/// them.
+pub(super) fn name_as_partners(a: Named, b: Named) {
+    let ((of_a, left, files_a), (of_b, right, files_b)) = (a, b);
+    match (of_a, of_b) {
+        (None, Some(_)) => name_as_stored(left, files_a, right),
+        (Some(_), None) => name_as_stored(right, files_b, left),
+        (Some(_), Some(_)) => name_as_ingested(right, files_b, left),
+        (None, None) => {}
+    }
+}
+
+/// Gives files that a checkpoint was made of the ranks and names that they have there: a folder tells nothing of steps and
+/// ranks.
+fn name_as_stored(entries: &mut [SideEntry], files: &mut [FileView], stored: &[SideEntry]) {
+    let names = ingested_names(stored);
+    for entry in entries {
+        if let Some(origin) = &mut entry.origin
+            && let Some((rank, file)) = names.get(&origin.file)
+        {
+            (entry.rank, origin.file) = (*rank, file.clone());
+        }
+    }
+    for file in files {
+        if let Some((rank, name)) = names.get(&file.name) {
+            (file.rank, file.known_as) = (*rank, name.clone());
+        }
+    }
+}
+
+/// Rank and name of the files of a checkpoint, by the names that they had when they were ingested.
+fn ingested_names(stored: &[SideEntry]) -> HashMap<String, (Rank, String)> {
+    let origin = |entry: &SideEntry| {
+        let origin = entry.origin.clone()?;
+        Some((origin.original?, (entry.rank, origin.file)))
+    };
+    stored.iter().filter_map(origin).collect()
+}
+
+/// Gives files of a checkpoint that have no partner the ranks and names of those that had the same names when they were
+/// ingested: `state_1.h5` is of rank 1 if it was ingested with `state_2.h5`, and of rank 0 if it was not.
+fn name_as_ingested(entries: &mut [SideEntry], files: &mut [FileView], others: &[SideEntry]) {
+    let file = |entry: &SideEntry| Some((entry.rank, entry.origin.as_ref()?.file.clone()));
+    let theirs: HashSet<(Rank, String)> = others.iter().filter_map(file).collect();
+    let own: HashSet<(Rank, String)> = entries.iter().filter_map(file).collect();
+    if own.is_subset(&theirs) {
+        return;
+    }
+    let names = ingested_names(others);
+    let renamed = |entry: &SideEntry| {
+        let to = names.get(entry.origin.as_ref()?.original.as_ref()?)?;
+        let from = file(entry).filter(|from| !theirs.contains(from) && !own.contains(to))?;
+        Some((from, to.clone()))
+    };
+    let renamed: HashMap<(Rank, String), (Rank, String)> =
+        entries.iter().filter_map(renamed).collect();
+    for entry in entries {
+        if let Some((rank, name)) = file(entry).and_then(|from| renamed.get(&from))
+            && let Some(origin) = &mut entry.origin
+        {
+            (entry.rank, origin.file) = (*rank, name.clone());
+        }
+    }
+    for file in files {
+        if let Some((rank, name)) = renamed.get(&(file.rank, file.known_as.clone())) {
+            (file.rank, file.known_as) = (*rank, name.clone());
+        }
+    }
 }
 
 impl PartnerCandidate<'_> {

@@ -252,6 +252,8 @@ impl OpenedFile {
 pub struct TreeView<'a> {
     /// What its head says.
     pub entry: TreeEntry,
+    /// Whether its bound is meant as that of the data.
+    pub(super) declares: bool,
     pub(super) layout: Layout,
     /// Its share of the head's bytes.
     pub(super) head: u64,
@@ -294,6 +296,7 @@ pub fn read_trees<'a>(blob: Arc<dyn Blob + 'a>) -> Result<(TreeFile, Vec<TreeVie
         let layout = entry.layout()?;
         Ok(TreeView {
             entry: entry.clone(),
+            declares: file.origin.declares_bounds(),
             layout,
             head: len / file.entries.len() as u64,
             blob: blob.clone(),

@@ -412,7 +412,7 @@ fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
         None => entries.push(SideEntry {
             rank,
             description: description.clone(),
-            origin: None,
+            origin: view.entry.file.clone(),
             values: None,
             trees: vec![view],
             unread: None,

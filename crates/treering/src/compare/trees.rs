@@ -2,14 +2,14 @@
 //! once.
 
 use super::engine::Progress;
-use super::partners::PartnerNames;
-use super::settings::CompareSettings;
+use super::partners::{PartnerNames, name_as_partners};
+use super::settings::{CompareSettings, matches_variable};
 use super::side::{FileView, Side, SideEntry, read_trees};
 use super::sides::{Held, identity, sidecar};
 use super::tree_settings::{TreeSettings, put_head};
 use crate::array::Step;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin};
+use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin, variable_name};
 use crate::io::AtomicFile;
 use crate::merkle::bounded::{Builder, Image, Recipe};
 use crate::source::{self, RawLayout};
@@ -40,16 +40,28 @@ pub(crate) fn build(
     })
 }
 
-/// Makes the trees of a file, and puts them beside it.
+/// Makes the trees of the arrays of a file, or of those that match a pattern, and puts them beside it. If there are none,
+/// nothing is put there.
 pub fn make_beside(
     path: &Path,
     raw: Option<&RawLayout>,
+    patterns: &[String],
     settings: &TreeSettings,
     progress: Progress,
 ) -> Result<PathBuf> {
     settings.check()?;
     let before = settled_identity(path)?;
-    let fields = source::open(path, raw)?;
+    let mut fields = source::open(path, raw)?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    fields.retain(|field| {
+        let array = &field.description.name;
+        let named =
+            |name: &str| patterns.iter().any(|pattern| matches_variable(pattern, name, None));
+        patterns.is_empty() || named(array) || named(&variable_name(&name, array))
+    });
+    if fields.is_empty() {
+        return Err(nothing_in(path, !patterns.is_empty()));
+    }
     let total: u64 = fields.iter().map(|field| field.bytes.size()).sum();
     let done = AtomicU64::new(0);
     let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
@@ -72,6 +84,12 @@ pub fn make_beside(
     let beside = sidecar(path);
     write(&beside, before, made)?;
     Ok(beside)
+}
+
+fn nothing_in(path: &Path, chosen: bool) -> Error {
+    let what = if chosen { "no array that matches" } else { "no array" };
+    Error::new(ErrorKind::NotFound, format!("{} has {what}, so it gets no tree", path.display()))
+        .hint("`treering show` lists what it holds; give the type of a raw file with --type")
 }
 
 /// What a file is, asked for when a later change is sure to get another time.
@@ -136,7 +154,8 @@ pub fn record(
             let recipes: Vec<Recipe> = recipes.collect();
             for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
                 let tree = TreeEntry::new(&entry.description, &image);
-                made.push((TreeEntry { step, rank: entry.rank, ..tree }, image));
+                let file = entry.origin.clone();
+                made.push((TreeEntry { step, rank: entry.rank, file, ..tree }, image));
             }
         }
     }
@@ -145,7 +164,7 @@ pub fn record(
         return Err(Error::new(ErrorKind::NotFound, "there is nothing to record")
             .hint("no variable matches, or there is none"));
     }
-    write(path, TreeOrigin::None, made)?;
+    write(path, TreeOrigin::Recorded, made)?;
     Ok(std::fs::metadata(path).map_or(0, |meta| meta.len()))
 }
 
@@ -153,12 +172,18 @@ pub fn record(
 pub struct TreedSide<'s> {
     side: &'s dyn Side,
     like: &'s dyn Side,
+    read: AtomicU64,
 }
 
 impl<'s> TreedSide<'s> {
     /// `side`, to be compared with `like`.
     pub fn new(side: &'s dyn Side, like: &'s dyn Side) -> Self {
-        TreedSide { side, like }
+        TreedSide { side, like, read: AtomicU64::new(0) }
+    }
+
+    /// The bytes of values that were read to make trees.
+    pub fn bytes_read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
     }
 }
 
@@ -175,18 +200,21 @@ impl Side for TreedSide<'_> {
         let mut entries = self.side.entries(step)?;
         let of_like = self.like.steps()?;
         let their_step = if of_like.len() == 1 { of_like[0] } else { step };
-        let models = self.like.entries(their_step)?;
+        let mut models = self.like.entries(their_step)?;
         let lone = entries.len() == 1 && models.len() == 1;
-        let names = PartnerNames::of(&entries, &models);
+        // The ranks and names that a comparison gives them.
+        let mut aliases = entries.clone();
+        name_as_partners((step, &mut aliases, &mut []), (their_step, &mut models, &mut []));
+        let names = PartnerNames::of(&aliases, &models);
         let named: Vec<Cow<str>> = models.iter().map(|model| names.name(model)).collect();
-        for entry in &mut entries {
-            let own = names.name(entry).into_owned();
+        for (entry, alias) in entries.iter_mut().zip(&aliases) {
+            let own = names.name(alias);
             // Trees of boxes are compared between the same boxes, whichever ranks have them.
             let model = models.iter().zip(&named).find(|(m, name)| {
                 let (p, q) = (&m.description, &entry.description);
                 let same_box = p.shape == q.shape && p.part == q.part;
                 lone || **name == own
-                    && if p.global_box().is_some() { same_box } else { m.rank == entry.rank }
+                    && if p.global_box().is_some() { same_box } else { m.rank == alias.rank }
             });
             let (Some(values), Some((model, _))) = (entry.values.clone(), model) else { continue };
             if model.description.dtype != entry.description.dtype {
@@ -196,7 +224,10 @@ impl Side for TreedSide<'_> {
             recipes.retain(|r| !entry.trees.iter().any(|t| t.entry.recipe == *r));
             let dtype = entry.description.dtype;
             for recipe in recipes {
-                let images = build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &|_| {});
+                let told = |bytes| {
+                    self.read.fetch_add(bytes, Ordering::Relaxed);
+                };
+                let images = build(dtype, &[recipe], values.as_ref(), TREE_FRONT, &told);
                 let images = match images {
                     Ok(images) => images,
                     // Other variables can be compared all the same.

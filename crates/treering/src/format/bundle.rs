@@ -32,6 +32,11 @@ pub enum BundledName {
 }
 
 impl BundledName {
+    /// Whether it is a log entry.
+    pub fn is_entry(&self) -> bool {
+        matches!(self, BundledName::Entry(_))
+    }
+
     /// The key that the object has as a file of its own.
     pub fn key(&self, names: &Names) -> String {
         match self {

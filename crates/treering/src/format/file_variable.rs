@@ -56,6 +56,16 @@ impl FileOrigin {
         FileOrigin { file: file.to_string(), original: None, start: variable.len(), named: false }
     }
 
+    /// The origin of a variable as it was recorded; see [`place`](Self::place).
+    pub fn at(file: String, original: Option<String>, start: usize, named: bool) -> FileOrigin {
+        FileOrigin { file, original, start, named }
+    }
+
+    /// Where the array's own name begins in that of its variable, and whether it has one.
+    pub fn place(&self) -> (usize, bool) {
+        (self.start, self.named)
+    }
+
     /// The array's own name in that of its variable, or of a member of it; empty if it has none.
     pub fn array<'n>(&self, variable: &'n str) -> &'n str {
         variable.get(self.start..).unwrap_or(variable)

@@ -5,6 +5,7 @@
 //! root checks every node and leaf it reads; planes need no checksum (see `merkle::bounded`).
 
 use super::bytes::{Reader, Writer};
+use super::file_variable::FileOrigin;
 use super::section::{parse_description, write_description};
 use crate::array::{Description, Rank, Step};
 use crate::error::{Error, Result};
@@ -33,6 +34,16 @@ pub enum TreeOrigin {
     },
     /// Stored variables; each tree names the exact root of its own.
     Stored,
+    /// Results that are expected, recorded as a golden file; each tree names the file whose array it is of.
+    Recorded,
+}
+
+impl TreeOrigin {
+    /// Whether the bounds of the trees are meant as those of the data: a program or a golden file told them. Trees that
+    /// were made afterwards, of a file or of a run, only save reading.
+    pub fn declares_bounds(&self) -> bool {
+        matches!(self, TreeOrigin::None | TreeOrigin::Recorded)
+    }
 }
 
 /// One tree of a tree file.
@@ -54,6 +65,8 @@ pub struct TreeEntry {
     pub nans_digest: Digest,
     /// The exact root of the variable it was made from, if that is stored.
     pub exact: Digest,
+    /// The file that it is an array of, if it was recorded from one.
+    pub file: Option<FileOrigin>,
     /// Offset of its body.
     pub offset: u64,
 }
@@ -71,6 +84,7 @@ impl TreeEntry {
             nans: image.nans,
             nans_digest: crate::merkle::digest(&image.body()[nans]),
             exact: Digest::default(),
+            file: None,
             offset: 0,
         }
     }
@@ -154,9 +168,15 @@ impl TreeFile {
                 body.int(changed);
             }
             TreeOrigin::Stored => body.byte(2),
+            TreeOrigin::Recorded => body.byte(3),
         }
         body.int(self.entries.len() as u64);
-        self.entries.iter().for_each(|entry| write_entry(&mut body, entry));
+        for entry in &self.entries {
+            write_entry(&mut body, entry);
+            if self.origin == TreeOrigin::Recorded {
+                write_file(&mut body, entry.file.as_ref());
+            }
+        }
         let mut out = Writer::file(TREES);
         out.u64(body.0.len() as u64);
         out.raw(&body.0);
@@ -184,10 +204,18 @@ impl TreeFile {
             0 => TreeOrigin::None,
             1 => TreeOrigin::File { size: reader.int()?, changed: reader.int()? },
             2 => TreeOrigin::Stored,
+            3 => TreeOrigin::Recorded,
             _ => return Err(Error::damaged("a tree file has an unknown origin")),
         };
         let count = reader.count()?;
-        let entries = (0..count).map(|_| parse_entry(&mut reader)).collect::<Result<_>>()?;
+        let entry = |_| {
+            let mut entry = parse_entry(&mut reader)?;
+            if origin == TreeOrigin::Recorded {
+                entry.file = parse_file(&mut reader)?;
+            }
+            Ok(entry)
+        };
+        let entries = (0..count).map(entry).collect::<Result<_>>()?;
         reader.end()?;
         Ok(TreeFile { origin, entries })
     }
@@ -249,6 +277,33 @@ fn write_entry(out: &mut Writer, entry: &TreeEntry) {
     out.u64(entry.offset);
 }
 
+/// The file of an array: its name, the name it had when it was ingested, and where the array's own name begins.
+fn write_file(out: &mut Writer, file: Option<&FileOrigin>) {
+    out.byte(u8::from(file.is_some()));
+    let Some(file) = file else { return };
+    out.string(&file.file);
+    out.string(file.original.as_deref().unwrap_or_default());
+    let (start, named) = file.place();
+    out.int(start as u64);
+    out.byte(u8::from(named));
+}
+
+fn parse_file(reader: &mut Reader) -> Result<Option<FileOrigin>> {
+    let wrong = || Error::damaged("a tree has an impossible file");
+    let flag = |byte| match byte {
+        0 | 1 => Ok(byte == 1),
+        _ => Err(wrong()),
+    };
+    if !flag(reader.byte()?)? {
+        return Ok(None);
+    }
+    let (file, original) = (reader.string()?, reader.string()?);
+    let start = usize::try_from(reader.int()?).map_err(|_| wrong())?;
+    let named = flag(reader.byte()?)?;
+    let original = (!original.is_empty()).then_some(original);
+    Ok(Some(FileOrigin::at(file, original, start, named)))
+}
+
 fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
     let step = reader.int()?.checked_sub(1).map(Step);
     let rank = Rank(reader.u32()?);
@@ -288,6 +343,7 @@ fn parse_entry(reader: &mut Reader) -> Result<TreeEntry> {
         nans: reader.int()?,
         nans_digest: reader.digest()?,
         exact: reader.digest()?,
+        file: None,
         offset: reader.u64()?,
     };
     let end = entry.layout().ok().and_then(|layout| entry.offset.checked_add(layout.len()));

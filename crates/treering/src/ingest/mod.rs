@@ -202,6 +202,11 @@ impl Ingest {
         })
     }
 
+    /// The number under which the run was opened.
+    pub(crate) fn opening(&self) -> Sequence {
+        self.id.opening
+    }
+
     /// Notes for people about the opening of the run.
     pub fn notes(&self) -> &[String] {
         &self.notes

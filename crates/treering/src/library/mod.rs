@@ -126,12 +126,18 @@ impl Library {
         Library { store, last, seen, near, known: Arc::default(), footers }
     }
 
-    /// The names of all runs.
+    /// The names of all runs. A folder of a run that was removed, or that nobody has opened to the end, is none.
     pub fn run_names(&self) -> Result<Vec<String>> {
-        runs(self.store.as_ref())
+        let mut names = Vec::new();
+        for name in runs(self.store.as_ref())? {
+            if !Log::read(self.store.clone(), &name)?.sequences.is_empty() {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 
-    /// All runs, in short. A folder of a run that nobody has opened to the end is none.
+    /// All runs, in short.
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
         let runs = self.run_names()?;
         runs.iter().filter_map(|run| info::run(self, run).transpose()).collect()

@@ -114,7 +114,8 @@ impl Library {
                 self.log(run)?;
                 vec![run.to_string()]
             }
-            None => self.run_names()?,
+            // Folders without a log, too: what is in them is not needed.
+            None => runs(self.store.as_ref())?,
         };
         let named = self.named()?;
         let (mut all, mut surveys) = (Vec::new(), Vec::new());

@@ -304,7 +304,7 @@ fn not_understood(text: &str) -> Error {
         false => format!("its values have numpy's type {text:?}, which is not understood"),
     };
     Error::usage(why).hint(
-        "convert it with numpy's astype, or leave it out with --exclude; understood are integers, floating-point numbers \
+        "convert it with numpy's astype; `compare --exclude` leaves it out; understood are integers, floating-point numbers \
          of up to 8 bytes, complex ones of these, texts, times and records",
     )
 }

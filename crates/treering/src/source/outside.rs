@@ -106,6 +106,6 @@ pub(super) fn check_paid(whole: &Description, held: u64) -> Result<()> {
     match whole.bytes().is_some_and(|bytes| bytes <= most) {
         true => Ok(()),
         false => Err(Error::new(ErrorKind::Limit, "other files hold hardly any of its values")
-            .hint("leave the variable out with --exclude")),
+            .hint("`compare --exclude` leaves the variable out")),
     }
 }

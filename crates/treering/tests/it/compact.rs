@@ -455,6 +455,21 @@ fn damage_in_any_byte_of_a_bundle_is_found_and_never_restored() {
 }
 
 #[test]
+fn a_bundle_whose_data_is_gone_is_damage() {
+    let store = memory();
+    written(&store, "r", 24);
+    compact(&store, "r");
+    let data = bundles(&store, "r").into_iter().find(|key| !key.ends_with(".index")).unwrap();
+    let (whole, key) = (bytes(&store, &data), std::slice::from_ref(&data));
+    store.delete(key).unwrap();
+    let report = Library::of(store.clone()).verify(None, false, &|_, _| {}).unwrap();
+    let found: Vec<_> = report.findings.iter().map(|finding| format!("{finding:?}")).collect();
+    assert!(found.len() == 1 && found[0].contains("entries of the log is gone"), "{found:?}");
+    assert!(store.commit(&data, &whole).unwrap());
+    sound(&store);
+}
+
+#[test]
 fn a_bundle_without_any_index_keeps_prune_from_removing_and_can_be_given_up() {
     let store = memory();
     written(&store, "r", 24);

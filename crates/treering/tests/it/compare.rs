@@ -100,7 +100,7 @@ fn side(path: &Path, raw: Option<&RawLayout>) -> Box<dyn Side> {
 
 fn tree(path: &Path, raw: Option<&RawLayout>, bound: Bound, chunk: u32, planes: u8) -> PathBuf {
     let settings = TreeSettings { bounds: vec![bound], chunk, planes };
-    make_trees_beside(path, raw, &settings, &|_, _| {}).unwrap()
+    make_trees_beside(path, raw, &[], &settings, &|_, _| {}).unwrap()
 }
 
 /// Two arrays that differ here and there, or only within their cells.
@@ -262,6 +262,49 @@ fn files_give_one_answer_with_and_without_trees() {
         cases += 1;
     }
     assert!(cases > 80);
+}
+
+/// Trees save reading, and say nothing about the bound of whoever compares: without one, nothing may differ.
+#[test]
+fn trees_beside_files_do_not_set_the_bound() {
+    let values = |first: f64| {
+        let all: Vec<u8> = (0..2000).flat_map(|i| (f64::from(i) + first).to_le_bytes()).collect();
+        all
+    };
+    let files = files(Kind::Npy, DType::F64, &[2000], &[values(0.25), values(0.250_001)]);
+    for path in [&files.a, &files.b] {
+        tree(path, None, Bound::abs(1e-3), 512, 4);
+    }
+    let outcome = run(&files.a, &files.b, None, &CompareSettings::default());
+    check_answer(&outcome, 2000, "no bound");
+    let outcome = run(&files.a, &files.b, None, &CompareSettings::within(Bound::abs(1e-3)));
+    check_answer(&outcome, 0, "the bound of the trees");
+}
+
+/// A golden file tells its bound, and there is nothing to tell of arrays without values.
+#[test]
+fn a_golden_file_sets_the_bound_and_serves_empty_arrays() {
+    for count in [0, 2000] {
+        let values = |off: f64| {
+            let all: Vec<u8> =
+                (0..count).flat_map(|i| (f64::from(i) + off).to_le_bytes()).collect();
+            all
+        };
+        let files =
+            files(Kind::Npy, DType::F64, &[count as u64], &[values(0.25), values(0.250_001)]);
+        let golden = files._folder.path().join("golden.tree");
+        let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], ..TreeSettings::default() };
+        let recorded = side(&files.a, None);
+        let choice = CompareSettings::default();
+        record_golden(recorded.as_ref(), &choice, &settings, &golden, &|_, _| {}).unwrap();
+        for path in [&files.a, &files.b] {
+            let (now, golden) = (side(path, None), side(&golden, None));
+            let now = TreedSide::new(now.as_ref(), golden.as_ref());
+            let settings = CompareSettings { expected: true, ..CompareSettings::default() };
+            let outcome = compare(golden.as_ref(), &now, &settings, None, &|_, _| {}).unwrap();
+            check_answer(&outcome, 0, &format!("{count} values"));
+        }
+    }
 }
 
 /// Trees over bits know where NaN is, for bounds under which it differs from itself.

@@ -6,9 +6,11 @@ use super::notice::{self, Noticed};
 use super::sets::{FileSign, FileStamp, HeldVersion, Moment, SetRule, Sets};
 use super::writers::{Probe, ThisMachine};
 use super::{WatchEvent, WatchSettings};
+use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::ingest::Ingest;
 use crate::library::{HeldSet, Holdings, Library};
+use crate::log::Log;
 use crate::run::Options;
 use crate::store::DirectoryStore;
 use std::collections::{BTreeMap, HashSet};
@@ -46,6 +48,8 @@ pub struct Watcher {
     holdings: Holdings,
     /// Open as long as all goes well: what it knows of the step before is why little is stored.
     ingest: Option<Ingest>,
+    /// The number under which the run was opened last. A store without it is not the one that this service wrote to.
+    opened: Option<Sequence>,
     began: Instant,
     /// Files that are in the run and may be removed, by step.
     leftovers: BTreeMap<u64, Vec<(String, FileStamp)>>,
@@ -100,6 +104,7 @@ impl Watcher {
             sets: Sets::new(rule, holdings.newest_count()),
             holdings,
             ingest: None,
+            opened: None,
             began: Instant::now(),
             leftovers: BTreeMap::new(),
             kept: HashSet::new(),
@@ -119,12 +124,30 @@ impl Watcher {
         WatchStop { events: self.events.clone() }
     }
 
-    fn open_ingest(&self) -> Result<Ingest> {
+    /// Opens the run; once more after a failure, but never in another store that has taken the place of the first, such
+    /// as the folder below a file system that is not mounted any more.
+    fn open_ingest(&mut self) -> Result<Ingest> {
         let settings = &self.settings;
+        if let Some(opened) = self.opened {
+            let store = Arc::new(DirectoryStore::new(&settings.place.store));
+            if Log::read(store, &self.run)?.newest() < opened {
+                let path = settings.place.store.display();
+                return Err(Error::new(
+                    ErrorKind::NotFound,
+                    format!("{path} has lost what this service wrote to run {:?}", self.run),
+                )
+                .hint(
+                    "mount or move the store back to where it was, and the service goes on; start the \
+                     service anew if it is to begin a new store",
+                ));
+            }
+        }
         let options = Options::directory(&settings.place.store, &self.run);
         let labels = settings.labels.iter();
         let options = labels.fold(options, |options, (key, text)| options.label(key, text));
-        Ingest::open(options.encoding(settings.encoding), settings.ingest.clone())
+        let ingest = Ingest::open(options.encoding(settings.encoding), settings.ingest.clone())?;
+        self.opened = Some(ingest.opening());
+        Ok(ingest)
     }
 
     fn now(&self) -> Moment {

@@ -92,7 +92,7 @@ impl Coding {
         };
         coding.ok_or_else(|| {
             Error::usage(format!("its chunks are packed by {}", name(number)))
-                .hint("repack them with h5repack, or leave the variable out with --exclude")
+                .hint("repack them with h5repack; `compare --exclude` leaves the variable out")
         })
     }
 

@@ -492,5 +492,5 @@ fn overlap(stored: &[Stored]) -> bool {
 
 fn hardly_written() -> Error {
     Error::new(ErrorKind::Limit, "hardly any of its values were ever written")
-        .hint("leave the variable out with --exclude")
+        .hint("`compare --exclude` leaves the variable out")
 }

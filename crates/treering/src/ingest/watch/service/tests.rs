@@ -40,6 +40,16 @@ impl Stage {
     }
 
     fn once_merged(&self, remove: bool, merge: Merge) -> Vec<String> {
+        self.watcher(remove, merge).once().unwrap();
+        self.told()
+    }
+
+    /// What was told since the last time.
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.lines.lock().unwrap())
+    }
+
+    fn watcher(&self, remove: bool, merge: Merge) -> Watcher {
         let store = self.folder.path().join("store");
         let place = Place { store, run: Some("sim".into()), step: None };
         let settings = WatchSettings {
@@ -53,8 +63,7 @@ impl Stage {
         let told = move |event: WatchEvent| lines.lock().unwrap().push(event.to_string());
         let mut watcher = Watcher::open(settings, told).unwrap();
         watcher.probe = Box::new(self.answer.clone());
-        watcher.once().unwrap();
-        std::mem::take(&mut *self.lines.lock().unwrap())
+        watcher
     }
 }
 
@@ -110,4 +119,43 @@ fn a_file_that_lacks_bytes_waits_unless_files_are_taken_as_bytes() {
     bytes.extend([7; 2000]);
     std::fs::write(&path, &bytes).unwrap();
     assert!(stage.once(false)[0].contains("ingested"));
+}
+
+/// The file system of the store is unmounted while the service runs: nothing is written to the folder below it, no
+/// original is removed, and all goes on when the store is back.
+#[test]
+fn a_store_that_is_gone_is_never_made_anew() {
+    let stage = Stage::new(Openness::Closed);
+    let (store, away) = (stage.folder.path().join("store"), stage.folder.path().join("away"));
+    let file = |step: u64| stage.folder.path().join(format!("out/state_{step}_0.raw"));
+    let mut watcher = stage.watcher(true, Merge::Auto);
+    std::fs::write(file(1), "a state").unwrap();
+    watcher.look("state_1_0.raw");
+    watcher.once().unwrap();
+    assert!(stage.told()[0].contains("sim@1: 1 file ingested") && !file(1).exists());
+    std::fs::rename(&store, &away).unwrap();
+    for empty in [false, true] {
+        if empty {
+            std::fs::create_dir(&store).unwrap();
+        }
+        std::fs::write(file(2), "another state").unwrap();
+        watcher.look("state_2_0.raw");
+        // The first failure is of the run that is open, the others are of opening it again.
+        for _ in 0..3 {
+            let now = watcher.now();
+            let set = watcher.sets.complete(now).unwrap();
+            let error = watcher.take(&set).unwrap_err();
+            assert!(error.kind() == ErrorKind::NotFound, "{error}");
+        }
+        watcher.remove_leftovers();
+        assert!(file(2).exists());
+        assert!(std::fs::read_dir(&store).map_or(0, Iterator::count) == 0);
+    }
+    let error = watcher.open_ingest().map(|_| ()).unwrap_err();
+    assert!(error.to_string().contains("has lost what this service wrote"), "{error}");
+    std::fs::remove_dir(&store).unwrap();
+    std::fs::rename(&away, &store).unwrap();
+    watcher.look("state_2_0.raw");
+    watcher.once().unwrap();
+    assert!(stage.told()[0].contains("sim@2: 1 file ingested") && !file(2).exists());
 }
