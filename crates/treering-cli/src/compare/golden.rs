@@ -12,6 +12,8 @@ use treering::{CompareSettings, Golden, Result, TreedSide, compare, open_side, r
 #[derive(clap::Subcommand)]
 pub enum GoldenCommand {
     /// Writes the trees of expected results to a small file.
+    ///
+    /// Arrays are recorded; attributes and other content of files beside their arrays are not.
     Record {
         /// STORE#RUN, STORE#RUN@STEP, a file, or a folder of files.
         a: String,

@@ -344,6 +344,21 @@ fn trees_are_made_of_what_was_asked_for_and_never_replaced_by_nothing() {
 }
 
 #[test]
+fn texts_of_a_folder_are_told_of_in_a_few_notes() {
+    let folder = tempfile::tempdir().unwrap();
+    let sides = ["one", "two"].map(|side| folder.path().join(side));
+    for side in &sides {
+        std::fs::create_dir(side).unwrap();
+        (0..300).for_each(|i| std::fs::write(side.join(format!("{i}.txt")), "text").unwrap());
+    }
+    let [a, b] = sides.each_ref().map(|side| side.display().to_string());
+    let found = answer(&["compare", &a, &b, "--json"], 0);
+    let notes = found["notes"].as_array().unwrap();
+    assert!(notes.len() < 25, "{notes:?}");
+    assert!(notes.iter().any(|note| note.as_str().unwrap().contains("290 other files")));
+}
+
+#[test]
 fn nothing_of_a_folder_is_left_out_silently() {
     use std::os::unix::ffi::OsStrExt;
     let folder = tempfile::tempdir().unwrap();

@@ -1065,7 +1065,8 @@ impl<'s> Comparison<'s> {
         let names: Vec<&String> = compared.chain(others).chain(left_out).collect();
         for (pattern, _) in &self.settings.bounds {
             let mut known = names.iter().copied().chain(&self.known);
-            let known = known.any(|name| matches(pattern, name));
+            // An array without a name of its own is known by that of its file.
+            let known = known.any(|name| !name.is_empty() && matches(pattern, name));
             if !self.outcome.stopped && !known {
                 let first =
                     names.first().map_or(String::new(), |name| format!(", such as {name:?}"));

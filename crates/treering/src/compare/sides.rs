@@ -30,6 +30,9 @@ use std::time::UNIX_EPOCH;
 /// Trees up to this size are read at once.
 const SMALL_TREE: u64 = 1 << 20;
 
+/// The most files of a folder of which each has a note.
+const MOST_NOTES: u64 = 10;
+
 /// Path of the tree file beside a file.
 pub fn sidecar(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -83,18 +86,26 @@ impl FileSide {
                 side.notes.push(format!("{name} is left out: it is {}", left_out.why()));
             }
         }
+        let mut as_bytes = 0;
         for file in found.files {
             let inside = file.strip_prefix(path).unwrap_or(&file);
             let inside = name_of(inside.as_os_str());
             match side.add(&file, &inside, raw, trees, Naming::FileAndArray) {
                 Err(error) if error.kind() == ErrorKind::Usage => {
-                    side.notes.push(format!("{inside} is compared byte for byte: {error}"));
+                    as_bytes += 1;
+                    if as_bytes <= MOST_NOTES {
+                        side.notes.push(format!("{inside} is compared byte for byte: {error}"));
+                    }
                     side.add_bytes(&file, inside)?;
                 }
                 // Other files can be compared all the same.
                 Err(error) => side.add_unread(&file, &inside, error),
                 Ok(()) => {}
             }
+        }
+        if as_bytes > MOST_NOTES {
+            let more = as_bytes - MOST_NOTES;
+            side.notes.push(format!("{more} other files are compared byte for byte, too"));
         }
         if side.entries.is_empty() {
             return Err(Error::new(

@@ -69,6 +69,31 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
+    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage.
+    fn forget<'f>(
+        &mut self,
+        gone: impl Iterator<Item = &'f FullManifest>,
+        needed: impl Iterator<Item = &'f FullManifest>,
+        logs: &HashMap<&str, HashSet<u64>>,
+    ) {
+        let mut keys = BTreeSet::new();
+        for full in gone {
+            keys.insert(Names::new(&full.manifest.run).entry(full.manifest.sequence));
+            keys.extend(full.packs().map(|(run, pack)| Names::new(&run).pack(pack)));
+        }
+        for (run, pack) in needed.flat_map(FullManifest::packs) {
+            keys.remove(&Names::new(&run).pack(pack));
+        }
+        self.findings.retain(|finding| {
+            let of_key = |key: &String| finding.place.starts_with(&key[..]);
+            let of_run = |(run, log): (&&str, &HashSet<u64>)| {
+                let inside = finding.place.starts_with(&format!("runs/{run}/"));
+                log.is_empty() && (inside || finding.place == format!("run {run}"))
+            };
+            !keys.iter().any(of_key) && !logs.iter().any(of_run)
+        });
+    }
+
     fn add(&mut self, place: impl ToString, what: impl ToString) {
         self.findings.push(Finding { place: place.to_string(), what: what.to_string() });
     }
@@ -155,10 +180,27 @@ impl Library {
             let place = format!("{}@{}", manifest.run, manifest.step);
             sound.err().map(|error| Finding { place, what: error.to_string() })
         })?;
-        report.checkpoints = all.len() as u64;
-        report.sound = wrong.iter().filter(|wrong| wrong.is_none()).count() as u64;
-        report.findings.extend(wrong.into_iter().flatten());
+        let logs = share.each("logs", &vec![1; names.len()], |at| self.entries_now(&names[at]))?;
+        let logs: HashMap<&str, HashSet<u64>> =
+            names.iter().map(String::as_str).zip(logs).filter_map(|(n, l)| Some((n, l?))).collect();
+        let is_gone = |full: &FullManifest| {
+            let log = logs.get(&full.manifest.run[..]);
+            log.is_some_and(|log| !log.contains(&full.manifest.sequence.0))
+        };
+        let (gone, there): (Vec<_>, Vec<_>) =
+            all.iter().zip(wrong).partition(|(full, _)| is_gone(full));
+        let needed = there.iter().map(|(full, _)| *full);
+        report.forget(gone.iter().map(|(full, _)| *full), needed, &logs);
+        report.checkpoints = there.len() as u64;
+        report.sound = there.iter().filter(|(_, wrong)| wrong.is_none()).count() as u64;
+        report.findings.extend(there.into_iter().filter_map(|(_, wrong)| wrong));
         Ok(report)
+    }
+
+    /// The numbers that the log of a run has at this moment, if it can be read.
+    fn entries_now(&self, run: &str) -> Option<HashSet<u64>> {
+        let log = Log::read(self.store.clone(), run).ok()?;
+        Some(log.sequences.iter().map(|sequence| sequence.0).collect())
     }
 
     /// The files of one run beside its packs and manifests.
@@ -170,7 +212,13 @@ impl Library {
         named: &BTreeSet<(String, PackName)>,
     ) -> Result<VerifyReport> {
         let mut report = VerifyReport::default();
-        let bad = survey.unreadable.iter().map(|(_, error)| error).chain(&survey.others);
+        let now = self.entries_now(run);
+        let is_gone = |(sequence, error): &(Sequence, Error)| {
+            let listed = now.as_ref().is_none_or(|now| now.contains(&sequence.0));
+            error.kind() == ErrorKind::NotFound && !listed
+        };
+        let unreadable = survey.unreadable.iter().filter(|entry| !is_gone(entry));
+        let bad = unreadable.map(|(_, error)| error).chain(&survey.others);
         bad.for_each(|error| report.add(format!("run {run}"), error));
         self.check_openings(run, &mut report)?;
         let entry = |sequence: &Sequence| Names::new(run).entry(*sequence);

@@ -2,6 +2,7 @@
 
 use crate::levels::{LONG, memory};
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use treering::testing::{Call, HookedStore};
 use treering::{
@@ -386,4 +387,35 @@ fn who_takes_the_name_of_a_copy_meanwhile_keeps_it() {
     assert_eq!(steps(&inner, "n"), [7, 8]);
     let report = Library::of(inner).verify(None, true, &|_, _| {}).unwrap();
     assert!(report.is_sound(), "{:?}", report.findings);
+}
+
+/// Whatever moment a run or its old checkpoints are removed at, whoever verifies the store then reports no damage.
+#[test]
+fn what_is_removed_while_it_is_verified_is_no_damage() {
+    for (whole, compacted) in [(true, false), (true, true), (false, false), (false, true)] {
+        for moment in 0..40 {
+            let store = memory();
+            (0..4).for_each(|part| save(&store, "r", part * 3..part * 3 + 3));
+            save(&store, "other", 0..2);
+            if compacted {
+                Library::of(store.clone()).compact("r", ALL, &|_, _| {}).unwrap();
+            }
+            let (inner, calls) = (store.clone(), AtomicU64::new(0));
+            let seen: Arc<dyn Store> = Arc::new(HookedStore::new(store, move |call| {
+                let reads = matches!(call, Call::Open(_) | Call::List(_));
+                if reads && calls.fetch_add(1, Ordering::SeqCst) == moment * 3 {
+                    let library = Library::of(inner.clone());
+                    match whole {
+                        true => drop(library.remove_run("r").unwrap()),
+                        false => drop(library.prune("r", Keep::newest(1), &|_, _| {}).unwrap()),
+                    }
+                }
+                Ok(())
+            }));
+            let what = format!("whole: {whole}, compacted: {compacted}, call {}", moment * 3);
+            let report = Library::of(seen).verify(None, true, &|_, _| {}).unwrap();
+            assert_eq!(report.findings, [], "{what}");
+            assert!(report.sound == report.checkpoints && report.sound >= 2, "{what}");
+        }
+    }
 }
