@@ -57,7 +57,7 @@ pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
         output::json(&report)?;
     } else {
         for finding in &report.findings {
-            output::line(format!("damaged: {}: {}", finding.place, finding.what));
+            output::line(format!("wrong: {}: {}", finding.place, finding.what));
         }
         for key in &report.unreferenced {
             output::line(format!("not referred to by any checkpoint: {key}"));

@@ -142,7 +142,7 @@ impl Library {
             // Folders without a log, too: what is in them is not needed.
             None => runs(self.store.as_ref())?,
         };
-        let named = self.named()?;
+        let (named, all_named) = self.named()?;
         let (mut all, mut surveys) = (Vec::new(), Vec::new());
         for run in &names {
             let mut survey = Log::read(self.store.clone(), run)?.survey();
@@ -157,7 +157,10 @@ impl Library {
         for of_run in runs {
             let of_run = of_run.map_err(|(code, what)| read_letter(code, what))?;
             report.findings.extend(of_run.findings);
-            report.unreferenced.extend(of_run.unreferenced);
+            // Nobody knows what an entry needs that cannot be read.
+            if all_named {
+                report.unreferenced.extend(of_run.unreferenced);
+            }
         }
         self.check_log_copies(&all, &mut report);
         let bad = self.check_packs(&all, progress, &mut report, share)?;
@@ -359,15 +362,16 @@ impl Library {
         CheckedPack { copies: report.packs, findings: report.findings, bad }
     }
 
-    /// Every pack that a readable manifest of any run names.
-    fn named(&self) -> Result<BTreeSet<(String, PackName)>> {
-        let mut named = BTreeSet::new();
+    /// Every pack that a readable manifest of any run names, and whether all can be read.
+    fn named(&self) -> Result<(BTreeSet<(String, PackName)>, bool)> {
+        let (mut named, mut all) = (BTreeSet::new(), true);
         for run in runs(self.store.as_ref())? {
             let mut survey = Log::read(self.store.clone(), &run)?.survey();
             let full = survey.take_full(self.store.as_ref());
             named.extend(full.iter().flat_map(FullManifest::packs));
+            all &= survey.unreadable.is_empty();
         }
-        Ok(named)
+        Ok((named, all))
     }
 
     /// Branches of a run that belong to no manifest.
