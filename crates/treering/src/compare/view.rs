@@ -12,7 +12,7 @@ use super::sides::FileSide;
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::source::{
-    Extent, Inventory, LinkedPlace, PackedNumbers, RawLayout, inventory, is_in, open_whole,
+    Extent, Inventory, LinkedPlace, PackedNumbers, RawLayout, beside, inventory, is_in, open_whole,
     packed_arrays,
 };
 use std::collections::BTreeSet;
@@ -145,7 +145,7 @@ impl LinkWalk<'_> {
                     return Ok(all.has(&there).then_some((file, there)));
                 }
                 Some(LinkedPlace::Elsewhere(other, there)) => {
-                    let other = here.parent().unwrap_or(Path::new("")).join(other);
+                    let Some(other) = beside(here, Path::new(&other)) else { return Ok(None) };
                     let Some(next) = self.file(&other)? else { return Ok(None) };
                     (file, path) = (next, there);
                 }

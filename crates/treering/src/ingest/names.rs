@@ -70,6 +70,11 @@ impl FileRules {
         FileRules { rank: None, no_ranks: true, ..self }
     }
 
+    /// Whether ranks are found by the place of their number alone.
+    pub(super) fn guesses_ranks(&self) -> bool {
+        self.rank.is_none() && !self.no_ranks
+    }
+
     /// Reads step and rank from a path below a folder. The error completes a sentence that begins with
     /// the name.
     pub fn read(&self, name: &str) -> std::result::Result<FileName, String> {

@@ -62,7 +62,7 @@ pub fn open_side(text: &str, raw: Option<&RawLayout>, trees: bool) -> Result<Box
 }
 
 /// Opens a side as [`open_side`] does; links in an HDF5 file are followed, and what they lead to is compared under the
-/// names of the links.
+/// names of the links. A folder or a run is an error.
 pub fn open_side_following(
     text: &str,
     raw: Option<&RawLayout>,
@@ -76,7 +76,11 @@ pub fn open_side_following(
         Some((file, object)) => {
             Ok(Box::new(FileSide::open_object(file, object, raw, trees, true)?))
         }
-        None => open_side(text, raw, trees),
+        None if path.is_file() => open_side(text, raw, trees),
+        None => {
+            Err(Error::usage(format!("{text} is no file, and links are followed in files alone"))
+                .hint("compare its files one by one, or leave --follow-links out"))
+        }
     }
 }
 

@@ -40,6 +40,7 @@ pub(crate) use found::PackedNumbers;
 pub(crate) use hdf5::checksum as hdf5_checksum;
 pub use inventory::Inventory;
 pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory, is_in};
+pub(crate) use outside::beside;
 pub(crate) use parts::{ElementType, Interpretation};
 pub(crate) use plan::has_rest;
 pub use raw::RawLayout;

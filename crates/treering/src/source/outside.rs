@@ -31,6 +31,13 @@ pub(super) struct OutsideValues {
     pub(super) missing: Option<Error>,
 }
 
+/// The path of a file by its name in another one, or in the same folder, as HDF5 looks for it; none if there is none.
+pub(crate) fn beside(file: &Path, name: &Path) -> Option<PathBuf> {
+    let folder = file.parent().unwrap_or(Path::new(""));
+    let moved = name.file_name().map(|name| folder.join(name));
+    Some(folder.join(name)).into_iter().chain(moved).find(|path| path.is_file())
+}
+
 /// A file from which others are looked for.
 #[derive(Clone)]
 pub(super) struct Viewpoint {
@@ -54,10 +61,7 @@ impl Viewpoint {
 
     /// The path of a file by its name in this one; none if there is no such file.
     pub(super) fn path(&self, name: &Path) -> Option<PathBuf> {
-        let folder = self.file.parent().unwrap_or(Path::new(""));
-        let beside = name.file_name().map(|name| folder.join(name));
-        let found = |path: &PathBuf| path.is_file();
-        Some(folder.join(name)).into_iter().chain(beside).find(found)
+        beside(&self.file, name)
     }
 
     /// An array of another file, or of this one; none if there is no such file or array.

@@ -445,7 +445,7 @@ fn damage_is_reported_whatever_is_removed_while_it_is_verified() {
             store.open(place).unwrap().read_at(0, &mut bytes).unwrap();
             let middle = bytes.len() / 2;
             bytes[middle] ^= 1;
-            store.delete(&[place.clone()]).unwrap();
+            store.delete(std::slice::from_ref(place)).unwrap();
             let mut put = store.put(place).unwrap();
             put.append(&bytes).unwrap();
             put.finish().unwrap();

@@ -71,6 +71,7 @@ pub struct Watcher {
     unfinished: BTreeMap<u64, (String, String)>,
     /// Files that may be open for writing without anybody seeing it have been reported.
     told_hidden: bool,
+    told_ranks: bool,
     /// Nothing is ingested before this moment: the store is full.
     resume: Moment,
     /// Files that were left out for their names and have been reported.
@@ -122,6 +123,7 @@ impl Watcher {
             kept: HashSet::new(),
             unfinished: BTreeMap::new(),
             told_hidden: false,
+            told_ranks: false,
             resume: Moment::ZERO,
             told_odd: HashSet::new(),
             listed: false,

@@ -20,7 +20,7 @@ pub(super) struct AxisBlocks {
 impl AxisBlocks {
     /// How many indices are selected.
     pub(super) fn len(&self) -> u64 {
-        self.count * self.block
+        self.count.saturating_mul(self.block)
     }
 
     /// The index of the selected one with this number.
@@ -93,6 +93,23 @@ impl Selection {
                 if flags & 1 != 0 { regular(rest, axes, width) } else { blocks(rest, axes, width) }
             }
             _ => Err(unusual()),
+        }
+    }
+
+    /// The same bytes for the same elements, whichever way a library has written them.
+    pub(super) fn canonical(&self) -> Vec<u8> {
+        match self {
+            Selection::None => vec![0],
+            Selection::All => vec![1],
+            Selection::Blocks(axes) if axes.iter().any(|axis| axis.len() == 0) => vec![0],
+            Selection::Blocks(axes) => {
+                let whole = |axis: &AxisBlocks| match axis.stride == axis.block || axis.count == 1 {
+                    true => [axis.start, axis.len(), 1, axis.len()],
+                    false => [axis.start, axis.stride, axis.count, axis.block],
+                };
+                let numbers = axes.iter().flat_map(whole).flat_map(u64::to_le_bytes);
+                std::iter::once(2).chain(numbers).collect()
+            }
         }
     }
 
@@ -181,6 +198,56 @@ fn blocks(rest: &mut MetaCursor, axes: u32, width: usize) -> Result<Selection> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A selection of two axes, each with start, stride, count and block, in the way of recent libraries.
+    fn of(axes: [[u64; 4]; 2]) -> Vec<u8> {
+        let mut bytes = [2u32, 3].map(u32::to_le_bytes).concat();
+        bytes.extend([1, 8]);
+        bytes.extend(2u32.to_le_bytes());
+        bytes.extend(axes.into_iter().flatten().flat_map(u64::to_le_bytes));
+        bytes
+    }
+
+    /// The same as a list of its blocks, in the way of early libraries.
+    fn listed(axes: [[u64; 4]; 2]) -> Vec<u8> {
+        let spans = |[start, stride, count, block]: [u64; 4]| {
+            (0..count).map(move |n| (start + n * stride, start + n * stride + block - 1))
+        };
+        let mut bytes = [2u32, 1, 0, 0, 2].map(u32::to_le_bytes).concat();
+        bytes.extend(((axes[0][2] * axes[1][2]) as u32).to_le_bytes());
+        for rows in spans(axes[0]) {
+            for columns in spans(axes[1]) {
+                let corners = [rows.0, columns.0, rows.1, columns.1];
+                bytes.extend(corners.iter().flat_map(|at| (*at as u32).to_le_bytes()));
+            }
+        }
+        bytes
+    }
+
+    fn canonical(bytes: &[u8]) -> Vec<u8> {
+        let mut rest = MetaCursor::of(bytes);
+        let selection = Selection::parse(&mut rest).unwrap();
+        assert!(rest.rest.is_empty());
+        selection.canonical()
+    }
+
+    #[test]
+    fn the_same_elements_have_the_same_canonical_bytes() {
+        let some = [[3, 4, 5, 2], [0, 7, 1, 6]];
+        assert_eq!(canonical(&of(some)), canonical(&listed(some)));
+        // Blocks that touch each other are one.
+        assert_eq!(
+            canonical(&of([[3, 1, 5, 1], [0, 7, 1, 6]])),
+            canonical(&of([[3, 9, 1, 5], [0, 6, 1, 6]]))
+        );
+        for other in [
+            [[3, 4, 5, 2], [0, 7, 1, 5]],
+            [[3, 4, 5, 1], [0, 7, 1, 6]],
+            [[2, 4, 5, 2], [0, 7, 1, 6]],
+        ] {
+            assert_ne!(canonical(&of(some)), canonical(&of(other)));
+        }
+    }
 
     proptest! {
         #[test]

@@ -7,6 +7,7 @@
 use super::bytes::{Meta, MetaCursor};
 use super::datatype::TypeKind;
 use super::node::{self, TypeNode, swap, word, wrong};
+use super::selection::Selection;
 use super::superblock;
 use crate::error::{Error, Result};
 use crate::merkle::digest;
@@ -205,7 +206,11 @@ impl<'m> Resolver<'m> {
             true => Ok((String::new(), Vec::new())),
             false => {
                 let path = self.path(inside.uint(self.meta.offsets)?)?;
-                Ok((path, inside.rest.to_vec()))
+                // Selections that are not understood are compared as they were written.
+                let written = inside.rest.to_vec();
+                let selection =
+                    Selection::parse(&mut inside).ok().filter(|_| inside.rest.is_empty());
+                Ok((path, selection.map_or(written, |selection| selection.canonical())))
             }
         }
     }

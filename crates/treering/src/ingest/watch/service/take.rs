@@ -29,6 +29,7 @@ impl Watcher {
         }
         if !self.is_held(set) {
             let files = self.rank_files(set);
+            self.tell_odd_ranks(set.step, &files);
             let manifest = self.ingest(set, &files)?;
             self.tell_taken(set, &files, &manifest);
             self.holdings.add(&manifest);
@@ -114,6 +115,18 @@ impl Watcher {
             Some(RankFile { rank: Rank(named.rank), path, name: name.clone(), like: named.like })
         };
         set.files.keys().filter_map(file).collect()
+    }
+
+    /// Ranks begin with 0 or 1. If they do not, another number may have been taken for the rank.
+    fn tell_odd_ranks(&mut self, step: u64, files: &[RankFile]) {
+        let first = files.iter().min_by_key(|file| file.rank);
+        let Some(odd) = first.filter(|file| file.rank > Rank(1)) else { return };
+        if self.settings.rules.guesses_ranks() && !std::mem::replace(&mut self.told_ranks, true) {
+            self.tell(WatchEvent::Note(&format!(
+                "{} was read as step {step}, rank {}: if the last number is the step, give --no-ranks",
+                odd.name, odd.rank
+            )));
+        }
     }
 
     fn ingest(&mut self, set: &FileSet, files: &[RankFile]) -> Result<Manifest> {

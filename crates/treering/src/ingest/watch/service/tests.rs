@@ -123,6 +123,22 @@ fn a_file_that_lacks_bytes_waits_unless_files_are_taken_as_bytes() {
     assert!(stage.once(false)[0].contains("ingested"));
 }
 
+/// The last number of a name is taken for a rank, which is said where it hardly is one.
+#[test]
+fn numbers_that_are_hardly_ranks_are_reported_once() {
+    let stage = Stage::new(Openness::Closed);
+    let mut watcher = stage.watcher(false, Merge::Auto);
+    for name in ["state_1_0.raw", "run2_000100.raw", "run3_000100.raw"] {
+        std::fs::write(stage.folder.path().join("out").join(name), "a state").unwrap();
+        watcher.look(name);
+        watcher.once().unwrap();
+    }
+    let told = stage.told();
+    let odd: Vec<_> = told.iter().filter(|line| line.contains("--no-ranks")).collect();
+    assert_eq!(odd.len(), 1, "{told:?}");
+    assert!(odd[0].contains("run2_000100.raw was read as step 2, rank 100"), "{odd:?}");
+}
+
 /// The number of entries in the log of the run.
 fn sequences(store: &Path) -> usize {
     std::fs::read_dir(store.join("runs/sim/log")).map_or(0, Iterator::count)
