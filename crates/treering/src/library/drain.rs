@@ -67,7 +67,7 @@ struct DrainSurvey {
 }
 
 impl Library {
-    /// Computes what draining would bring to this store.
+    /// Plans a drain: the parts of checkpoints that it copies from the stores of nodes to this store. Writes nothing.
     pub fn plan_drain(&self, run: &str, nodes: &[Arc<dyn Store>]) -> Result<DrainPlan> {
         self.refuse_tier(run)?;
         let log = self.log(run)?;
@@ -103,7 +103,13 @@ impl Library {
         Ok(all.into_iter().next().map_or_else(Vec::new, Rebuilt::sentences))
     }
 
-    /// Computes and carries out. It is refused while a program has the run open, where the store has locks.
+    /// Copies the checkpoints that only the stores of nodes hold to this store, verified, after lost parts are rebuilt from
+    /// parity as far as these nodes can. Returns the plan that was carried out; its notes name damaged parts.
+    ///
+    /// **Waiting**: takes the run's lock, for which it waits up to two seconds; while a program has the run open, the error
+    /// is of kind [`ErrorKind::Busy`]. Where the store has no locks, nothing keeps a program from opening the run meanwhile.
+    /// **Errors**: data on the nodes is never removed. After an error or an interruption, checkpoints of which all parts
+    /// have arrived are complete; calling this again copies the rest.
     pub fn drain(
         &self,
         run: &str,

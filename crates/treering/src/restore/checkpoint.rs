@@ -611,7 +611,8 @@ impl Checkpoint {
         Ok(hashes)
     }
 
-    /// The bytes of whole variables, of any ranks, one behind another and checked.
+    /// Reads whole variables of any ranks: their bytes one after another, verified. Each frame that they share is decoded
+    /// once. Memory for all of them is allocated; one variable that cannot be read is an error of the whole call.
     pub fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
         let check =
             |entry: &VariableEntry, bytes: &[u8], hashes| self.check_root(entry, bytes, hashes);
@@ -683,7 +684,9 @@ impl Checkpoint {
         layers
     }
 
-    /// Bytes of packs that a restore of all variables reads.
+    /// Number of encoded bytes of the frames that hold all variables. It is computed from footers that are in memory: no
+    /// pack is read. A restore reads more where frames build on older frames. A variable without a place in any pack is an
+    /// error of kind [`ErrorKind::Damaged`].
     pub fn read_bytes_needed(&self) -> Result<u64> {
         let mut bytes = 0;
         for (number, packs) in self.packs.iter().enumerate() {

@@ -118,7 +118,9 @@ impl Checkpoint {
         filled(elements, |out| self.fill_slab(&sources, slab, out))
     }
 
-    /// The same, into memory that is there: `to` has as many elements as the slab.
+    /// Reads the elements of a slab as [`read_slab`](Checkpoint::read_slab) does, into memory of the caller: `to` has as
+    /// many elements as the slab. If name, type, slab or length do not fit, the error leaves `to` as it was. After any other
+    /// error, for example of damaged data, the content of `to` is unspecified.
     pub fn read_slab_into<T: Element>(&self, name: &str, slab: &Slab, to: &mut [T]) -> Result<()> {
         let sources = self.checked_sources(name, Some(T::DTYPE), slab)?;
         let (elements, room) = (slab.elements(), to.len() as u64 * scalars_of::<T>());
@@ -130,7 +132,9 @@ impl Checkpoint {
         fill(to, |out| self.fill_slab(&sources, slab, out))
     }
 
-    /// A whole array of any type: the global one if ranks handed over parts of one, or that of the only rank that has it.
+    /// Reads a whole array of any type: the global one if ranks saved parts of one, or that of the only rank that has it.
+    /// Memory for all of its elements is allocated; without it, the error is of kind
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit).
     pub fn read_array(&self, name: &str) -> Result<StoredArray> {
         let sources = self.sources(name)?;
         let shape = sources.global.clone();
@@ -146,8 +150,8 @@ impl Checkpoint {
         Ok(StoredArray { name: name.to_string(), dtype, shape, order: sources.order, bytes })
     }
 
-    /// All arrays, as [`read_array`](Checkpoint::read_array) reads each; not those that belong to one of several ranks
-    /// alone, which [`read_into`](Checkpoint::read_into) reads.
+    /// Reads all arrays, each as [`read_array`](Checkpoint::read_array) does, except those that belong to one of several
+    /// ranks alone. All of them are in memory at once. One array that cannot be read is an error of the whole call.
     pub fn read_arrays(&self) -> Result<Vec<StoredArray>> {
         let mut seen = BTreeSet::new();
         let mut arrays = Vec::new();

@@ -108,13 +108,19 @@ impl Run {
         Ok(())
     }
 
-    /// Saves all protected arrays as the state of `step`, as [`Run::checkpoint`] does.
+    /// Saves all protected arrays as the state of `step`. Waiting and errors are those of [`Run::checkpoint`]. Without a
+    /// protected array, or if a guard of one is held ([`Protected::write`]), the error is of kind
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage), at once and on all ranks, and nothing is saved.
     pub fn checkpoint_protected(&mut self, step: u64) -> Result<Save> {
         self.with_protected(|run, variables| run.checkpoint(step, variables))
     }
 
     /// Calls a function with all protected arrays, for example [`Run::checkpoint_shared`] or [`Run::replicate`]. No array
     /// changes meanwhile.
+    ///
+    /// Never waits for a guard: without a protected array, or if a guard of [`Protected::write`] is held, the error is of
+    /// kind [`ErrorKind::Usage`](crate::ErrorKind::Usage), and the function is not called. With several ranks all of them
+    /// then get this error, so all must call this together. Other errors are those of the function.
     ///
     /// ```no_run
     /// # let mut run = treering::Run::open(treering::Options::directory("store", "rod"))?;
@@ -134,13 +140,16 @@ impl Run {
         call(self, &variables)
     }
 
-    /// Fills all protected arrays from the newest state, as [`Run::restore`] does. Arrays that are protected later are not
-    /// filled.
+    /// Fills all protected arrays from the newest state. Arrays that are protected later are not filled. Waiting and errors
+    /// are those of [`Run::restore`]. Without a protected array, or if any guard of one is held ([`Protected::read`],
+    /// [`Protected::write`]), the error is of kind [`ErrorKind::Usage`](crate::ErrorKind::Usage), at once and on all ranks,
+    /// and no array has changed.
     pub fn restore_protected(&mut self) -> Result<Option<Restored>> {
         self.fill_protected(|run, arrays| run.restore(arrays))
     }
 
-    /// Fills all protected arrays from the newest state of a step, as [`Run::restore_step`] does.
+    /// Fills all protected arrays from the newest state of a step. Waiting and errors are those of [`Run::restore_step`],
+    /// and for guards those of [`Run::restore_protected`].
     pub fn restore_step_protected(&mut self, step: u64) -> Result<Restored> {
         self.fill_protected(|run, arrays| run.restore_step(step, arrays))
     }

@@ -54,12 +54,22 @@ pub struct Restored {
 
 impl Run {
     /// Fills the arrays from the newest state in the memory of ranks ([`Options::replicas`](super::Options::replicas)) or
-    /// else from the newest complete checkpoint, if there is one.
+    /// else from the newest complete checkpoint. Returns `None` if there is neither, and leaves the arrays as they are. With
+    /// several ranks this call is collective.
     ///
     /// A checkpoint that turns out to be damaged is noted, and the one before it serves. An error of access
     /// (no permission, too many open files, a failing disk) is no reason for that: it is returned. Later
-    /// checkpoints continue the lineage of the one that was restored. After an error the content of the
-    /// arrays is unspecified.
+    /// checkpoints continue the lineage of the one that was restored.
+    ///
+    /// **Waiting**: a restore from the store first waits for all saves that are under way, and for the removal of old
+    /// checkpoints and compactions behind the program. These waits have no time limit; notices on standard error report
+    /// those for saves and for the log. With several ranks, each vote waits for
+    /// [`Options::patience`](super::Options::patience).
+    ///
+    /// **Errors**: [`ErrorKind::Usage`] for invalid arrays or two of one name, [`ErrorKind::Mismatch`] if the checkpoint has
+    /// other types or shapes or lacks a variable, [`ErrorKind::Damaged`] if there are checkpoints and none can be restored,
+    /// [`ErrorKind::Late`], [`ErrorKind::Dead`] and [`ErrorKind::Revoked`] with several ranks. After an error the content of
+    /// the arrays is unspecified; the checkpoints are as they were, and a restore may be tried again.
     pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
         self.looked_back = true;
         let upkeep = self.upkeep.clone();
@@ -147,9 +157,13 @@ impl Run {
         }))
     }
 
-    /// Fills the arrays from the newest state of that step.
+    /// Fills the arrays from the newest state of a step, in the memory of ranks or in the store. With several ranks this
+    /// call is collective, and all give the same step. Later checkpoints continue from there: they make a branch, and the
+    /// abandoned one stays.
     ///
-    /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
+    /// **Waiting**: as [`Run::restore`]. **Errors**: those of [`Run::restore`], and [`ErrorKind::NotFound`] if there is no
+    /// checkpoint of the step. No other checkpoint serves in the place of a damaged one: the error is of kind
+    /// [`ErrorKind::Damaged`]. After an error the content of the arrays is unspecified.
     pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
         self.looked_back = true;
         let upkeep = self.upkeep.clone();
