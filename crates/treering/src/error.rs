@@ -11,6 +11,17 @@ use std::sync::Arc;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The kind of an [`Error`], by which programs decide.
+///
+/// ```
+/// use treering::{ErrorKind, Library};
+/// # let folder = tempfile::tempdir().unwrap();
+/// match Library::open(folder.path()) {
+///     Err(error) if error.kind() == ErrorKind::NotFound => println!("nothing was saved there yet"),
+///     Err(error) => return Err(error),
+///     Ok(library) => println!("{} runs", library.run_names()?.len()),
+/// }
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {

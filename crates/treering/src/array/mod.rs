@@ -40,13 +40,21 @@ use std::fmt;
 macro_rules! dtypes {
     ($($variant:ident $name:literal $size:literal $code:literal),* $(,)?) => {
         /// The type of one element.
+        ///
+        /// ```
+        /// use treering::{DType, Variable};
+        /// let heat = vec![0.0f64; 1000];
+        /// let variable = Variable::new("heat", &heat);
+        /// assert_eq!(variable.description().dtype, DType::F64);
+        /// assert_eq!((DType::F64.size(), DType::F64.name()), (8, "f64"));
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[allow(missing_docs)]
         pub enum DType { $($variant),* }
 
         impl DType {
-            /// Every type there is.
+            /// All types.
             pub const ALL: &'static [DType] = &[$(DType::$variant),*];
 
             /// The size of one element in bytes.
@@ -95,7 +103,13 @@ pub const MAX_AXES: usize = 32;
 /// The longest name of a variable, in bytes.
 pub const MAX_NAME: usize = 1024;
 
-/// The extent of an array along each axis, slowest first; no axes is a scalar.
+/// The extent of an array along each axis, in the order of indices; no axes is a scalar.
+///
+/// ```
+/// use treering::Shape;
+/// let shape = Shape(vec![200, 300]);
+/// assert_eq!((shape.elements(), shape.to_string()), (Some(60_000), "200×300".to_string()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape(pub Vec<u64>);
 
@@ -117,6 +131,13 @@ impl fmt::Display for Shape {
 }
 
 /// The order of the elements of an array in memory.
+///
+/// ```
+/// use treering::{Order, Variable};
+/// let grid = vec![0.0f64; 12];
+/// let grid = Variable::new("grid", &grid).shaped(&[3, 4]).fortran();
+/// assert_eq!(grid.description().order, Order::Fortran); // the first axis, of extent 3, is the fastest
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -127,7 +148,15 @@ pub enum Order {
     Fortran,
 }
 
-/// Everything about a variable but its bytes.
+/// The description of a variable: everything but its bytes.
+///
+/// ```
+/// use treering::Variable;
+/// let grid = vec![0.0f32; 12];
+/// let variable = Variable::new("grid", &grid).shaped(&[3, 4]);
+/// let description = variable.description();
+/// assert_eq!((&description.name[..], description.bytes()), ("grid", Some(48)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The name; unique within a checkpoint and rank.

@@ -263,10 +263,11 @@ impl VariableMut<'_> {
     }
 }
 
-/// Memory that another language owns, by its address.
+/// Memory that another language owns, by its address. Registered by [`Run::protect_raw`](crate::Run::protect_raw), which
+/// has an example.
 ///
-/// Whoever makes one (`RawArray::new`) promises that the memory of all its elements stays valid and initialized as long
-/// as this exists, and that nobody changes it while it is saved, nor uses it while it is filled.
+/// The caller promises that the memory of all elements stays valid and initialized as long as this exists, and that
+/// nobody changes it while it is saved, nor uses it while it is filled.
 pub struct RawArray {
     dtype: DType,
     shape: Vec<u64>,

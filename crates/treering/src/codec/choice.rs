@@ -20,6 +20,13 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// Aim of an encoding: size, speed or a balance of both.
+///
+/// ```
+/// use treering::{Aim, Encoding, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let options = Options::directory(store, "archive").encoding(Encoding::Best(Aim::Smallest));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aim {
     /// As few bytes as possible, at 15 MB/s or more a core.

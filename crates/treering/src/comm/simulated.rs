@@ -17,6 +17,21 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Deaths that a program simulates on the ranks of a communicator.
+///
+/// ```
+/// use treering::{ErrorKind, Rank, Reduction, Result, SimulatedDeaths, ThreadRanks};
+/// let ends = ThreadRanks::new(3).run(|comm| -> Result<()> {
+///     let (deaths, comm) = SimulatedDeaths::on(comm);
+///     if deaths.kill(&[Rank(1)])? {
+///         return Ok(()); // this rank counts as dead
+///     }
+///     let error = comm.reduce(Reduction::Sum, &mut [1]).unwrap_err();
+///     assert_eq!(error.kind(), ErrorKind::Dead);
+///     assert_eq!(comm.shrink()?.size(), 2);
+///     Ok(())
+/// });
+/// ends.into_iter().for_each(|end| end.done().expect("the rank has returned").expect("without an error"));
+/// ```
 #[derive(Clone)]
 pub struct SimulatedDeaths {
     fate: Arc<KnownDeaths>,

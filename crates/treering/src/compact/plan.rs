@@ -18,6 +18,14 @@ pub(super) const BUNDLE_BYTES: u64 = 256 << 20;
 const BUNDLE_FILES: u64 = 2;
 
 /// The rule by which closed epochs are compacted.
+///
+/// ```
+/// use treering::{Compaction, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let rarely = Compaction { files: 1000, ..Compaction::default() };
+/// let options = Options::directory(store, "rod").compact(Some(rarely));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Compact when this many files would go.

@@ -49,9 +49,23 @@ pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 /// Compares two sides: all steps, ranks and variables that both have. Boxes of a global array are compared as
 /// that array, in whatever boxes each side has it. `list` receives every difference.
 ///
-/// Returns when everything has been read that is needed, on all cores; memory is bounded. What cannot be read or decoded
-/// is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that make no
-/// sense, for sides that cannot be read at all, and if nothing could be compared. [`Outcome`] has an example.
+/// Returns when everything has been read that is needed, on all cores; memory is bounded. Data that cannot be read or
+/// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that
+/// make no sense, for sides that cannot be read at all, and if nothing could be compared.
+///
+/// ```
+/// use treering::{Bound, CompareSettings, DType, RawLayout, compare, open_side};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let [a, b] = ["a.f64", "b.f64"].map(|name| folder.path().join(name).display().to_string());
+/// # std::fs::write(&a, 1.0f64.to_le_bytes()).unwrap();
+/// # std::fs::write(&b, 1.5f64.to_le_bytes()).unwrap();
+/// let raw = RawLayout::values(DType::F64, None); // most formats describe themselves and need none
+/// let (a, b) = (open_side(&a, Some(&raw), true)?, open_side(&b, Some(&raw), true)?);
+/// let settings = CompareSettings::within(Bound::abs(1e-6));
+/// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_done, _of| {})?;
+/// assert!(!outcome.equal);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub fn compare(
     a: &dyn Side,
     b: &dyn Side,

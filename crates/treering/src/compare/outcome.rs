@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// The verdict of a comparison.
+/// The verdict of a comparison: [`Outcome::verdict`], whose type has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
@@ -25,7 +25,7 @@ pub enum Answer {
 /// serializes to JSON; [`Outcome::html`] makes a page of it.
 ///
 /// ```
-/// use treering::{Bound, CompareSettings, compare, open_side};
+/// use treering::{Answer, Bound, CompareSettings, compare, open_side};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let file = |name: &str, values: [f64; 3]| {
 /// #     let path = folder.path().join(name);
@@ -38,7 +38,9 @@ pub enum Answer {
 /// let settings = CompareSettings::within(Bound::abs(1e-6));
 /// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_done, _of| {})?;
 /// assert!(!outcome.equal);
+/// assert_eq!(outcome.verdict, Answer::Different);
 /// assert_eq!(outcome.first.as_ref().unwrap().index, [2]);
+/// assert_eq!(outcome.variables[0].differences, 1);
 /// println!("{}", outcome.sentence()); // different: 1 of 3 values beyond their bounds; the first: …
 /// # Ok::<(), treering::Error>(())
 /// ```
@@ -80,7 +82,7 @@ pub struct Outcome {
     pub timings: Timings,
 }
 
-/// The first difference.
+/// The first difference: [`Outcome::first`], whose type has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct First {
     /// The step, if there are steps.
@@ -103,7 +105,7 @@ pub struct First {
     pub b: Option<Value>,
 }
 
-/// A variable of a step and rank.
+/// The outcome for a variable of a step and rank: one of [`Outcome::variables`], whose type has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariableOutcome {
     /// Its name.

@@ -33,7 +33,12 @@ const SMALL_TREE: u64 = 1 << 20;
 /// The most files of a folder of which each has a note.
 const MOST_NOTES: u64 = 10;
 
-/// Path of the tree file beside a file.
+/// Path of the tree file beside a file, where [`make_trees_beside`](crate::make_trees_beside) writes it.
+///
+/// ```
+/// use std::path::Path;
+/// assert_eq!(treering::sidecar(Path::new("out/x.f64")), Path::new("out/x.f64.tree"));
+/// ```
 pub fn sidecar(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tree");
@@ -433,7 +438,22 @@ fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
     }
 }
 
-/// A run of a store, or one checkpoint of it.
+/// A run of a store, or one checkpoint of it, as one side of a comparison.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{CompareSettings, MemoryStore, Options, Run, Store, StoredSide, Variable, compare};
+/// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+/// for name in ["monday", "tuesday"] {
+///     let mut run = Run::open(Options::in_store(store.clone(), name))?;
+///     run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 100])])?;
+///     run.finish()?;
+/// }
+/// let monday = StoredSide::open(store.clone(), "monday", None)?;
+/// let tuesday = StoredSide::open(store, "tuesday", None)?;
+/// assert!(compare(&monday, &tuesday, &CompareSettings::default(), None, &|_, _| {})?.equal);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub struct StoredSide {
     store: Arc<dyn Store>,
     name: String,

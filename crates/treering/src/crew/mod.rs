@@ -41,7 +41,7 @@ pub enum Role {
     Spare,
 }
 
-/// The ranks that work together, as one of them sees them.
+/// The ranks that work together, as one of them sees them. [`survive`] has an example.
 pub struct Crew {
     comm: Arc<dyn Comm>,
     role: Role,
@@ -73,7 +73,7 @@ impl Crew {
     }
 }
 
-/// A program made of steps.
+/// A program made of steps. [`survive`] has an example.
 ///
 /// Ranks that survive a death call [`begin`](Steps::begin) again with the ranks that are left, so everything that depends
 /// on the number of ranks belongs there. An error of kind `Dead` or `Revoked`, from whatever call, lets [`survive`] go on

@@ -286,7 +286,21 @@ pub struct Stats {
     pub blocked_ns: u64,
 }
 
-/// The head of a complete checkpoint. What each group holds stands in its newest pack.
+/// The head of a complete checkpoint. The variables of each group are described in its newest pack. Returned by
+/// [`Checkpoint::manifest`](crate::Checkpoint::manifest).
+///
+/// ```
+/// use treering::{Library, Options, Run, Step, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+/// run.finish()?;
+/// let checkpoint = Library::open(&store)?.checkpoint("rod", None)?;
+/// let manifest = checkpoint.manifest();
+/// assert_eq!((manifest.step, manifest.ranks, manifest.full_bytes), (Step(7), 1, 800));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The run.
@@ -301,7 +315,7 @@ pub struct Manifest {
     pub time: u64,
     /// The checkpoint it continues.
     pub parent: Option<Origin>,
-    /// The sequence number at which its epoch began; with the run that began it, its name.
+    /// The first checkpoint of its epoch: its sequence number, and its run if that is another one.
     pub epoch: Origin,
     /// The seed of the prints.
     pub seed: u64,

@@ -64,6 +64,18 @@ pub struct RankFile {
 }
 
 /// Settings of an [`Ingest`].
+///
+/// ```
+/// use treering::{Bound, Ingest, IngestSettings, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let settings = IngestSettings {
+///     error_bounds: vec![("pressure*".to_string(), Bound::abs(0.01))], // exports hold rounded values
+///     ..IngestSettings::default()
+/// };
+/// let ingest = Ingest::open(Options::directory(&store, "sim"), settings)?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct IngestSettings {
     /// Number of ranks that share a pack. Default: 32.
@@ -78,9 +90,9 @@ pub struct IngestSettings {
     /// Replacements in names ([`Regex::replace_all`]): variables whose names and types are then the same are similar, and
     /// encoded together.
     pub like: Vec<(Regex, String)>,
-    /// Variables whose names match the pattern (`*` and `?`), as a whole or without the name of the file, are rounded
-    /// within the bound, absolute or relative; the first that matches counts. An exported file then holds the rounded values. A pattern
-    /// that matches no variable is an error.
+    /// Patterns (`*` and `?`) and bounds, absolute or relative: variables whose names match, as a whole or without the name
+    /// of the file, are rounded within the bound; the first that matches counts. An exported file then holds the rounded
+    /// values. A pattern that matches no variable is an error.
     pub error_bounds: Vec<(String, Bound)>,
 }
 

@@ -91,7 +91,16 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file: whole, or not at all.
+/// Writes a file: whole, or not at all. An older file of that name is replaced when the new one is complete and durable,
+/// and stays after an error.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("report.html");
+/// treering::write_whole(&path, b"<p>equal</p>")?;
+/// assert_eq!(std::fs::read(&path).unwrap(), b"<p>equal</p>");
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut whole = AtomicFile::create(path)?;
     whole.write(bytes)?;

@@ -138,6 +138,20 @@ impl Library {
     }
 
     /// Summarizes all runs.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// for run in Library::open(&store)?.runs()? {
+    ///     println!("{}: {} checkpoints, {} B in the store", run.name, run.checkpoints, run.stored_bytes);
+    /// #   assert_eq!((&run.name[..], run.newest_step), ("rod", Some(7)));
+    /// }
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
         let runs = self.run_names()?;
         runs.iter().filter_map(|run| info::run(self, run).transpose()).collect()
@@ -146,6 +160,19 @@ impl Library {
     /// Lists the checkpoints of a run, oldest first, and the errors of entries of its log that cannot be read: these do
     /// not make the call fail. The call fails if there is no such run ([`ErrorKind::NotFound`]) or its log cannot be listed.
     /// No pack is read, so a listed checkpoint may be damaged.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// let (checkpoints, unreadable) = Library::open(&store)?.checkpoints("rod")?;
+    /// unreadable.iter().for_each(|error| eprintln!("{error}"));
+    /// assert_eq!((checkpoints[0].step, checkpoints[0].variables), (7, 1));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn checkpoints(&self, run: &str) -> Result<(Vec<CheckpointInfo>, Vec<Error>)> {
         let (mut manifests, mut trouble) = self.log(run)?.manifests();
         // Entries that are removed or compacted while they are read are no trouble: the next listing tells.
@@ -176,6 +203,19 @@ impl Library {
     }
 
     /// Describes the variables of a checkpoint, and the data that it added to each. Trees that cannot be read are left out.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// let library = Library::open(&store)?;
+    /// let variables = library.variables(&library.checkpoint("rod", None)?);
+    /// assert_eq!((&variables[0].name[..], variables[0].bytes), ("heat", 800));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn variables(&self, checkpoint: &Checkpoint) -> Vec<VariableInfo> {
         info::variables(checkpoint)
     }

@@ -34,7 +34,15 @@ const LEVELS: [f64; 8] = [1e-9, 1e-6, 1e-4, 0.01, 0.1, 0.5, 0.9, 0.99];
 /// The most numbers of failures that are all reported.
 const MOST_ROWS: u32 = 12;
 
-/// The machine and the replicas whose probability of loss is asked for.
+/// The machine and the replicas whose probability of loss [`loss`] computes.
+///
+/// ```
+/// use treering::{LossSettings, loss};
+/// let nodes = LossSettings { ranks_per_node: 48, ..LossSettings::new(24_576, 4) };
+/// let report = loss(&nodes, &|_, _| {})?;
+/// assert_eq!((report.unit, report.units), ("node", 512));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossSettings {
     /// The number of ranks.
@@ -222,7 +230,7 @@ pub struct LossPoint {
     pub simulated_error: Option<f64>,
 }
 
-/// The probability of irrecoverable loss on a machine: the answer to [`LossSettings`].
+/// The probability of irrecoverable loss on a machine. Returned by [`loss`], which has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct LossReport {
     /// The number of ranks.

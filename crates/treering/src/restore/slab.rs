@@ -69,7 +69,7 @@ impl Slab {
     }
 }
 
-/// An array of any type, whole.
+/// A whole array of any type. Returned by [`Checkpoint::read_array`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredArray {
     /// Its name.
@@ -135,6 +135,18 @@ impl Checkpoint {
     /// Reads a whole array of any type: the global one if ranks saved parts of one, or that of the only rank that has it.
     /// Memory for all of its elements is allocated; without it, the error is of kind
     /// [`ErrorKind::Limit`](crate::ErrorKind::Limit).
+    ///
+    /// ```
+    /// use treering::{DType, Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[1.0f64, 2.0, 3.0])])?;
+    /// run.finish()?;
+    /// let heat = Library::open(&store)?.checkpoint("rod", None)?.read_array("heat")?;
+    /// assert_eq!((heat.dtype, heat.values::<f64>()?), (DType::F64, vec![1.0, 2.0, 3.0]));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn read_array(&self, name: &str) -> Result<StoredArray> {
         let sources = self.sources(name)?;
         let shape = sources.global.clone();

@@ -84,7 +84,8 @@ pub struct PlannedStep {
     pub sequence: Sequence,
 }
 
-/// Plan of a pruning: what it removes and what it keeps.
+/// Plan of a pruning: the checkpoints and files that it removes, and the checkpoints that it keeps. Returned by
+/// `Library::plan_prune` and `Library::prune`, which have examples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PrunePlan {
     /// The run.

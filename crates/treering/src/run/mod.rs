@@ -748,7 +748,23 @@ impl Run {
     }
 
     /// Checkpoints that were compared with the reference run, and those that were not, with reasons;
-    /// nothing without [`Options::reference`].
+    /// `None` without [`Options::reference`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use treering::{Bound, CompareSettings, MemoryStore, Options, Run, Store, Variable};
+    /// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    /// let mut run = Run::open(Options::in_store(store.clone(), "monday"))?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// let within = CompareSettings::within(Bound::abs(1e-6));
+    /// let options = Options::in_store(store.clone(), "tuesday").reference(store, "monday", within);
+    /// let mut run = Run::open(options)?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// let report = run.reference_report().expect("a reference was given");
+    /// assert!(report.compared == [1] && report.divergence.is_none());
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     #[cfg(feature = "tools")]
     pub fn reference_report(&self) -> Option<&ReferenceReport> {
         self.reference.as_ref().map(|watch| &watch.report)
@@ -777,23 +793,7 @@ impl Run {
     ///
     /// **Waiting**: first for all saves that are under way, without a time limit; notices on standard error report the
     /// wait. **Errors**: [`ErrorKind::NotFound`] if the run has no checkpoint, or those of reading its log. **Memory**:
-    /// three states at a time.
-    ///
-    /// ```
-    /// use treering::{Options, Run, Variable};
-    /// # let folder = tempfile::tempdir().unwrap();
-    /// # let store = folder.path().join("store");
-    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
-    /// for step in 0..3 {
-    ///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
-    /// }
-    /// for state in run.backwards()? {
-    ///     let state = state?; // steps 2, 1, 0
-    ///     assert_eq!(state.get::<f64>("heat")?, [state.step as f64; 100]);
-    /// }
-    /// run.finish()?;
-    /// # Ok::<(), treering::Error>(())
-    /// ```
+    /// three states at a time. [`Backwards`] has an example.
     pub fn backwards(&mut self) -> Result<Backwards> {
         self.looked_back = true;
         let log = self.read_log()?;

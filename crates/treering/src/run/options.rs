@@ -31,6 +31,18 @@ pub(super) const LEAST_STAGING: u64 = 1 << 20;
 const LEAST_AGGREGATOR: u64 = 8 << 20;
 
 /// Reaction of a checkpoint to full staging memory.
+///
+/// ```
+/// use treering::{Options, Overload, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").overload(Overload::Skip))?;
+/// let save = run.checkpoint(0, &[Variable::new("heat", &[1.0f64; 100])])?;
+/// if save.is_skipped() {
+///     eprintln!("the store is slow: step 0 was not saved");
+/// }
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overload {
     /// Block the program until there is room.

@@ -226,6 +226,16 @@ fn is_there(store: &dyn Store, key: &str, writer: WriterId) -> Result<bool> {
 }
 
 /// Destination of a checkpoint.
+///
+/// ```
+/// use treering::{Level, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// let save = run.checkpoint(0, &[Variable::new("heat", &[1.0f64; 100])])?;
+/// assert_eq!(save.level(), Level::Shared); // `Level::Node` with `Options::shared_every`
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The memory of ranks: it survives the death of some ranks, and is lost with the program.

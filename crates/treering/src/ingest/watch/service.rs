@@ -68,7 +68,20 @@ pub struct Watcher {
     stopped: bool,
 }
 
-/// Ends a [`Watcher`] from another thread.
+/// Ends a [`Watcher`] from another thread. Returned by [`Watcher::stopper`].
+///
+/// ```no_run
+/// use treering::{Place, WatchSettings, Watcher};
+/// let settings = WatchSettings::new(Place::parse("store#sim")?, "out");
+/// let mut watcher = Watcher::open(settings, |event| println!("{event}"))?;
+/// let stop = watcher.stopper();
+/// std::thread::spawn(move || {
+///     std::thread::sleep(std::time::Duration::from_secs(3600));
+///     stop.stop();
+/// });
+/// watcher.serve()?; // returns after an hour
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct WatchStop {
     events: Sender<Noticed>,
@@ -82,7 +95,7 @@ impl WatchStop {
 }
 
 impl Watcher {
-    /// Begins to watch. `told` is called for every event, on the thread that calls
+    /// Begins to watch. The function `told` is called with every event, on the thread that calls
     /// [`serve`](Self::serve) or [`once`](Self::once).
     pub fn open(
         settings: WatchSettings,

@@ -32,7 +32,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A format of arrays.
+/// A format of exported arrays. [`ArrayExport`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArrayFormat {
@@ -106,7 +106,7 @@ pub struct ArrayExport {
     pub ranks: Vec<Rank>,
 }
 
-/// An export of arrays.
+/// The result of an export of arrays. Returned by [`export_arrays`], which has an example.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ExportedArrays {
     /// The file or folder that was written.
