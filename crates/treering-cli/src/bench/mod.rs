@@ -41,7 +41,7 @@ pub enum Name {
     Replica,
 }
 
-/// What all benchmarks take.
+/// Options of all benchmarks.
 #[derive(clap::Args, Clone)]
 pub struct Options {
     /// Folders of checkpoint files, one for each step (packs): the first is studied, later ones are

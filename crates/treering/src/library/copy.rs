@@ -54,7 +54,7 @@ struct CopiedPack {
 }
 
 impl Library {
-    /// What [`Library::copy_run`] would copy.
+    /// Plans a copy: what [`Library::copy_run`] would copy. Writes nothing.
     pub fn plan_copy(
         &self,
         run: &str,
@@ -67,8 +67,9 @@ impl Library {
     }
 
     /// Copies a run, or the checkpoints of some of its steps, to another store or another name; `steps` is empty for all. A
-    /// program may go on with the run meanwhile: what it saves after the call is not copied. Every byte is verified on
-    /// the way, and the copy appears when it is complete.
+    /// program may continue the run meanwhile: checkpoints that it saves after the call are not copied. Every byte is
+    /// verified on the way, and the copy appears when it is complete. After an interruption the copy is a run without
+    /// checkpoints, which [`Library::remove_run`] removes.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Variable};

@@ -271,7 +271,7 @@ impl Library {
         self.last.commit(&Names::new(run).halt(), who.as_bytes())
     }
 
-    /// Takes the request to stop back; false if there was none.
+    /// Withdraws the request to stop; false if there was none.
     pub fn cancel_halt(&self, run: &str) -> Result<bool> {
         self.refuse_tier(run)?;
         self.log(run)?;
@@ -293,7 +293,7 @@ fn name_of(part: &StagedPart) -> BranchName {
 fn note_useless(plan: &mut DrainPlan, brought: Result<()>, store: &str) -> Result<()> {
     match brought {
         Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
-            plan.notes.push(format!("a part in {store} is useless: {error}"));
+            plan.notes.push(format!("a part in {store} cannot be used: {error}"));
             Ok(())
         }
         brought => brought,

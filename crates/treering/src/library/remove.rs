@@ -161,8 +161,8 @@ fn removes(plan: PrunePlan, run: &str, step: u64) -> Result<PrunePlan> {
     }
     match plan.kept.iter().any(|kept| kept.step == step) {
         true => Err(Error::usage(format!("{run}@{step} is needed and stays"))
-            .hint("it is the newest checkpoint, or the newest that can be restored: Run::restore_step goes on from an \
-                   older one, and a later `treering rm` removes it")),
+            .hint("it is the newest checkpoint, or the newest one that can be restored; a later `treering rm` removes it \
+                   once the run has continued from an older step (Run::restore_step)")),
         false => Err(Error::new(ErrorKind::NotFound, format!("run {run:?} has no checkpoint of step {step}"))
             .hint(format!("`treering ls STORE#{run}` lists them"))),
     }

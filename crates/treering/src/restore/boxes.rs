@@ -222,7 +222,7 @@ impl<'a> ArraySources<'a> {
             let alike = a.dtype == b.dtype && a.order == b.order && global(entry) == whole;
             if whole.is_none() || !alike {
                 let what = format!(
-                    "variable {name:?} of rank {} and that of rank {} are no boxes of one array",
+                    "variable {name:?} of rank {} and that of rank {} are not boxes of the same array",
                     first.rank, entry.rank
                 );
                 return Err(Error::new(ErrorKind::Mismatch, what)

@@ -199,7 +199,7 @@ fn all_well<T>(comm: &dyn Comm, own: Result<T>) -> Result<T> {
     match (own, first) {
         (own @ Err(_), _) | (own, [u64::MAX]) => own,
         (Ok(_), [rank]) => {
-            Err(Error::usage(format!("rank {rank} cannot take part; its error tells why")))
+            Err(Error::usage(format!("rank {rank} cannot take part; see its error for the reason")))
         }
     }
 }

@@ -492,9 +492,9 @@ impl Options {
         self
     }
 
-    /// Calls a function during restores with the bytes that are filled and those of all arrays that are to be filled; at the
-    /// end both are the same. It is called from several threads, so it should return soon. A restore from
-    /// the memory of ranks ([`Options::replicas`]) does not call it.
+    /// Calls a function during restores with two numbers: the bytes that are filled so far, and the bytes of all arrays that
+    /// are to be filled. At the end both are the same. The function is called from several threads, so it should return soon.
+    /// A restore from the memory of ranks ([`Options::replicas`]) does not call it.
     ///
     /// ```
     /// use treering::Options;

@@ -53,7 +53,7 @@ impl Recipe {
     /// Refuses sizes that do not work.
     pub fn check(self) -> Result<Recipe> {
         if !self.chunk.is_power_of_two() || !(512..=1 << 20).contains(&self.chunk) {
-            return Err(Error::usage(format!("{} bytes are no chunk of a tree", self.chunk))
+            return Err(Error::usage(format!("invalid chunk of a tree: {} bytes", self.chunk))
                 .hint("give a power of two from 512 B to 1 MiB; 4 KiB is usual"));
         }
         if self.planes > MAX_PLANES {
