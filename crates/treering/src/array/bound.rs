@@ -16,7 +16,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// The same bits, whatever they mean. Integers, booleans and bytes are always compared so.
+    /// The same bits, for values of any type. Integers, booleans and bytes are always compared so.
     Bits,
     /// |a − b| ≤ abs + rel·|b|, where b is the second side; both 0 takes −0 for +0.
     Within {

@@ -80,7 +80,7 @@ pub(crate) struct Marks {
     pub(crate) limits: Vec<f64>,
 }
 
-/// How the values of a variable are rounded.
+/// Rounding of the values of a variable within a bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
     bound: Bound,
@@ -148,7 +148,7 @@ impl Rounding {
         self.bound
     }
 
-    /// What rounded values are multiples of, but for those that stay as they are.
+    /// Spacing whose multiples the rounded values are, except for values that stay as they are.
     pub fn spacing(&self) -> Option<Spacing> {
         match self.way {
             RoundingKind::Spaced(spacing, _) => Some(spacing),

@@ -172,7 +172,7 @@ impl<'a> Strided<'a> {
 /// The bytes of a variable.
 #[derive(Clone, Debug)]
 pub(crate) enum ArrayBytes<'a> {
-    /// One behind another.
+    /// Contiguous bytes.
     Whole(&'a [u8]),
     /// Gathered when they are needed.
     Strided(Strided<'a>),

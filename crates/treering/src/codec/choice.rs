@@ -29,7 +29,7 @@ use std::collections::{HashMap, HashSet};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aim {
-    /// As few bytes as possible, at 15 MB/s or more a core.
+    /// Small size, at 15 MB/s or more a core.
     Smallest,
     /// Few bytes, at 80 MB/s or more a core. Tables of integers that gain by it are decoded at about 130 MB/s a core,
     /// other data several times faster.

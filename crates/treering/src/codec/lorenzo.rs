@@ -10,14 +10,14 @@
 
 use super::word::Word;
 
-/// How values are reckoned with.
+/// Arithmetic of the prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reckoning {
-    /// As integers.
+    /// Integers.
     Integers,
-    /// As floating-point numbers, predicted as the integers in the same order.
+    /// Floating-point numbers, predicted as the integers in the same order.
     Ordered,
-    /// As floating-point numbers of 4 or 8 bytes.
+    /// Floating-point numbers of 4 or 8 bytes.
     Floats,
 }
 
@@ -26,12 +26,12 @@ impl Reckoning {
         [Reckoning::Integers, Reckoning::Ordered, Reckoning::Floats];
 }
 
-/// How values lie, and what they are.
+/// Grid and arithmetic of the values of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LorenzoGrid {
     /// Bytes of a value: 1, 2, 4 or 8.
     pub size: u8,
-    /// How they are reckoned with.
+    /// Arithmetic of the prediction.
     pub reckoning: Reckoning,
     /// Values of a row; 0 if there is one axis only.
     pub row: u32,

@@ -5,7 +5,7 @@ use super::columns::TableShape;
 use super::lorenzo::{LorenzoGrid, Reckoning};
 use crate::array::{DType, Description, Rounding, Spacing};
 
-/// What is known of the bytes of a frame.
+/// Type and layout of the bytes of a frame, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nature {
     /// Their type.
@@ -16,7 +16,7 @@ pub struct Nature {
     pub row: u32,
     /// Records of a plane, 0 if there are two axes at most.
     pub plane: u32,
-    /// What most values are multiples of, if they were rounded so.
+    /// Spacing whose multiples most values are, if they were rounded.
     pub spacing: Option<Spacing>,
 }
 
@@ -52,7 +52,7 @@ impl Nature {
         Nature { dtype: description.dtype, record, row, plane, spacing: None }
     }
 
-    /// The same for values that were rounded.
+    /// Type and layout of values that were rounded.
     #[must_use]
     pub fn rounded(self, rounding: Option<&Rounding>) -> Nature {
         Nature { spacing: rounding.and_then(Rounding::spacing), ..self }

@@ -7,7 +7,7 @@ use pco::data_types::Number;
 use pco::standalone::{simple_compress, simple_decompress_into};
 use pco::{ChunkConfig, DeltaSpec, ModeSpec};
 
-/// What kind of numbers a frame holds.
+/// Kind of the numbers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Numbers {

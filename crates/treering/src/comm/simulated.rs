@@ -79,8 +79,9 @@ impl SimulatedDeaths {
         Ok(dies)
     }
 
-    /// Lets groups of ranks take each other for dead though all of them live (false suspicion), as after a pause or a broken
-    /// network. All ranks that live call it at the same place, each with the number of its group; each goes on with its own.
+    /// Lets groups of ranks take each other for dead although all of them live (false suspicion), as after a pause or
+    /// a broken network. All ranks that live call this at the same place, each with the number of its group; each
+    /// continues with its own group.
     pub fn separate(&self, group: u32) -> Result<()> {
         let (comm, members) = held(&self.fate.living).clone();
         let left = comm.split(group, 0)?;

@@ -64,7 +64,7 @@ pub struct CompactPlan {
     pub run: String,
     /// The number of files of its log, packs and bundles before.
     pub files_before: u64,
-    /// The same afterwards.
+    /// The number of these files afterwards.
     pub files_after: u64,
     /// The bytes that are copied.
     pub bytes: u64,

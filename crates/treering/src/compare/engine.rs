@@ -47,7 +47,7 @@ const MOST_NAMES: usize = 5;
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Compares two sides: all steps, ranks and variables that both have. Boxes of a global array are compared as
-/// that array, in whatever boxes each side has it. `list` receives every difference.
+/// that array, also if the sides have different boxes of it. `list` receives every difference.
 ///
 /// Returns when everything has been read that is needed, on all cores; memory is bounded. Data that cannot be read or
 /// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that

@@ -93,7 +93,7 @@ pub struct First {
     pub variable: String,
     /// The index along each axis; of a global array, in the whole array.
     pub index: Vec<u64>,
-    /// The last index at which it may be, where only sketches tell.
+    /// The last possible index of the difference, where it is known from sketches only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Vec<u64>>,
     /// Whether the index is that of a global array, of which ranks have boxes.
@@ -143,7 +143,7 @@ pub struct VariableOutcome {
     pub rms: Number,
     /// The index of the first.
     pub first_index: Option<Vec<u64>>,
-    /// The last index at which the first may be, where only sketches tell.
+    /// The last possible index of the first difference, where it is known from sketches only.
     pub first_until: Option<Vec<u64>>,
     /// Whether there may be more differences than were counted, of unknown size: only trees and
     /// sketches were there, or some values could not be read.
@@ -181,7 +181,7 @@ pub struct ValueDifference {
     pub b: Value,
 }
 
-/// Something that one side only has.
+/// A step, rank or variable that only one side has, or whose types or shapes differ: one of [`Outcome::unmatched`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmatched {
     /// Kind of mismatch, for example "only in the first" or "shapes differ".
@@ -211,7 +211,7 @@ pub struct ContentDifference {
     pub detail: String,
 }
 
-/// Something that was not compared.
+/// A step, variable or file that was not compared, and the reason: one of [`Outcome::not_compared`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NotCompared {
     /// The step.

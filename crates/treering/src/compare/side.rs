@@ -48,7 +48,7 @@ pub struct SideEntry<'a> {
     pub rank: Rank,
     /// Name, type and extent.
     pub description: Description,
-    /// The file that it is an array of; `None` for arrays of programs, and where nobody knows.
+    /// The file that it is an array of; `None` for arrays of programs, and where this is unknown.
     pub origin: Option<FileOrigin>,
     /// Its values, unless only trees were kept.
     pub values: Option<Arc<dyn Blob + 'a>>,
@@ -56,7 +56,7 @@ pub struct SideEntry<'a> {
     pub trees: Vec<TreeView<'a>>,
     /// The reason why its values cannot be compared, if they cannot.
     pub unread: Option<Unread>,
-    /// How its values are to be understood, beside their type. Default: as they are.
+    /// Meaning of its values, beside their type. Default: plain values.
     pub meaning: Interpretation,
     /// Extent of the chunks in which a file holds the values, if walking along the array would decode each many times.
     pub chunk: Option<Vec<u64>>,
@@ -179,13 +179,13 @@ pub(super) struct OpenedFile {
 
 /// The way to what a file holds beside arrays.
 pub(super) enum FileContent {
-    /// It describes itself, or there is a layout for it.
+    /// A file that describes itself, or for which there is a layout.
     Whole(Extent, Option<RawLayout>),
-    /// One object of such a file, or what its links lead to.
+    /// One object of such a file, or the target of its links.
     View(ObjectView),
-    /// It has a format that does not describe itself: these bytes belong to no array.
+    /// A file of a format that does not describe itself: these bytes belong to no array.
     Beside(String, Vec<u8>),
-    /// It cannot be read: as a variable, it has the reason.
+    /// A file that cannot be read: as a variable, it has the reason.
     Unread,
 }
 
@@ -250,7 +250,7 @@ impl OpenedFile {
 /// A tree that is read as far as needed.
 #[derive(Clone)]
 pub struct TreeView<'a> {
-    /// What its head says.
+    /// The description of the tree in the head of its file.
     pub entry: TreeEntry,
     /// Whether its bound is meant as that of the data.
     pub(super) declares: bool,

@@ -242,7 +242,7 @@ impl FileSide {
 enum Naming {
     /// By the array alone: a person has named the file.
     Array,
-    /// As in a checkpoint.
+    /// Names of file and array, as in a checkpoint.
     FileAndArray,
 }
 

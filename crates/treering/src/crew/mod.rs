@@ -31,13 +31,13 @@ const DONE: &[u8] = b"done";
 /// Role of a rank: worker, survivor or spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It works from the beginning.
+    /// The rank works from the beginning.
     Initial,
-    /// It worked before a death.
+    /// The rank worked before a death.
     Survivor,
-    /// It was a spare and has taken the place of a rank that died.
+    /// The rank was a spare and has taken the place of a rank that died.
     Replacement,
-    /// It waits for a place.
+    /// The rank waits for a place.
     Spare,
 }
 
@@ -65,7 +65,7 @@ impl Crew {
         self.recoveries
     }
 
-    /// The part of `len` things that this rank has if they are split evenly, in the order of ranks.
+    /// The range of `len` elements that this rank has if they are split evenly, in the order of ranks.
     pub fn share(&self, len: u64) -> Range<u64> {
         let (rank, ranks) = (u128::from(self.comm.rank().0), u128::from(self.comm.size()));
         let at = |rank: u128| (u128::from(len) * rank / ranks) as u64;
@@ -146,9 +146,9 @@ pub struct Survival {
     pub notes: Vec<String>,
 }
 
-/// Runs a program to its end on all ranks of [`Options::ranks`], of which the last [`Options::spares`] wait; whoever dies,
-/// the others go on. Collective. Needs an MPI with ULFM (`mpirun --with-ft ulfm`) to survive deaths; without, it works, and
-/// a death ends the job.
+/// Runs a program to its end on all ranks of [`Options::ranks`], of which the last [`Options::spares`] wait. When a
+/// rank dies, the others continue. Collective. Needs an MPI with ULFM (`mpirun --with-ft ulfm`) to survive deaths;
+/// without, it works, and a death ends the job.
 ///
 /// ```
 /// use treering::{Crew, MemoryStore, Options, Pace, Result, Steps, ThreadRanks, Variable, VariableMut, survive};
@@ -255,7 +255,7 @@ struct Applicant {
 /// What comes of forming a crew.
 enum Assembly {
     Crew(Formed),
-    /// Somebody's program has failed.
+    /// The program of a rank has failed.
     Failed(Error),
 }
 

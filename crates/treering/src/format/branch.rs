@@ -84,7 +84,7 @@ impl Branch {
         }
     }
 
-    /// What branches or sections that follow each other make together.
+    /// Joins the contents of branches or sections that follow each other.
     pub fn join(children: Vec<Branch>) -> Result<Manifest> {
         let wrong = || Error::damaged("the sections of a checkpoint do not belong together");
         let first = children.first().ok_or_else(wrong)?;

@@ -150,7 +150,7 @@ impl Mark {
     }
 }
 
-/// Where a checkpoint came from.
+/// The checkpoint that another one continues: its run and its number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Origin {
     /// The run, where it is another one (a branch).
@@ -168,7 +168,7 @@ pub struct PackRange {
     pub writer: WriterId,
     /// The first running number.
     pub first: u64,
-    /// How many.
+    /// The number of packs.
     pub count: u64,
 }
 
@@ -182,7 +182,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// How many packs there are.
+    /// The number of packs.
     pub fn count(&self) -> u64 {
         self.packs.iter().map(|r| r.count).sum()
     }
@@ -228,7 +228,7 @@ pub enum Groups {
 }
 
 impl Groups {
-    /// How many there are.
+    /// The number of groups.
     pub fn count(&self) -> u64 {
         match self {
             Groups::Here(groups) => groups.len() as u64,
@@ -262,18 +262,18 @@ pub struct Branches {
     pub refs: Vec<BranchRef>,
 }
 
-/// What is known of a branch without reading it.
+/// Reference to a branch: its digest and its totals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchRef {
     /// The digest of its bytes.
     pub digest: Digest,
-    /// How many groups there are in it and below it.
+    /// The number of groups in it and below it.
     pub groups: u32,
-    /// What the checkpoint has added to its run there: this branch, those below it, and packs.
+    /// Bytes that the checkpoint has added to its run there: this branch, those below it, and packs.
     pub added: u64,
 }
 
-/// How the bytes of a checkpoint divide, and how long the program was held up.
+/// Bytes of a checkpoint by kind, and the time for which the program was blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// Bytes that are the same as in the checkpoint before.
@@ -282,7 +282,7 @@ pub struct Stats {
     pub moved_bytes: u64,
     /// Bytes that are new.
     pub new_bytes: u64,
-    /// How long the program waited, in nanoseconds.
+    /// Time for which the program was blocked, in nanoseconds.
     pub blocked_ns: u64,
 }
 

@@ -229,8 +229,8 @@ impl Ingest {
         self.compaction.get()
     }
 
-    /// Ingests a set of files as the checkpoint of a step. `told` is called with the bytes that were packed, and their
-    /// total.
+    /// Ingests a set of files as the checkpoint of a step. The function `told` is called with the number of bytes
+    /// that were packed so far, and their total.
     ///
     /// Returns when the checkpoint is durable. After an error there is no checkpoint of these files, and the next call
     /// works as before. Files must not change meanwhile; one that does is an error.

@@ -13,7 +13,7 @@ pub(crate) const ALIGN: u64 = 4096;
 /// How many threads stand in where there is no io_uring.
 const THREADS: usize = 16;
 
-/// How cold data is read.
+/// Method of reading data that is not in the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
     /// With io_uring if the system has it.

@@ -50,9 +50,9 @@ pub enum Method {
     Full,
     /// The chunks that changed at their place, and a bitmap of them.
     Basic,
-    /// New chunks and references to moved ones, one entry for each chunk.
+    /// New chunks and references to duplicates, one entry for each chunk.
     List,
-    /// New and moved regions, neighbours joined; the default.
+    /// Regions of new chunks and of duplicates, neighbours joined; the default.
     Tree,
 }
 

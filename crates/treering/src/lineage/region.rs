@@ -32,9 +32,9 @@ impl Location {
 pub struct Region {
     /// The first chunk.
     pub start: u64,
-    /// How many chunks.
+    /// Number of chunks.
     pub count: u64,
-    /// Where the first chunk's bytes are.
+    /// Location of the first chunk's bytes.
     pub place: Location,
     /// After how many chunks the bytes repeat; 0 when they do not.
     pub period: u64,

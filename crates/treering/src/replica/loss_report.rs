@@ -278,8 +278,9 @@ impl LossReport {
     }
 }
 
-/// Computes the probability that random failures of ranks or nodes destroy all copies of some data, if no lost copy is
-/// made again. During simulations, `told` is called with the number that are done and the number of all.
+/// Computes the probability that random failures of ranks or nodes destroy all copies of some data, if no lost copy
+/// is made again. During simulations, the function `told` is called with the number that are done and the number of
+/// all.
 ///
 /// ```
 /// let report = treering::loss(&treering::LossSettings::new(1 << 25, 4), &|_, _| {})?;

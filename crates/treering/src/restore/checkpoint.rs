@@ -276,7 +276,7 @@ impl Checkpoint {
         note(&self.notes, text);
     }
 
-    /// Everything the manifest says.
+    /// The manifest of the checkpoint.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }

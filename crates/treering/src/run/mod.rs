@@ -390,8 +390,9 @@ impl Run {
         save
     }
 
-    /// Adds a label to the next checkpoint, besides those of all ([`Options::label`]); a label of the same key is replaced. It
-    /// is used up by the next call of [`Run::checkpoint`], whatever comes of it. With several ranks, all of them give the same.
+    /// Adds a label to the next checkpoint, in addition to those of all checkpoints ([`Options::label`]); a label of the same
+    /// key is replaced. The next call of [`Run::checkpoint`] consumes it, also if that call fails. With several ranks, all of
+    /// them give the same label.
     ///
     /// ```
     /// use treering::{Options, Run, Variable};
@@ -740,7 +741,7 @@ impl Run {
     }
 
     /// The comparison of the first checkpoint that differs from the reference run beyond the bounds;
-    /// nothing as long as the two agree. See [`Options::reference`]. With several ranks, all of them have the same
+    /// `None` as long as the two agree. See [`Options::reference`]. With several ranks, all of them have the same
     /// answer when [`Run::checkpoint`] has returned on all; `variables` of the outcome are this rank's.
     #[cfg(feature = "tools")]
     pub fn divergence(&self) -> Option<&Outcome> {

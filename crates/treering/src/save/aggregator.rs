@@ -81,7 +81,7 @@ impl HandedDecision {
 pub(crate) enum AggregatorLetter {
     /// A rank of the program is there, by its number among all ranks.
     Hello { rank: u32 },
-    /// It needs no aggregator any more.
+    /// The rank needs no aggregator any more.
     Bye,
     /// A rank has opened a run: its number among all ranks, and in the run.
     Join { of_all: u32, rank: u32, run: ServedRun },

@@ -447,7 +447,7 @@ impl Save {
     }
 
     /// Whether the program was asked to stop after this checkpoint (`treering halt`), which goes to the shared
-    /// store; the same on all ranks. The program does so by calling [`Run::finish`](crate::Run::finish) and ending.
+    /// store; the same on all ranks. The program stops by calling [`Run::finish`](crate::Run::finish) and ending.
     pub fn halts(&self) -> bool {
         self.halts
     }

@@ -177,7 +177,7 @@ pub(crate) fn recover(
 enum RecoveryReport {
     Holds(NodeParts),
     Brought,
-    /// Parts that nobody can use, and why.
+    /// Parts that cannot be used, and why.
     Useless(Vec<(u32, String)>),
     Failed {
         code: u8,

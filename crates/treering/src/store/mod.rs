@@ -102,7 +102,7 @@ pub trait Blob: Send + Sync {
     fn in_order(&self) -> bool;
 }
 
-/// Something in a folder.
+/// An entry of a folder of a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreItem {
     /// The last part of its key.

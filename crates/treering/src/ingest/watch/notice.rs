@@ -33,13 +33,13 @@ pub(super) enum Noticed {
     Made(PathBuf),
     /// A file was written to, and not closed yet.
     Written(PathBuf),
-    /// A file was closed after writing, or moved in.
+    /// A file was closed after writing, or moved into the folder.
     Finished(PathBuf),
     /// A folder was moved away.
     FolderGone(PathBuf),
-    /// Something a person should know.
+    /// A note for people.
     Note(String),
-    /// Nothing more will be noticed.
+    /// No more changes will be noticed.
     Lost(Error),
     /// The service is asked to end.
     Stop,

@@ -42,11 +42,11 @@ pub(super) struct FileStamp {
 /// How a file was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileSign {
-    /// It is there; nothing is known of who writes it.
+    /// The file is there; its writers are unknown.
     Found,
     /// It was made: by somebody who has it open, or as a second name of a file that is whole.
     Made,
-    /// Somebody writes it, and has it open.
+    /// A process writes the file, and has it open.
     Written,
     /// It was closed after writing, or moved in.
     Finished,

@@ -3,7 +3,7 @@
 use super::Bound;
 use crate::array::DType;
 
-/// How values are put into cells; the head of this module has the law.
+/// Division of values into cells; the head of this module has the law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grid {
     /// No cells: the leaf is a digest of the chunk's bytes.
@@ -147,8 +147,8 @@ impl Grid {
         }
     }
 
-    /// How many cells apart two values may be and are still surely within `bound`; nothing when even
-    /// values of the same cell may be beyond it.
+    /// Largest number of cells between two values that are surely within `bound`; `None` if even values of the same
+    /// cell may be beyond it.
     pub fn reach(self, dtype: DType, bound: Bound) -> Option<u64> {
         let Some(component) = Component::of(dtype) else {
             return (self == Grid::Bits).then_some(0);
