@@ -25,7 +25,7 @@ pub enum Bound {
         /// The part relative to the second side.
         rel: f64,
     },
-    /// At most so many representable values apart.
+    /// The largest permitted distance, in representable values.
     Ulp(u64),
 }
 

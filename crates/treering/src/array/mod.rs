@@ -227,7 +227,7 @@ impl Description {
         }
     }
 
-    /// Refuses anything but the same type, shape, order and part, with a sentence that says what differs.
+    /// Refuses anything but the same type, shape, order and part; the error names the difference.
     pub fn expect(&self, stored: &Description) -> Result<()> {
         let differs = |what: &str, a: String, b: String| {
             Err(Error::new(

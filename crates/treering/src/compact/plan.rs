@@ -72,7 +72,7 @@ pub struct CompactPlan {
     pub bundles: Vec<PlannedBundle>,
     /// The keys of files whose content is in a bundle already: an earlier compaction did not get to its end.
     pub leftovers: Vec<String>,
-    /// Things worth knowing.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 

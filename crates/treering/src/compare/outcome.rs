@@ -12,12 +12,12 @@ use std::collections::HashMap;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// Nothing differs beyond the bounds.
+    /// All values are within the bounds.
     Equal,
     /// Some value differs beyond its bound, or variables, types or shapes do not agree.
     Different,
-    /// Nothing surely differs, but not everything could be compared: chunks without values could not be
-    /// decided, or something could not be read.
+    /// No difference was found, but not everything could be compared: chunks without values could not be
+    /// decided, or data could not be read.
     Undecided,
 }
 
@@ -244,7 +244,7 @@ pub struct Timings {
 }
 
 /// A map of where differences are: the largest in each cell of a plane, in units of the bound; under a bound of 0,
-/// the difference itself. What has no finite size is infinite.
+/// the difference itself. A difference without a finite size is infinite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Picture {
     /// The axes that are shown, the vertical one first.

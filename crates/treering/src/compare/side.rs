@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// There are no default methods: a wrapper that forgets to forward one would turn "cannot be read" into
 /// "equal".
 pub trait Side: Sync {
-    /// What to call it.
+    /// Its name in messages and reports.
     fn name(&self) -> String;
 
-    /// Its steps, ascending; one that is `None` for what has no steps.
+    /// Its steps, ascending; a single `None` for a side without steps.
     fn steps(&self) -> Result<Vec<Option<Step>>>;
 
     /// The variables of a step.
     fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>>;
 
-    /// The files of a step, for what they hold beside arrays; none if there are no files.
+    /// The files of a step, for their content beside arrays; empty if there are no files.
     fn files(&self, step: Option<Step>) -> Result<Vec<FileView>>;
 
     /// Number of its checkpoints that cannot be read.
     fn unreadable(&self) -> u64;
 
-    /// Trouble on the way that did not end it.
+    /// Notes for people: problems that did not end the comparison.
     fn notes(&self) -> Vec<String>;
 }
 

@@ -76,7 +76,7 @@ pub struct FileSide {
 }
 
 impl FileSide {
-    /// Opens a file or a folder; `raw` says what files are that do not say so themselves.
+    /// Opens a file or a folder; `raw` is the layout of files that do not describe themselves.
     pub fn open(path: &Path, raw: Option<&RawLayout>, trees: bool) -> Result<FileSide> {
         let mut side = FileSide { name: path.display().to_string(), ..FileSide::default() };
         if !path.is_dir() {

@@ -49,7 +49,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// The communicator of the crew. Programs with communicators of their own make them anew from it in
+    /// The communicator of the crew. Programs with communicators of their own derive them from it in
     /// [`Steps::begin`].
     pub fn comm(&self) -> &Arc<dyn Comm> {
         &self.comm
@@ -76,7 +76,7 @@ impl Crew {
 /// A program made of steps. [`survive`] has an example.
 ///
 /// Ranks that survive a death call [`begin`](Steps::begin) again with the ranks that are left, so everything that depends
-/// on the number of ranks belongs there. An error of kind `Dead` or `Revoked`, from whatever call, lets [`survive`] go on
+/// on the number of ranks belongs there. An error of kind `Dead` or `Revoked`, from any call, lets [`survive`] continue
 /// with the others; any other error ends the program on all ranks.
 pub trait Steps {
     /// Prepares the initial state for this crew: divides the data, makes room, makes communicators. The state that a restore
@@ -89,7 +89,7 @@ pub trait Steps {
     /// The arrays of the state, to be filled.
     fn arrays(&mut self) -> Vec<VariableMut<'_>>;
 
-    /// Called when the arrays have been filled, or nothing was found: the place to balance what was split evenly.
+    /// Called when the arrays have been filled, or no state was found: the place to balance data that was split evenly.
     fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
         let _ = (crew, restored);
         Ok(())
@@ -101,7 +101,7 @@ pub trait Steps {
     /// One step, from 1 on.
     fn step(&mut self, crew: &Crew, step: u64) -> Result<()>;
 
-    /// Called after the last step, before anybody leaves; once more if somebody dies meanwhile.
+    /// Called after the last step, before any rank leaves; called again if a rank dies meanwhile.
     fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
         let _ = (crew, step);
         Ok(())
@@ -140,7 +140,7 @@ pub struct Survival {
     pub halted: bool,
     /// Recoveries of this rank.
     pub recoveries: Vec<Recovery>,
-    /// The time that this rank has spent in saving states and getting them back.
+    /// The time that this rank has spent in saving and restoring states.
     pub saving: Duration,
     /// Notes for people.
     pub notes: Vec<String>,

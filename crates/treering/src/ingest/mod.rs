@@ -49,7 +49,7 @@ use std::sync::Arc;
 /// How much memory the record of stored chunks may take for all groups.
 const RECORD: u64 = 256 << 20;
 
-/// A file of a checkpoint.
+/// A file of a checkpoint. [`rank_files`] lists files, and has an example.
 #[derive(Clone, Debug)]
 pub struct RankFile {
     /// The rank that wrote it.

@@ -31,7 +31,7 @@ type PackCopies = Vec<Result<Box<dyn Blob>>>;
 /// Frames that are read at once.
 const WINDOW: u64 = 8 << 20;
 
-/// A run that was copied or renamed, or would be.
+/// A run that was copied or renamed, or would be. Returned by [`Library::copy_run`], which has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CopiedRun {
     /// The run.
@@ -40,9 +40,9 @@ pub struct CopiedRun {
     pub new: String,
     /// The steps of its checkpoints, in the order in which they were saved.
     pub steps: Vec<u64>,
-    /// Its packs.
+    /// Number of its packs.
     pub packs: u64,
-    /// The bytes of these.
+    /// Size of these packs in bytes.
     pub bytes: u64,
 }
 

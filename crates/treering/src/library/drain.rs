@@ -1,5 +1,5 @@
-//! What only the stores of nodes hold comes to the shared store, after the job that wrote it has died; and the request
-//! that a running program stop.
+//! Draining: checkpoints that only the stores of nodes hold are copied to the shared store, after the job that wrote them has
+//! died. Also the request that a running program stop.
 //!
 //! Every section that a node holds and that is newer than the shared log is brought over with its packs, verified; then
 //! everything is completed whose sections are all there. So it can be run once with all nodes, or once for each: sections
@@ -52,7 +52,7 @@ pub struct DrainPlan {
     pub incomplete: Vec<PlannedStep>,
     /// The bytes to be copied.
     pub bytes: u64,
-    /// Things worth knowing.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 

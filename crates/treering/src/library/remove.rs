@@ -13,16 +13,16 @@ use crate::retention::{LOCK, PATIENCE, PrunePlan, Rule};
 use crate::store::{Store, lock_patiently};
 use serde::Serialize;
 
-/// A run that was removed, or would be.
+/// A run that was removed, or would be. Returned by [`Library::remove_run`] and [`Library::plan_remove_run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RemovedRun {
     /// Its name.
     pub run: String,
     /// Its checkpoints.
     pub checkpoints: u64,
-    /// Its files in the last tier, and their bytes.
+    /// Number of its files in the last tier.
     pub files: u64,
-    /// The bytes of these.
+    /// Size of these files in bytes.
     pub bytes: u64,
 }
 

@@ -218,7 +218,7 @@ impl LossCurve {
 pub struct LossPoint {
     /// The number of failed ranks, or of failed nodes.
     pub failures: u32,
-    /// The same as a fraction of all.
+    /// The number of failures as a fraction of all ranks or nodes.
     pub fraction: f64,
     /// The probability of loss.
     pub probability: f64,
@@ -247,7 +247,7 @@ pub struct LossReport {
     pub method: &'static str,
     /// The expected number of failures up to and including the one that loses data, in units.
     pub expected_failures: f64,
-    /// The same as a fraction of all ranks or nodes.
+    /// The expected number of failures as a fraction of all ranks or nodes.
     pub expected_failures_fraction: f64,
     /// The number of simulations.
     pub simulations: u32,

@@ -24,9 +24,9 @@ impl Checkpoint {
     /// The elements of a box of an array, in the order of memory of that array; `offset` is the first index and
     /// `extent` the number of elements along each axis.
     ///
-    /// If ranks handed over boxes of a global array
+    /// If ranks saved boxes of a global array
     /// ([`Variable::part_of`](crate::Variable::part_of)), indices are those of the global array, and the box may
-    /// cross any of theirs. Only the frames that hold the box are read, and each is verified.
+    /// cross theirs. Only the frames that hold the box are read, and each is verified.
     ///
     /// ```
     /// # use treering::{Library, Options, Run, Variable};

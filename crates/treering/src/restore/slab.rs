@@ -1,4 +1,4 @@
-//! Slabs: every so many elements along each axis of a box, as HDF5's hyperslabs, and whole arrays of any type.
+//! Slabs: elements at regular strides along each axis of a box, as HDF5's hyperslabs, and whole arrays of any type.
 //!
 //! The elements of a slab are runs of stored elements; runs that lie close together are read as one range, and only the
 //! frames that hold them are read. A run is as long as the fastest axis where that is taken whole, and one element where
@@ -39,7 +39,7 @@ impl Slab {
         Slab { offset: offset.to_vec(), extent: extent.to_vec(), stride }
     }
 
-    /// Takes one of so many elements along each axis.
+    /// Selects every `stride`-th element along each axis.
     #[must_use]
     pub fn stride(mut self, stride: &[u64]) -> Slab {
         self.stride = stride.to_vec();
@@ -97,7 +97,7 @@ impl StoredArray {
 
 impl Checkpoint {
     /// The elements of a slab, in the order of memory of its array. Indices are those of the global array if ranks
-    /// handed over parts of one, as in [`read_box`](Checkpoint::read_box). Only the frames that hold them are read.
+    /// saved parts of one, as in [`read_box`](Checkpoint::read_box). Only the frames that hold them are read.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Slab, Variable};

@@ -102,13 +102,13 @@ pub struct PrunePlan {
     pub branches: Vec<String>,
     /// The bytes that this frees.
     pub bytes: u64,
-    /// The packs of checkpoints that go which stay, because others build on them.
+    /// Number of packs of removed checkpoints that stay, because other checkpoints build on them.
     pub held: u64,
-    /// The bytes of these.
+    /// Size of these packs in bytes.
     pub held_bytes: u64,
     /// The bytes that the run takes beyond [`Keep::limit`] although nothing more may go.
     pub excess: u64,
-    /// Things worth knowing.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 

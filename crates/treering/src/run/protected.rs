@@ -40,17 +40,17 @@ impl Run {
     }
 
     /// Registers memory that another language owns, as [`Run::protect`] does: `first` is the address of the element whose
-    /// indices are all 0, and neighbours along each axis are `strides` elements apart. Without strides the elements lie one
-    /// behind another, in C order; [`describe`](Protected::describe) can say `fortran`.
+    /// indices are all 0, and neighbours along each axis are `strides` elements apart. Without strides the elements are
+    /// contiguous, in C order; [`describe`](Protected::describe) can declare `fortran`.
     ///
     /// # Safety
     /// From this call until [`Run::unprotect`], or until the run is dropped, and until calls that are at work then have
     /// returned:
     /// - the memory of every element of `shape` is allocated, initialized, and belongs to one allocation; its address is
     ///   the same. It need not be aligned. A program that moves the array calls `unprotect` before, and registers it again.
-    /// - While a call of this run that saves protected arrays is at work (`checkpoint_protected`, `with_protected`), nobody
-    ///   changes them. While one restores them (`restore_protected`, `restore_step_protected`), nobody reads or changes
-    ///   them. Between calls the program may do with them as it likes: nothing is read or written after a call has
+    /// - During a call of this run that saves protected arrays (`checkpoint_protected`, `with_protected`), no thread changes
+    ///   them. During a call that restores them (`restore_protected`, `restore_step_protected`), no thread reads or changes
+    ///   them. Between calls the program may use them freely: the run neither reads nor writes them after a call has
     ///   returned.
     /// - The calls may use the memory from any thread.
     ///
@@ -96,13 +96,14 @@ impl Run {
         Ok(())
     }
 
-    /// Forgets a protected array: later checkpoints do not have it, and its memory is not used any more.
+    /// Removes an array from the protected ones: later checkpoints do not have it, and its memory is no longer used. A name
+    /// that is not registered is an error of kind [`ErrorKind::NotFound`].
     pub fn unprotect(&mut self, name: &str) -> Result<()> {
         let Some(at) = self.protected.iter().position(|array| array.name() == name) else {
             let names: Vec<&str> = self.protected.iter().map(|array| array.name()).collect();
             let what = format!("no variable {name:?} is protected");
             return Err(Error::new(ErrorKind::NotFound, what)
-                .hint(format!("protected are {}", names.join(", "))));
+                .hint(format!("the protected variables are {}", names.join(", "))));
         };
         self.protected.remove(at);
         Ok(())

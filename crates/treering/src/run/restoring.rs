@@ -20,7 +20,7 @@ use crate::save::{Level, RankOf, Together};
 use crate::trace::{TracedKind, TracedWork};
 use std::collections::HashSet;
 
-/// The state that a restore has filled the arrays with.
+/// Result of a restore: the step and the location of the state.
 ///
 /// ```
 /// use treering::{Options, Run, Variable, VariableMut};

@@ -162,7 +162,8 @@ const SMALL: u64 = 1 << 20;
 /// Writes arrays of a checkpoint below the folder `to`: a file `RUN-STEP.h5`, a folder `RUN-STEP` of `.npy` files, or a
 /// folder `RUN-STEP.zarr`.
 ///
-/// All of it appears at once, when it is durable. Nothing is replaced, and after an error nothing is there. Every frame
+/// The output appears at once, when it is durable. An existing file or folder is never replaced, and after an error there is
+/// no output. Every frame
 /// is verified before a value of it is written. Arrays may be larger than memory. `progress` is called with the bytes
 /// that are written and those of all arrays.
 ///

@@ -26,8 +26,8 @@ pub struct Survived {
 }
 
 impl ReplicaStore {
-    /// Goes on with the communicator that shrinking has made; collective on it. A submit that was under way is given
-    /// up, unless some survivor knows that it was completed.
+    /// Continues with the communicator that [`Comm::shrink`] returned; collective on it. A submit that was under way is
+    /// given up, unless some survivor knows that it was completed.
     pub fn go_on_with(&mut self, smaller: Arc<dyn Comm>) -> Result<Survived> {
         let mut link = Link::new(smaller, self.link.traffic);
         let Knowledge { agreed, remakes } = self.knowledge();

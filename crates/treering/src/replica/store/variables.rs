@@ -119,8 +119,8 @@ impl ReplicaStore {
         current.streams.clone().filter(|_| whole)
     }
 
-    /// Fills arrays from the newest generation, which was submitted as variables; collective. Each rank hands over the
-    /// arrays that it wants. An error names what is lost; the arrays are unspecified then.
+    /// Fills arrays from the newest generation, which was submitted as variables; collective. Each rank passes the
+    /// arrays that it wants. An error names lost data; the content of the arrays is then unspecified.
     pub fn load_variables(&mut self, arrays: &mut [VariableMut]) -> Result<()> {
         let held = self.hold_streams();
         let held = held.as_ref().map(|held| held as &dyn HeldState).map_err(Clone::clone);
