@@ -15,7 +15,7 @@ use crate::output;
 use std::path::PathBuf;
 use treering::{Error, Result};
 
-/// The least size that says anything.
+/// The smallest useful size.
 const LEAST: u64 = 1 << 20;
 
 /// The benchmarks there are.

@@ -237,7 +237,7 @@ impl<D: ArrayMemory> ProtectedArray for ProtectedSlot<D> {
             Err(TryLockError::Poisoned(_)) => {
                 let what = format!("a change of variable {:?} ended in a panic", self.name);
                 return Err(Error::usage(what)
-                    .hint("its values may be half changed: restore it, or protect it anew"));
+                    .hint("its values may be half changed: restore it, or protect it again"));
             }
         };
         Ok(Box::new(ReadArray { data, name: &self.name, usage: self.usage() }))

@@ -63,7 +63,7 @@ pub(crate) fn check(variables: &[Variable]) -> Result<()> {
         }
         if !names.insert(&variable.description.name) {
             return Err(Error::usage(format!(
-                "variable {:?} was handed over twice in one checkpoint",
+                "variable {:?} was given twice in one checkpoint",
                 variable.description.name
             )));
         }

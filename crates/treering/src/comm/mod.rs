@@ -160,7 +160,7 @@ pub(crate) fn died(ranks: &[Rank]) -> Error {
 /// The error of a call on a communicator that was revoked.
 pub(crate) fn revoked() -> Error {
     Error::new(ErrorKind::Revoked, "the communicator was revoked after a failure")
-        .hint("go on with the communicator that shrinking it returns")
+        .hint("shrink it and go on with the communicator that this returns")
 }
 
 /// The error of a corrupt message.

@@ -70,7 +70,7 @@ impl Branch {
         };
         match fits {
             true => Ok(branch),
-            false => Err(Error::damaged("a branch does not hold what belongs on its level")),
+            false => Err(Error::damaged("the content of a branch does not belong on its level")),
         }
     }
 

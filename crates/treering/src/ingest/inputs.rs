@@ -248,7 +248,7 @@ pub(super) fn gather(
                 "two files of rank {} are like each other: {:?}",
                 file.rank, file.like
             ))
-            .hint("say how the rank stands in the name"));
+            .hint("give the position of the rank in the name"));
         }
         let like = description.name.clone();
         let bytes = Source::Held(record);

@@ -32,7 +32,7 @@ impl Library {
         let tidied = bundler.tidy(&|| named_packs(&self.seen, run), &BTreeSet::new());
         let mut plan = bundler.plan(rule)?;
         if let Err(error) = tidied {
-            plan.notes.push(format!("what an interrupted compaction has left stays: {error}"));
+            plan.notes.push(format!("remains of an interrupted compaction stay: {error}"));
         }
         let done = Cell::new(0);
         progress(0, plan.bytes);

@@ -503,9 +503,12 @@ impl<'l> UnfinishedCopy<'l> {
     }
 
     fn taken(&self) -> Error {
-        Error::new(ErrorKind::Busy, format!("somebody has opened or removed run {:?}", self.new))
-            .at(self.to.last.name())
-            .hint("choose another name, or copy again")
+        Error::new(
+            ErrorKind::Busy,
+            format!("another process has opened or removed run {:?}", self.new),
+        )
+        .at(self.to.last.name())
+        .hint("choose another name, or copy again")
     }
 
     /// Makes the copy visible, if everything of it is there and nobody has taken its name.

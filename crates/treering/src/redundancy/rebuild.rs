@@ -510,7 +510,7 @@ impl<'a> Taker<'a> {
             let right = digester.finish() == object.digest;
             let done = so_far.and_then(|()| match right {
                 true => put.finish(),
-                false => Err(Error::damaged("what was rebuilt has another digest")),
+                false => Err(Error::damaged("the rebuilt data has another digest")),
             });
             match done {
                 Ok(()) => self.made.push(object.key.clone()),

@@ -226,7 +226,7 @@ impl<'a> ArraySources<'a> {
                     first.rank, entry.rank
                 );
                 return Err(Error::new(ErrorKind::Mismatch, what)
-                    .hint("read the variable of each rank by itself"));
+                    .hint("read the variable of each rank separately"));
             }
         }
         // Rows of a global array are in the order of ranks.

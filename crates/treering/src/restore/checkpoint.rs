@@ -568,7 +568,9 @@ impl Checkpoint {
             target.check()?;
             if !names.insert(target.name().to_string()) {
                 let name = target.name();
-                return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
+                return Err(Error::usage(format!(
+                    "variable {name:?} was given twice in one restore"
+                )));
             }
             let entry = find(target.name())?;
             if entry.is_none() && !target.is_optional() {

@@ -143,7 +143,7 @@ impl Known {
                 part.global
             );
             return Error::new(ErrorKind::Mismatch, what)
-                .hint("say which box this rank wants, with VariableMut::part_of");
+                .hint("declare the box that this rank wants, with VariableMut::part_of");
         }
         let ranks = self.saved_by;
         Error::new(

@@ -93,7 +93,7 @@ fn agree_on_widths(
     comm.reduce(Reduction::Max, &mut counts)?;
     let own = match counts[0] == !counts[1] {
         true => own,
-        false => Err(Error::usage("the ranks hand over different numbers of arrays")),
+        false => Err(Error::usage("the ranks give different numbers of arrays")),
     };
     let own = all_well(comm, own)?;
     let mut most: Vec<u64> = own.iter().map(|width| width.unwrap_or(0)).collect();

@@ -244,7 +244,7 @@ fn stay_below(
             ),
         };
         notes.push(format!(
-            "{too_much}: the checkpoints of steps {} stay, because a program may go on from them, they are the newest of \
+            "{too_much}: the checkpoints of steps {} stay, because a program may continue from them, they are the newest of \
              two epochs, or others need their data; raise the limit, or let epochs be shorter (Options::growth)",
             steps.join(", ")
         ));
@@ -396,7 +396,7 @@ fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BT
         if kept.insert(manifest.sequence) {
             let step = manifest.step;
             notes.push(format!(
-                "step {step} stays: a program could go on from it in the open epoch"
+                "step {step} stays: a program could continue from it in the open epoch"
             ));
         }
     }

@@ -226,7 +226,9 @@ pub fn aggregate(options: Options, aggregation: &Aggregation) -> Result<Aggregat
         dead
     })?;
     if !dead.is_empty() {
-        return Err(died(&dead).hint("checkpoints that they had handed over are published"));
+        return Err(
+            died(&dead).hint("checkpoints that they had sent to the aggregator are published")
+        );
     }
     let mut tally = held(&tally);
     let failures = std::mem::take(&mut tally.failures);

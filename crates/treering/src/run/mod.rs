@@ -712,7 +712,7 @@ impl Run {
         let Ok(log) = Log::read(self.store.clone(), run) else { return };
         if log.ancestor(log.newest()).is_some() {
             self.notes.push(format!(
-                "run {run:?} has checkpoints of an earlier program, and this one begins afresh without Run::restore"
+                "run {run:?} has checkpoints of an earlier program, and this one starts over without Run::restore"
             ));
         }
     }
@@ -889,7 +889,7 @@ impl Run {
         self.check_process()?;
         self.drain();
         let Some(old) = &mut self.ranks else {
-            return Err(Error::usage("this run has one rank, so nobody else can have died")
+            return Err(Error::usage("this run has one rank, so no other rank can have died")
                 .hint("open the run with Options::ranks"));
         };
         let heir = old.heir(comm.clone());
@@ -925,7 +925,7 @@ impl Run {
     pub fn join(options: Options) -> Result<Run> {
         let failures = Failures::default();
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
-        let comm = comm.ok_or_else(|| Error::usage("there are no other ranks to be joined"))?;
+        let comm = comm.ok_or_else(|| Error::usage("there are no other ranks to join"))?;
         let mut side = RankSide::of(&options, comm.clone(), None);
         let checked = options.check();
         let reference =
@@ -1100,7 +1100,7 @@ fn open_alone(tiers: &Tiers, run: &str) -> Result<Opened> {
     let opening = opened.opening.writer;
     let cleaned = save::clean_sections(tiers, run, opening)
         .and_then(|()| protection::remove_spent(tiers.first().as_ref(), run, opening.opening));
-    let what = |error| format!("what earlier programs left on this node stays: {error}");
+    let what = |error| format!("remains of earlier programs stay on this node: {error}");
     opened.notes.extend(cleaned.err().map(what));
     Ok(opened)
 }

@@ -495,7 +495,7 @@ impl RankSide {
             let cleaned = clean_sections(tiers, run, writer)
                 .and_then(|()| clean_packs(tiers, run, writer, epoch))
                 .and_then(|()| remove_spent(tiers.first().as_ref(), run, opening));
-            let what = |error| format!("what earlier programs left on this node stays: {error}");
+            let what = |error| format!("remains of earlier programs stay on this node: {error}");
             opened.notes.extend(cleaned.err().map(what));
         }
         Ok(opened)

@@ -475,7 +475,7 @@ fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
         variable.check()?;
         if !names.insert(variable.name().to_string()) {
             let name = variable.name();
-            return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
+            return Err(Error::usage(format!("variable {name:?} was given twice in one restore")));
         }
     }
     Ok(())

@@ -196,7 +196,7 @@ impl Notice {
 
     fn vanished(&self) -> Error {
         Error::new(ErrorKind::NotFound, format!("{} is gone", self.folder.display()))
-            .hint("start again when the folder is back; what was taken is in the run")
+            .hint("start again when the folder is back; ingested sets are in the run")
     }
 
     /// What was moved away is watched no more: its name is not what it was.

@@ -150,8 +150,8 @@ impl Watcher {
                     format!("{path} has lost what this service wrote to run {:?}", self.run),
                 )
                 .hint(
-                    "mount or move the store back to where it was, and the service goes on; start the \
-                     service anew if it is to begin a new store",
+                    "mount or move the store back to where it was, and the service continues; restart the \
+                     service if it is to begin a new store",
                 ));
             }
         }

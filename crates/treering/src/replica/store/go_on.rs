@@ -64,10 +64,10 @@ impl ReplicaStore {
         let known = roster.ranks.iter().all(|rank| (rank.0 as usize) < self.places.len());
         match ordered && known {
             true => Ok(()),
-            false => {
-                Err(Error::usage("the communicator has ranks that are no survivors of the store's")
-                    .hint("hand over the communicator that shrinking the store's one returns"))
-            }
+            false => Err(Error::usage(
+                "the communicator has ranks that are not survivors of the store's",
+            )
+            .hint("give the communicator that shrinking the store's own returns")),
         }
     }
 

@@ -134,7 +134,7 @@ impl ReplicaStore {
     pub(crate) fn hold_streams(&mut self) -> Result<HeldStreams> {
         let found = self.submitted().and_then(|generation| match &generation.streams {
             Some(streams) => Ok((generation.members.clone(), streams.clone(), generation.tag)),
-            None => Err(Error::usage("what was submitted last are no variables")
+            None => Err(Error::usage("the newest generation was not submitted as variables")
                 .hint("submit variables, or load blocks")),
         });
         let requests = found.as_ref().map_err(Clone::clone).map(|(submitted, streams, _)| {
