@@ -15,7 +15,7 @@ const FIRST: Duration = Duration::from_secs(60);
 
 /// Notices during one wait, or during one wait after another.
 pub(crate) struct WaitNotice {
-    /// Whoever waits, and the event that ends the wait.
+    /// The waiting program or run, and the event that ends the wait.
     who: String,
     until: String,
     first: Duration,

@@ -511,7 +511,7 @@ impl<'a> Variable<'a> {
         &self.description
     }
 
-    /// How its values are rounded, if they are.
+    /// The rounding of its values within the bound, if there is one.
     pub(crate) fn rounding(&self) -> Result<Option<Rounding>> {
         let rounding = |bound| Rounding::new(bound, self.description.dtype);
         let named = |e: Error| e.at(format!("variable {:?}", self.description.name));

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::lineage::{ChunkSize, Method};
 use std::collections::HashSet;
 
-/// How arrays are captured.
+/// Settings of a capture.
 #[derive(Clone)]
 pub(crate) struct CaptureSettings {
     pub(crate) chunk: ChunkSize,

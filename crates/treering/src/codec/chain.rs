@@ -94,7 +94,7 @@ impl CodecStep {
         }
     }
 
-    /// The same with little effort.
+    /// The step with little effort.
     pub(super) fn quick(self) -> CodecStep {
         match self {
             CodecStep::Zstd(level) => CodecStep::Zstd(level.min(6)),
@@ -289,7 +289,7 @@ impl Codec for CodecStep {
     }
 }
 
-/// What one step has made for the next.
+/// Output of one step for the next.
 enum Between {
     Kept(Scratch),
     Made(Vec<u8>),

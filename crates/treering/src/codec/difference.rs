@@ -29,7 +29,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What is left of `raw` without `before`, which has the same length.
+    /// Residuals of `raw` relative to `before`, which has the same length.
     pub(super) fn take(self, raw: &[u8], before: &[u8], out: &mut [u8]) {
         match self.size {
             1 => self.each::<u8>(raw, before, out, taken),

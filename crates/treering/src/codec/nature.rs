@@ -82,13 +82,13 @@ impl Nature {
         }
     }
 
-    /// How many numbers lie between two of the same meaning.
+    /// Distance, in numbers, between two of the same meaning.
     pub(super) fn stride(self) -> u8 {
         let complex = matches!(self.dtype, DType::C64 | DType::C128);
         self.record * if complex { 2 } else { 1 }
     }
 
-    /// What takes the parts of records apart, if there are records.
+    /// The step that splits the parts of records, if there are records.
     pub(super) fn split(self) -> Option<CodecStep> {
         match self.stride() {
             1 => None,
@@ -112,8 +112,8 @@ impl Nature {
         all
     }
 
-    /// The same where the parts of records are not taken apart, for records on all axes: from the part
-    /// before and the record before, or from the same parts of neighbours.
+    /// Grids where the parts of records are not split, for records on all axes: from the part before and the record
+    /// before, or from the same parts of neighbours.
     pub(super) fn grids_of_records(self) -> Vec<LorenzoGrid> {
         let (record, line) = (u32::from(self.stride()), self.grids()[0]);
         let of = |row: u32, plane: u32| {

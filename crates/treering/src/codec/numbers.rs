@@ -37,7 +37,7 @@ impl Numbers {
         Numbers::F64,
     ];
 
-    /// Those of a type; complex numbers are pairs.
+    /// Numbers of a type; complex numbers are pairs.
     pub(super) fn of(dtype: DType) -> Numbers {
         match dtype {
             DType::U8 | DType::Bool | DType::Bytes => Numbers::U8,

@@ -37,7 +37,7 @@ pub struct SimulatedDeaths {
     fate: Arc<KnownDeaths>,
 }
 
-/// What a process knows of deaths; members are known by their numbers in the first communicator.
+/// Deaths that a process knows of; members are known by their numbers in the first communicator.
 struct KnownDeaths {
     own: Rank,
     dead: Mutex<BTreeSet<Rank>>,

@@ -77,7 +77,7 @@ struct Shared {
 /// Messages of one rank to another, and when they arrive.
 type Mail = VecDeque<(Instant, Vec<u8>)>;
 
-/// What ranks have given to a collective call.
+/// Bytes that ranks have given to a collective call.
 type Given = BTreeMap<Rank, Vec<u8>>;
 
 /// The state of one communicator.

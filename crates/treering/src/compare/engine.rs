@@ -34,13 +34,13 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
-/// How many results of each worker may wait for those before them.
+/// Number of results of each worker that may wait for those before them.
 const LEAD: usize = 4;
 
 /// Number of variables that may get maps before those that are not among the worst are removed again.
 const MAPS_BETWEEN: usize = 64;
 
-/// How many names a note lists.
+/// Number of names that a note lists.
 const MOST_NAMES: usize = 5;
 
 /// Called with the bytes of both sides' data that are done, and with their total.
@@ -163,10 +163,10 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
     state.finish()
 }
 
-/// Says that this share lacks a variable that another rank may have.
+/// Marks that this share lacks a variable that another rank may have.
 pub(crate) const NOT_IN_SHARE: &str = "not in this share";
 
-/// Says that the second side lacks a step.
+/// Marks that the second side lacks a step.
 const ONLY_IN_THE_FIRST: &str = "step only in the first";
 
 /// A step of the first side and one of the second.
@@ -242,7 +242,7 @@ struct Comparison<'s> {
     mapped: usize,
 }
 
-/// What is done at a time: strips of one pair.
+/// Unit of work: strips of one pair.
 struct Task {
     pair: usize,
     strips: Range<usize>,
@@ -280,7 +280,7 @@ struct ComparedVariable<'m, 'e> {
     undecoded: Option<String>,
 }
 
-/// What is known of a pair so far.
+/// Results of a pair so far.
 #[derive(Default)]
 struct Sum {
     tally: Tally,

@@ -260,7 +260,7 @@ pub struct TreeView<'a> {
     blob: Arc<dyn Blob + 'a>,
 }
 
-/// How many bytes were read.
+/// Counter of bytes that were read.
 #[derive(Default)]
 pub(super) struct Meter(AtomicU64);
 

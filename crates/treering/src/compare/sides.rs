@@ -45,7 +45,7 @@ pub fn sidecar(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// What a file is, so that a tree made from it can be told from one that was not.
+/// The identity of a file, so that a tree made from it is distinguished from one that was not.
 pub(crate) fn identity(path: &Path) -> Result<TreeOrigin> {
     let failed = |e| Error::io(format!("cannot look at {}", path.display()), e);
     let meta = std::fs::metadata(path).map_err(failed)?;
@@ -459,9 +459,9 @@ pub struct StoredSide {
     name: String,
     /// The newest of each step, ascending.
     manifests: Vec<Manifest>,
-    /// How many others of the run cannot be read.
+    /// Number of other entries of the run that cannot be read.
     unreadable: u64,
-    /// Those of the run that holds trees made afterwards.
+    /// Manifests of the run that holds trees made afterwards.
     afterwards: Vec<Manifest>,
     notes: Mutex<Vec<String>>,
 }
@@ -870,7 +870,7 @@ impl<'a> MemorySide<'a> {
         Ok(MemorySide { step: Step(step), entries })
     }
 
-    /// The same as the arrays of another rank.
+    /// Presents the arrays as those of another rank.
     pub(crate) fn of_rank(mut self, rank: Rank) -> Self {
         for entry in &mut self.entries {
             entry.rank = rank;

@@ -9,9 +9,9 @@ use crate::merkle::bounded::{Bound, widen_f16};
 use serde::Serialize;
 use std::sync::LazyLock;
 
-/// How many bytes are asked about at a time.
+/// Number of bytes that are tested at a time.
 const BLOCK: usize = 4096;
-/// How many of these are asked about again, where the answer was no.
+/// Number of bytes that are tested again, where the first test failed.
 const LINE: usize = 128;
 /// Number of classes by size in which differences are counted.
 pub const CLASSES: usize = 48;

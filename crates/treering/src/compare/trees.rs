@@ -105,7 +105,7 @@ fn nothing_in(path: &Path, chosen: bool) -> Error {
         .hint("`treering show` lists what it holds; give the type of a raw file with --type")
 }
 
-/// What a file is, asked for when a later change is sure to get another time.
+/// The identity of a file, read when a later change is sure to get another time.
 fn settled_identity(path: &Path) -> Result<TreeOrigin> {
     const TICK: Duration = Duration::from_millis(50);
     let origin = identity(path)?;

@@ -25,7 +25,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a spare is told when the work is done.
+/// The message that a spare gets when the work is done.
 const DONE: &[u8] = b"done";
 
 /// Role of a rank: worker, survivor or spare.
@@ -242,7 +242,7 @@ struct Process {
     survival: Survival,
 }
 
-/// What a process tells when a crew is formed.
+/// The announcement of a process when a crew is formed.
 #[derive(Serialize, Deserialize)]
 struct Applicant {
     seat: Option<u32>,
@@ -252,7 +252,7 @@ struct Applicant {
     failed: Option<(Vec<u8>, bool)>,
 }
 
-/// What comes of forming a crew.
+/// Result of forming a crew.
 enum Assembly {
     Crew(Formed),
     /// The program of a rank has failed.

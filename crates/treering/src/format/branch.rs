@@ -74,7 +74,7 @@ impl Branch {
         }
     }
 
-    /// What stands above it.
+    /// The reference to it in the branch above.
     fn reference(&self) -> BranchRef {
         let bytes = self.write();
         BranchRef {

@@ -20,7 +20,7 @@ const OPENING: &[u8; 8] = b"TREEOPEN";
 const MANIFEST: &[u8; 8] = b"TREERING";
 const MARK: &[u8; 8] = b"TREEMARK";
 
-/// What may stand at the end of a manifest, each kind once and in this order.
+/// Kinds of optional items at the end of a manifest, each once and in this order.
 const LABELS: u8 = 1;
 const SOURCE_BYTES: u8 = 2;
 
@@ -394,7 +394,7 @@ impl Manifest {
         self.added_below().saturating_add(self.write().len() as u64)
     }
 
-    /// What the checkpoint has added to its run beside this file: its own packs, unless it only shares another
+    /// Bytes that the checkpoint has added to its run beside this file: its own packs, unless it only shares another
     /// run's, and branches.
     pub(crate) fn added_below(&self) -> u64 {
         match &self.groups {

@@ -32,7 +32,7 @@ pub const ZSTD: u8 = 1;
 /// The number of a pack's first chain.
 const CHAINS: u8 = 2;
 
-/// How many differences stand behind one another at most.
+/// Largest number of differences on top of each other.
 pub(crate) const MAX_DEPTH: u8 = 7;
 
 /// Vouches for a pack: with these three, no other bytes pass for it.
@@ -333,7 +333,7 @@ fn parse_chains(reader: &mut Reader, frames: &[Frame]) -> Result<Vec<Chain>> {
     (0..count).map(|_| Chain::parse(reader.bytes()?)).collect()
 }
 
-/// What the frames whose chain begins with a difference are differences to.
+/// Reads the sources of frames whose chain begins with a difference.
 fn parse_before(
     reader: &mut Reader,
     frames: &[Frame],

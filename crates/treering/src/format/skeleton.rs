@@ -14,7 +14,7 @@ const MAGIC: &[u8; 8] = b"TREESKEL";
 /// No chunk is larger before its filters.
 pub const MAX_CHUNK: u64 = 1 << 28;
 const MAX_ELEMENT: u64 = 1 << 20;
-/// What one byte can inflate to: 258 bytes for every two bits.
+/// Largest expansion of one byte by inflation: 258 bytes for every two bits.
 pub(crate) const MOST_INFLATED: u64 = 1032;
 
 /// The skeleton of a file: everything that is not values.
@@ -37,16 +37,16 @@ pub struct Skeleton {
 pub enum Piece {
     /// The next bytes of the literals.
     Literal {
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
     /// Bytes of a field.
     Values(Values),
     /// Literals and values that come again and again, the values going on where they ended.
     Repeat {
-        /// How often.
+        /// Number of repetitions.
         count: u64,
-        /// What comes, each time.
+        /// The pieces of one repetition.
         cycle: Vec<Piece>,
     },
     /// A chunk of a field.
@@ -55,9 +55,9 @@ pub enum Piece {
     Stream {
         /// The values.
         values: Values,
-        /// How many literal bytes come before them.
+        /// Number of literal bytes before them.
         head: u64,
-        /// How many literal bytes come after them.
+        /// Number of literal bytes after them.
         tail: u64,
         /// The level of zlib.
         level: u8,

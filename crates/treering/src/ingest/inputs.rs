@@ -23,7 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// How many names a message lists.
+/// Number of names that a message lists.
 const MOST_NAMES: usize = 20;
 
 /// A variable that is to be packed.

@@ -46,7 +46,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How much memory the record of stored chunks may take for all groups.
+/// Memory of the record of stored chunks, for all groups.
 const RECORD: u64 = 256 << 20;
 
 /// A file of a checkpoint. [`rank_files`] lists files, and has an example.
@@ -141,7 +141,7 @@ pub struct Ingest {
     groups: Vec<GroupState>,
     ranks: Vec<Rank>,
     epoch: Epoch,
-    /// Where the open epoch began.
+    /// The first checkpoint of the open epoch.
     origin: Option<Origin>,
     /// The newest checkpoint of the run, and the same for differences to it.
     newest: Option<Manifest>,
@@ -161,7 +161,7 @@ struct GroupState {
     /// The prints of the chunks of every variable, as they were at the step before.
     prints: Prints,
     merge: Merge,
-    /// How an earlier process encoded variables, the newest pack first.
+    /// Encodings that an earlier process has chosen for variables, the newest pack first.
     learnt: Vec<Learnt>,
 }
 

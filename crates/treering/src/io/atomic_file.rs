@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// A file that is being written.
 pub(crate) struct AtomicFile {
     shown: String,
-    /// Where it will be: behind a link, where that leads to.
+    /// Its final path: behind a link, the target.
     path: PathBuf,
-    /// What it is called until then; nothing for what is no ordinary file.
+    /// Its temporary path; `None` if the target is not an ordinary file.
     temporary: Option<PathBuf>,
     out: BufWriter<File>,
 }

@@ -474,7 +474,7 @@ struct UnfinishedCopy<'l> {
     to: &'l Library,
     new: String,
     names: Names,
-    /// What hides the copy.
+    /// The opening that hides the copy.
     blocker: Opening,
     writer: WriterId,
 }

@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How many bytes of a field are fetched at a time, where a file is too large to be read at once.
+/// Number of bytes of a field that are fetched at a time, where a file is too large to be read at once.
 const WINDOW: u64 = 8 << 20;
 /// Bytes between two rows of chunks that are fetched rather than skipped: they lie in the same frames.
 const GAP: u64 = 256 << 10;

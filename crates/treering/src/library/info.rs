@@ -263,7 +263,7 @@ fn stored(footer: &Footer, delta: &VariableDelta, new_bytes: u64) -> (u64, Vec<S
     encoded(footer, &places.collect::<Vec<_>>())
 }
 
-/// What some bytes of a pack take there, and how they are encoded.
+/// Encoded size of some bytes of a pack, and their encodings.
 fn encoded(footer: &Footer, places: &[Range<u64>]) -> (u64, Vec<String>) {
     let (mut all, mut codecs) = (0u64, Vec::new());
     let mut first = 0;

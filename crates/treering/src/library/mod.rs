@@ -46,7 +46,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// How often a log is listed again that changes while it is read.
+/// Number of times that a log is listed again if it changes while it is read.
 const LISTINGS: usize = 10;
 
 /// A store as tools see it: lists runs and checkpoints, reads, verifies, prunes and exports them.

@@ -45,7 +45,7 @@ pub struct VerifyReport {
     pub unreferenced: Vec<String>,
 }
 
-/// What was found in one pack.
+/// Findings in one pack.
 #[derive(Serialize, Deserialize)]
 struct CheckedPack {
     copies: u64,

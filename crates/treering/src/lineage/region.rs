@@ -51,7 +51,7 @@ impl Region {
         self.start + self.count
     }
 
-    /// Where the bytes of chunk `start + at` are.
+    /// Location of the bytes of chunk `start + at`.
     pub(crate) fn place_of(&self, at: u64, chunk: u64) -> Location {
         let at = at.checked_rem(self.period).unwrap_or(at);
         Location { pack: self.place.pack, offset: self.place.offset + at * chunk }

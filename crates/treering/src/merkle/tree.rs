@@ -6,9 +6,9 @@ use rayon::prelude::*;
 
 /// Number of chunks that one bough covers.
 pub const BOUGH: usize = 8;
-/// How much one parallel task hashes, in chunks; a multiple of [`BOUGH`].
+/// Number of chunks that one parallel task hashes; a multiple of [`BOUGH`].
 const TASK: usize = 1024;
-/// How far ahead of the hash the data is asked for, in bytes.
+/// Prefetch distance of the hash in bytes.
 const AHEAD: usize = 2048;
 
 /// The prints of all chunks of `data`, in parallel.
@@ -115,7 +115,7 @@ impl Tree {
     }
 }
 
-/// How many levels [`root_of`] climbs at a time.
+/// Number of levels that [`root_of`] climbs at a time.
 const CLIMB: u32 = 10;
 
 /// The root of the tree over `boughs`, for callers that do not need the tree.

@@ -81,7 +81,7 @@ impl State {
 /// ```
 pub struct Backwards {
     states: Option<Receiver<Result<State>>>,
-    /// What cannot be read before the first of them.
+    /// Errors of checkpoints before the first of them.
     trouble: VecDeque<Error>,
     worker: Option<JoinHandle<()>>,
 }
@@ -117,7 +117,7 @@ impl Backwards {
         Ok(Backwards { states: Some(states), trouble: VecDeque::new(), worker: Some(worker) })
     }
 
-    /// The same behind errors of newer checkpoints, the newest first.
+    /// Puts errors of newer checkpoints in front, the newest first.
     pub(crate) fn behind(mut self, trouble: Vec<Error>) -> Self {
         self.trouble = trouble.into();
         self

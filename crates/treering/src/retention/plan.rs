@@ -59,7 +59,7 @@ impl Keep {
     }
 }
 
-/// What goes.
+/// Rule of a removal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     /// All but what is kept.
@@ -122,9 +122,9 @@ pub(super) struct Holding {
     pub(super) over: Over,
     /// The packs that are there, and their sizes.
     pub(super) packs: Vec<(PackName, u64)>,
-    /// The same for branches.
+    /// The branches that are there, and their sizes.
     pub(super) branches: Vec<(BranchName, u64)>,
-    /// The same for entries of the log.
+    /// The entries of the log, and their sizes.
     pub(super) entries: BTreeMap<Sequence, u64>,
     /// The bytes that other runs of the store take; 0 if no rule asks for them.
     pub(super) others: u64,

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-/// How often an aggregator looks whether a rank has died.
+/// Interval at which an aggregator looks for dead ranks.
 const LOOK: Duration = Duration::from_millis(50);
 /// The stack of a thread that waits for letters.
 const STACK: usize = 256 << 10;

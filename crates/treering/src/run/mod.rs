@@ -67,7 +67,7 @@ use schedule::Schedule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a checkpoint waits for a store that is asked something it can do without.
+/// Time for which a checkpoint waits for an answer of the store that it can do without.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// A look at the store for a request to stop.

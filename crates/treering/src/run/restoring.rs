@@ -484,7 +484,7 @@ fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
 /// Arrays that were filled from a checkpoint.
 struct FilledArrays {
     checkpoint: Checkpoint,
-    /// What the lineage of each needs to go on.
+    /// State by which the lineage of each variable continues.
     restored: Vec<RestoredVariable>,
     missing: Vec<String>,
     /// Whether the epoch can go on, as far as this rank is concerned.

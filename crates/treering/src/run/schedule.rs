@@ -126,7 +126,7 @@ impl Latest {
     }
 }
 
-/// What is known about the program so far.
+/// Measurements of the program so far.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     every: Option<Every>,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use toml::{Table, Value};
 
-/// What variables of the environment that are options begin with.
+/// Prefix of the environment variables that are options.
 const PREFIX: &str = "TREERING_OPTION_";
 /// The variable that names a file of options.
 const FILE: &str = "TREERING_OPTIONS";

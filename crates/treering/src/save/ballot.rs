@@ -84,11 +84,11 @@ pub(crate) struct Ballot {
 /// What has become of checkpoints, as far as ranks know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcomes {
-    /// Those that have their manifest.
+    /// Checkpoints that have their manifest.
     pub(crate) committed: BTreeSet<u64>,
-    /// Those that were given up.
+    /// Checkpoints that were given up.
     pub(crate) given_up: BTreeSet<u64>,
-    /// Those that stay on nodes: nobody waits for them in the shared store.
+    /// Checkpoints that stay on nodes and are not expected in the shared store.
     pub(crate) aside: BTreeSet<u64>,
 }
 

@@ -246,7 +246,7 @@ pub enum Level {
     Shared,
 }
 
-/// Who waits: only the program's thread may ask a communicator for deaths.
+/// The waiting thread: only the program's thread may ask a communicator for deaths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitsIn {
     Program,

@@ -50,7 +50,7 @@ impl EntrustedPack {
     }
 }
 
-/// How far a pack has come.
+/// Progress of a pack.
 #[derive(Default)]
 struct ImageState {
     /// The bytes that were appended, and those of them that are written.

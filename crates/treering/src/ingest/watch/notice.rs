@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// How often everything is listed again.
+/// Interval at which everything is listed again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// A change that was noticed. Paths are relative to the folder.
@@ -57,7 +57,7 @@ struct Notice {
     written: HashSet<PathBuf>,
     /// When everything was listed.
     listed: Instant,
-    /// What a person was told; nothing is told twice.
+    /// Notes that were reported; none is reported twice.
     notes: HashSet<String>,
     events: Sender<Noticed>,
     /// The watcher was dropped.

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// What became of an original.
+/// Fate of an original.
 #[derive(Debug)]
 pub(super) enum Fate {
     Removed,

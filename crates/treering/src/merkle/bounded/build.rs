@@ -26,7 +26,7 @@ pub struct Builder {
 /// Hands over a range of the data.
 type Lend<'a> = dyn Fn(Range<u64>, &mut dyn FnMut(&[u8])) + Sync + 'a;
 
-/// What is computed for one strip of data and one recipe.
+/// Results for one strip of data and one recipe.
 struct Out<'a> {
     leaves: &'a mut [u8],
     nans: &'a mut [u8],
@@ -232,7 +232,7 @@ fn put_leaf(out: &mut [u8], leaf: Leaf) {
     out[8..].copy_from_slice(&leaf[1].to_le_bytes());
 }
 
-/// What is left to be given out of an image, strip by strip.
+/// The parts of an image that are still to be handed out, strip by strip.
 struct ImageParts<'a> {
     leaves: &'a mut [u8],
     nans: &'a mut [u8],

@@ -14,7 +14,7 @@ pub enum Verdict {
     /// Components differ beyond the bound: how many, the first, and the most cells between two of
     /// them. Others may be open.
     Beyond {
-        /// How many surely differ.
+        /// Number of components that surely differ.
         count: u64,
         /// The first that does.
         first: u64,

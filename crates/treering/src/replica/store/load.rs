@@ -64,7 +64,7 @@ impl ReplicaStore {
         self.load_wants(wants, into)
     }
 
-    /// The same if the requests may be an error, which all ranks return.
+    /// Loads blocks; the requests may be an error, which all ranks return.
     pub(crate) fn load_checked(
         &mut self,
         requests: Result<Vec<Range<u64>>>,

@@ -32,7 +32,7 @@ pub(crate) struct Streams {
     shares: Vec<(u64, u64)>,
     /// The chunks of this rank's stream.
     digests: Vec<Digest>,
-    /// Where its slices lay: addresses and lengths.
+    /// Addresses and lengths of its slices.
     places: Vec<(usize, usize)>,
     /// Whether most of it is constant: then the next generation shares most of its memory.
     pub(crate) mostly_constant: bool,
@@ -51,7 +51,7 @@ impl ReplicaStore {
         self.submit_labelled((tag, 0), Ok(variables))
     }
 
-    /// The same with a second number of the caller's. An error in place of variables is that of all ranks.
+    /// Submits variables with a second number of the caller's. An error in place of variables is that of all ranks.
     pub(crate) fn submit_labelled(
         &mut self,
         (tag, label): (u64, u64),
@@ -229,7 +229,7 @@ impl<'a> Stream<'a> {
         Ok(Stream { slices, constant, block, blocks })
     }
 
-    /// Where the slices lie.
+    /// Addresses and lengths of the slices.
     fn places(&self) -> Vec<(usize, usize)> {
         self.slices.iter().map(|slice| (slice.as_ptr().addr(), slice.len())).collect()
     }
