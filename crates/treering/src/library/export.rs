@@ -1,4 +1,4 @@
-//! Giving files back, byte for byte; where variables were rounded, with the rounded values.
+//! Exporting files, byte for byte; where variables were rounded, with the rounded values.
 
 use super::Library;
 use crate::array::Rank;

@@ -1,4 +1,4 @@
-//! The front door for programs: open a run, hand over arrays, get states back.
+//! The front door for programs: open a run, save arrays, restore states.
 //!
 //! The program waits for [`capture`](crate::capture): hash, compare, copy what changed. Behind it,
 //! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This

@@ -155,8 +155,9 @@ impl Options {
 
     /// Time for which ranks wait for each other in a collective call before an error of kind
     /// [`ErrorKind::Late`](crate::ErrorKind::Late) names those that are missing. Votes travel along a tree with eight
-    /// branches: with more than nine ranks the error may come after a multiple of this time. [`Save::durable`](crate::Save)
-    /// also waits no longer than this for the parts of other ranks. Default: 10 minutes.
+    /// branches, so the error may come after a multiple of this time: at most twice with up to 9 ranks, three times with up
+    /// to 73, and so on. [`Save::durable`](crate::Save::durable) also waits no longer than this for the parts of other ranks.
+    /// Default: 10 minutes.
     #[must_use]
     pub fn patience(mut self, limit: Duration) -> Self {
         self.patience = limit;

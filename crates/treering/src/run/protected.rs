@@ -1,4 +1,4 @@
-//! The arrays that a run knows by itself: saved and restored together, without being handed over.
+//! The arrays that are registered with a run: saved and restored together, without being passed to each call.
 
 use super::{Restored, Run};
 use crate::array::{

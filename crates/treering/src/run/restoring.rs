@@ -1,4 +1,4 @@
-//! Giving the state back: from the memory of ranks if there is a generation, else from the newest checkpoint that can be
+//! Restoring a state: from the memory of ranks if there is a generation, otherwise from the newest checkpoint that can be
 //! read.
 //!
 //! Every decision on the way is one of all ranks: which generation or checkpoint is tried, and whether it served.
