@@ -230,8 +230,10 @@ fn prepare() -> treering::Result<()> {
     limit.current = limit.maximum;
     // Where this is not permitted, the limit stays as it was.
     let _ = setrlimit(Resource::Nofile, limit);
-    let threads = |count| rayon::ThreadPoolBuilder::new().num_threads(count).build_global();
-    threads(0).or_else(|_| threads(1)).map_err(|error| {
+    // The pool of all can be made only once, so another one shows what there is room for.
+    let threads = |count| rayon::ThreadPoolBuilder::new().num_threads(count);
+    let count = if threads(0).build().is_ok() { 0 } else { 1 };
+    threads(count).build_global().map_err(|error| {
         let error = std::io::Error::other(error);
         Error::io("the system gives this command no thread", error)
             .hint("end other programs of this user, or raise the limit of processes (ulimit -u)")

@@ -120,6 +120,24 @@ impl<A: Send + 'static> Inquiry<A> {
         self.under_way
     }
 
+    /// The answer to a question that is put now, if it comes within `time`: the answer to an earlier one that is still
+    /// under way may be out of date, and is dropped.
+    pub(crate) fn ask_afresh(
+        &mut self,
+        time: Duration,
+        question: impl FnOnce() -> A + Send + 'static,
+    ) -> Option<A> {
+        let start = Instant::now();
+        if let Some((_, answers)) = self.thread.as_ref().filter(|_| self.under_way) {
+            match answers.recv_timeout(time) {
+                Ok(_) => self.under_way = false,
+                Err(RecvTimeoutError::Timeout) => return None,
+                Err(RecvTimeoutError::Disconnected) => *self = Inquiry::default(),
+            }
+        }
+        self.ask(time.saturating_sub(start.elapsed()), question)
+    }
+
     /// The answer to a question, if it comes within `time`. Else it is asked for by the next call, whose own question is
     /// not put then: so there is never more than one thread that hangs.
     pub(crate) fn ask(
@@ -179,6 +197,14 @@ mod tests {
         assert_eq!(inquiry.ask(long, || panic!("nobody asks this either")), Some(2));
         assert!(!inquiry.is_under_way());
         assert_eq!(inquiry.ask(long, || 3), Some(3));
+        // Put anew, a question waits for the earlier one and does not take its answer.
+        let (go, gone) = channel::<()>();
+        let hung = move || gone.recv().map_or(0, |()| 5);
+        assert_eq!(inquiry.ask(Duration::from_millis(1), hung), None);
+        assert_eq!(inquiry.ask_afresh(Duration::from_millis(1), || panic!("not yet")), None);
+        go.send(()).unwrap();
+        assert_eq!(inquiry.ask_afresh(long, || 6), Some(6));
+        assert!(!inquiry.is_under_way());
         // A panic is no answer, and the next question is.
         assert_eq!(inquiry.ask(long, || panic!("as tests do")), None);
         assert_eq!(inquiry.ask(long, || 4), Some(4));

@@ -370,5 +370,21 @@ for name, format in [("classic.nc", "NETCDF3_CLASSIC"), ("modern.nc", "NETCDF4")
             made.setncattr(f"note {number}", "a few words")
         made.missing_value = np.float32(1e20)
         made[:] = masked("f4")
+# Marks of other types than the array's, and of a type that has a name.
+with h5py.File(path("masked/other-types.h5"), "w") as file:
+    made = file.create_dataset("t", data=masked("f4"))
+    made.attrs["missing_value"] = np.float64(1e20)
+    made.attrs["_FillValue"] = np.int32(-9999)
+with h5py.File(path("masked/named-type.h5"), "w") as file:
+    file["kind"] = np.dtype(">f8")
+    made = file.create_dataset("t", data=masked("f8"))
+    made.attrs.create("missing_value", [1e20, -9999], dtype=file["kind"])
+with netCDF4.Dataset(path("masked/other-types.nc"), "w", format="NETCDF3_CLASSIC") as file:
+    file.createDimension("y", 60)
+    file.createDimension("x", 50)
+    made = file.createVariable("t", "f4", ("y", "x"), fill_value=False)
+    made.setncattr("missing_value", np.array([1e20, -9999], "f8"))
+    made.set_auto_mask(False)
+    made[:] = masked("f4")
 
 print(len([f for f in os.listdir(folder) if f.endswith(".json")]), "files")

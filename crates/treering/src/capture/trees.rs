@@ -7,7 +7,8 @@
 use crate::array::{DType, Description, Rank, Rounding, Shape, Variable};
 use crate::compare::{TreeSettings, matches, put_head};
 use crate::error::Result;
-use crate::format::{TREE_FRONT, tree_name};
+use crate::format::{TREE_FRONT, TreeOrigin, tree_name};
+use crate::merkle::Digest;
 use crate::merkle::bounded::{Bound, Builder, Image};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -138,7 +139,9 @@ impl VariableTrees {
             None if !self.images.is_empty() => self.builder.rebuild(&mut self.images, data)?,
             _ => self.images = self.builder.build(data)?,
         }
-        let heads = |image: &mut Image| put_head(&self.description, image, None);
+        // A reader takes the rank from the variable that holds the tree.
+        let of = (Rank(0), Digest::default());
+        let heads = |image: &mut Image| put_head(&self.description, image, TreeOrigin::None, of);
         self.images.iter_mut().try_for_each(heads)
     }
 }

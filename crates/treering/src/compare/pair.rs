@@ -70,7 +70,7 @@ impl<'a> Pair<'a> {
         };
         let bytes = a.description.bytes().unwrap_or(0);
         // Nothing differs in what is empty, whatever trees there are.
-        if views.is_none() && inputs.is_none() && bytes > 0 {
+        if views.is_none() && inputs.is_none() && a.description.bytes() != Some(0) {
             return Err(Error::new(
                 ErrorKind::Mismatch,
                 format!(

@@ -56,15 +56,15 @@ impl TreeSettings {
 
 /// Writes the head of a tree file of one tree in front of its image.
 ///
-/// `of` is the rank and the exact root of the stored variable it was made from, if it was.
+/// `rank` and `exact` are of the variable it was made from: the exact root, if that is stored.
 pub(crate) fn put_head(
     description: &Description,
     image: &mut Image,
-    of: Option<(Rank, Digest)>,
+    origin: TreeOrigin,
+    (rank, exact): (Rank, Digest),
 ) -> Result<()> {
     let mut entry = TreeEntry::new(description, image);
-    (entry.rank, entry.exact) = of.unwrap_or_default();
-    let origin = if of.is_some() { TreeOrigin::Stored } else { TreeOrigin::None };
+    (entry.rank, entry.exact) = (rank, exact);
     let head = TreeFile { origin, entries: vec![entry] }.write_front()?;
     image.bytes[..TREE_FRONT].copy_from_slice(&head);
     Ok(())

@@ -252,7 +252,7 @@ impl Side for TreedSide<'_> {
                     }
                 };
                 for mut image in images {
-                    put_head(&entry.description, &mut image, None)?;
+                    put_head(&entry.description, &mut image, TreeOrigin::None, Default::default())?;
                     let (_, views) = read_trees(Arc::new(Held(image.bytes)) as Arc<dyn Blob>)?;
                     entry.trees.extend(views);
                 }

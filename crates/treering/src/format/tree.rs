@@ -36,6 +36,8 @@ pub enum TreeOrigin {
     Stored,
     /// Results that are expected, recorded as a golden file; each tree names the file whose array it is of.
     Recorded,
+    /// Variables whose trees were kept without their data; each tree names the rank of its own.
+    Kept,
 }
 
 impl TreeOrigin {
@@ -169,6 +171,7 @@ impl TreeFile {
             }
             TreeOrigin::Stored => body.byte(2),
             TreeOrigin::Recorded => body.byte(3),
+            TreeOrigin::Kept => body.byte(4),
         }
         body.int(self.entries.len() as u64);
         for entry in &self.entries {
@@ -205,6 +208,7 @@ impl TreeFile {
             1 => TreeOrigin::File { size: reader.int()?, changed: reader.int()? },
             2 => TreeOrigin::Stored,
             3 => TreeOrigin::Recorded,
+            4 => TreeOrigin::Kept,
             _ => return Err(Error::damaged("a tree file has an unknown origin")),
         };
         let count = reader.count()?;

@@ -214,9 +214,9 @@ impl Ingest {
         })
     }
 
-    /// The number under which the run was opened.
-    pub(crate) fn opening(&self) -> Sequence {
-        self.id.opening
+    /// The writer that opened the run.
+    pub(crate) fn writer(&self) -> WriterId {
+        self.id
     }
 
     /// Notes for people about the opening of the run.

@@ -211,17 +211,20 @@ fn ranked(name: &str, place: &Range<usize>) -> Option<(u32, String)> {
     Some((rank, format!("{}{{rank}}{}", &name[..place.start], &name[place.end..])))
 }
 
-/// Dates, and dates with times: 2024-01-31, 2024-01-31_12:00:00 (also with _ or - in the time), 2024-01-31-43200 (seconds of
-/// the day), 20240131, 2024013112, 202401311200, 20240131120000, 20240131T1200.
+/// Dates, and dates with times: 2024-01-31, 2024-01-31_12:00:00 (also with _, - or . in the time), 2024-01-31_120000,
+/// 2024-01-31-43200 (seconds of the day), 2024-01-31T12, 20240131, 2024013112, 202401311200, 20240131120000,
+/// 20240131_120000, 20240131T1200.
 static TIMES: LazyLock<Option<Regex>> = LazyLock::new(|| {
     let date = r"(?:19|20|21)\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])";
     let compact = r"(?:19|20|21)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])";
     let (hour, more) = (r"(?:[01]\d|2[0-3])", r"[0-5]\d");
-    let clock = format!("{hour}[:_-]{more}(?:[:_-]{more})?");
-    let close = format!("{hour}:?{more}(?::?{more})?");
+    let clock = format!("{hour}[:_.-]{more}(?:[:_.-]{more})?");
+    let close = format!("{hour}(?::?{more}(?::?{more})?)?");
+    // Shorter digits behind a date may be a rank.
+    let six = format!("[_-]{hour}{more}{more}");
     let of_day = r"-[0-8]\d{4}";
     Regex::new(&format!(
-        "{date}(?:T{close}|[T_ -]{clock}|{of_day})?|{compact}(?:T{close}|{hour}(?:{more}){{0,2}})?"
+        "{date}(?:T{close}|[T_ -]{clock}|{six}|{of_day})?|{compact}(?:T{close}|{six}|{hour}(?:{more}){{0,2}})?"
     ))
     .ok()
 });
@@ -384,7 +387,13 @@ mod tests {
             ("x-202012211200.nc", 202_012_211_200, 0, "x-{step}.nc"),
             ("a1_20201221T1200Z.h5", 202_012_211_200, 0, "a1_{step}Z.h5"),
             ("20201221/b_2020-12-21.nc", 20_201_221, 0, "{step}/b_{step}.nc"),
+            ("x_20240131_120000.nc", 20_240_131_120_000, 0, "x_{step}.nc"),
+            ("2024-01-31_120000_0003.nc", 20_240_131_120_000, 3, "{step}_{rank}.nc"),
+            ("2024-01-31T12.nc", 2_024_013_112, 0, "{step}.nc"),
+            ("history.2012-05-25_00.00.00.nc", 20_120_525_000_000, 0, "history.{step}.nc"),
             ("2024-01-31_0003.nc", 20_240_131, 3, "{step}_{rank}.nc"),
+            ("20240131_0003.nc", 20_240_131, 3, "{step}_{rank}.nc"),
+            ("20240131_990000.nc", 20_240_131, 990_000, "{step}_{rank}.nc"),
             ("2024-01-31_06_30_0003.nc", 202_401_310_630, 3, "{step}_{rank}.nc"),
             // No dates.
             ("out_20241301.nc", 20_241_301, 0, "out_{step}.nc"),

@@ -1,22 +1,33 @@
 //! Files that are opened for reading, and nothing else: to open a pipe would wait for somebody who writes.
 
-use rustix::fs::{Mode, OFlags, open};
+use rustix::fs::{Mode, OFlags, fcntl_setfl, open};
+use rustix::io::retry_on_intr;
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 /// Opens a regular file for reading. Anything else (a folder, a pipe, a device) is an error of kind
 /// [`InvalidInput`](io::ErrorKind::InvalidInput), at once.
 pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let file = match open(path, flags | OFlags::NONBLOCK, Mode::empty()) {
+    let open = |flags| retry_on_intr(|| open(path, flags, Mode::empty()));
+    let file = match open(flags | OFlags::NONBLOCK) {
         // Somebody has a lease on it, so it is a file: wait until they give it back.
-        Err(rustix::io::Errno::AGAIN) => File::from(open(path, flags, Mode::empty())?),
-        // A socket.
-        Err(rustix::io::Errno::NXIO) => return Err(no_file()),
+        Err(rustix::io::Errno::AGAIN) => File::from(open(flags)?),
+        Err(rustix::io::Errno::NXIO) if is_socket(path) => return Err(no_file()),
         opened => File::from(opened?),
     };
-    if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+    if !file.metadata()?.is_file() {
+        return Err(no_file());
+    }
+    // Reads wait for their data.
+    fcntl_setfl(&file, flags - OFlags::CLOEXEC)?;
+    Ok(file)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())
 }
 
 fn no_file() -> io::Error {

@@ -6,7 +6,7 @@ use crate::compare::{
     Side, SideEntry, StoredSide, TreeSettings, build_trees, matches_variable, put_head,
 };
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{TREE_FRONT, TREES_RUN, tree_name};
+use crate::format::{TREE_FRONT, TREES_RUN, TreeOrigin, tree_name};
 use crate::merkle::Digest;
 use crate::restore::Checkpoint;
 use crate::run::{Options, Run};
@@ -98,8 +98,14 @@ impl Library {
         settings.check()?;
         let mut made = Vec::new();
         for side in sides {
-            for at in side.steps()? {
-                made.extend(make(&side.entries(at)?, patterns, settings, progress, |_| Ok(None))?);
+            let steps = side.steps()?;
+            if steps.len() > 1 {
+                return Err(Error::usage("the trees of one step are kept as one checkpoint")
+                    .hint("name the step, as in STORE#RUN@STEP"));
+            }
+            for at in steps {
+                let kept = |_: &SideEntry| Ok((TreeOrigin::Kept, Digest::default()));
+                made.extend(make(&side.entries(at)?, patterns, settings, progress, kept)?);
             }
         }
         let mut names: Vec<&str> = made.iter().map(|tree| tree.name.as_str()).collect();
@@ -143,7 +149,7 @@ impl Library {
         entries.retain(|e| checkpoint.exact(e.rank, &e.description.name).is_ok());
         make(&entries, patterns, settings, progress, |entry| {
             let exact = checkpoint.exact(entry.rank, &entry.description.name)?.root;
-            Ok(Some((entry.rank, exact)))
+            Ok((TreeOrigin::Stored, exact))
         })
     }
 }
@@ -159,7 +165,7 @@ fn make(
     patterns: &[String],
     settings: &TreeSettings,
     progress: Progress,
-    of: impl Fn(&SideEntry) -> Result<Option<(Rank, Digest)>>,
+    of: impl Fn(&SideEntry) -> Result<(TreeOrigin, Digest)>,
 ) -> Result<Vec<Made>> {
     let mut made = Vec::new();
     for entry in entries {
@@ -171,9 +177,9 @@ fn make(
         let done = AtomicU64::new(0);
         let told =
             |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
-        let of = of(entry)?;
+        let (origin, exact) = of(entry)?;
         for mut image in build_trees(dtype, &recipes, values.as_ref(), TREE_FRONT, &told)? {
-            put_head(&entry.description, &mut image, of)?;
+            put_head(&entry.description, &mut image, origin, (rank, exact))?;
             let name = tree_name(rank, name, &image.recipe);
             made.push(Made { name, bytes: image.bytes });
         }

@@ -11,7 +11,7 @@ use crate::comm::{Comm, WorkShare};
 use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Opening, PackName};
-use crate::log::{FullManifest, Log, Survey, runs};
+use crate::log::{self, FullManifest, Log, Survey};
 use crate::memory::zeroed;
 use crate::restore::{Checkpoint, check_frames, read_footer};
 use crate::store::read_small;
@@ -69,28 +69,32 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
-    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage.
-    fn forget<'f>(
+    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage. What checkpoints that
+    /// are there still need is kept.
+    fn forget(
         &mut self,
-        gone: impl Iterator<Item = &'f FullManifest>,
-        needed: impl Iterator<Item = &'f FullManifest>,
-        logs: &HashMap<&str, HashSet<u64>>,
+        gone: &[&FullManifest],
+        removed: &[&str],
+        needed: &BTreeSet<(String, PackName)>,
     ) {
         let mut keys = BTreeSet::new();
         for full in gone {
             keys.insert(Names::new(&full.manifest.run).entry(full.manifest.sequence));
             keys.extend(full.packs().map(|(run, pack)| Names::new(&run).pack(pack)));
         }
-        for (run, pack) in needed.flat_map(FullManifest::packs) {
-            keys.remove(&Names::new(&run).pack(pack));
-        }
+        let needed: BTreeSet<String> =
+            needed.iter().map(|(run, pack)| Names::new(run).pack(*pack)).collect();
         self.findings.retain(|finding| {
-            let of_key = |key: &String| finding.place.starts_with(&key[..]);
-            let of_run = |(run, log): (&&str, &HashSet<u64>)| {
-                let inside = finding.place.starts_with(&format!("runs/{run}/"));
-                log.is_empty() && (inside || finding.place == format!("run {run}"))
+            let is_of = |key: &String| {
+                let rest = finding.place.strip_prefix(&key[..]);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
             };
-            !keys.iter().any(of_key) && !logs.iter().any(of_run)
+            let of_run = |run: &&str| {
+                let inside = finding.place.starts_with(&format!("runs/{run}/"));
+                inside || finding.place == format!("run {run}")
+            };
+            let is_removed = keys.iter().any(is_of) || removed.iter().any(of_run);
+            !is_removed || needed.iter().any(is_of)
         });
     }
 
@@ -158,7 +162,7 @@ impl Library {
                 vec![run.to_string()]
             }
             // Folders without a log, too: what is in them is not needed.
-            None => runs(self.store.as_ref())?,
+            None => log::runs(self.store.as_ref())?,
         };
         let (named, all_named) = self.named()?;
         let (mut all, mut surveys) = (Vec::new(), Vec::new());
@@ -175,10 +179,10 @@ impl Library {
         for of_run in runs {
             let of_run = of_run.map_err(|(code, what)| read_letter(code, what))?;
             report.findings.extend(of_run.findings);
-            // Nobody knows what an entry needs that cannot be read.
-            if all_named {
-                report.unreferenced.extend(of_run.unreferenced);
-            }
+            // Nobody knows what an entry needs that cannot be read; a stray in a log is needed by none.
+            let is_stray = |key: &String| names.iter().any(|run| is_in_log(run, key));
+            let spare = of_run.unreferenced.into_iter().filter(|key| all_named || is_stray(key));
+            report.unreferenced.extend(spare);
         }
         self.check_log_copies(&all, &mut report);
         let bad = self.check_packs(&all, progress, &mut report, share)?;
@@ -210,8 +214,23 @@ impl Library {
         };
         let (gone, there): (Vec<_>, Vec<_>) =
             all.iter().zip(wrong).partition(|(full, _)| is_gone(full));
-        let needed = there.iter().map(|(full, _)| *full);
-        report.forget(gone.iter().map(|(full, _)| *full), needed, &logs);
+        let vanished = !names.is_empty() && log::runs(self.store.as_ref())?.is_empty();
+        if vanished || there.is_empty() && !gone.is_empty() {
+            return Err(Error::new(
+                ErrorKind::NotFound,
+                "every checkpoint has vanished while it was verified",
+            )
+            .at(self.last.name())
+            .hint(
+                "unless they were removed on purpose, check whether the file system is mounted",
+            ));
+        }
+        if !gone.is_empty() {
+            let gone: Vec<&FullManifest> = gone.into_iter().map(|(full, _)| full).collect();
+            let mut removed: Vec<&str> = gone.iter().map(|full| &full.manifest.run[..]).collect();
+            removed.retain(|run| logs.get(run).is_some_and(HashSet::is_empty));
+            report.forget(&gone, &removed, &self.named()?.0);
+        }
         report.checkpoints = there.len() as u64;
         report.sound = there.iter().filter(|(_, wrong)| wrong.is_none()).count() as u64;
         report.findings.extend(there.into_iter().filter_map(|(_, wrong)| wrong));
@@ -383,7 +402,7 @@ impl Library {
     /// Every pack that a readable manifest of any run names, and whether all can be read.
     fn named(&self) -> Result<(BTreeSet<(String, PackName)>, bool)> {
         let (mut named, mut all) = (BTreeSet::new(), true);
-        for run in runs(self.store.as_ref())? {
+        for run in log::runs(self.store.as_ref())? {
             let mut survey = Log::read(self.store.clone(), &run)?.survey();
             let full = survey.take_full(self.store.as_ref());
             named.extend(full.iter().flat_map(FullManifest::packs));
@@ -428,6 +447,11 @@ impl Library {
         }
         Ok(())
     }
+}
+
+/// Whether a key is one of the log of a run.
+fn is_in_log(run: &str, key: &str) -> bool {
+    key.strip_prefix(&Names::new(run).log()).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Whether this is a copy of a manifest. One in a nearer tier has all groups in it.

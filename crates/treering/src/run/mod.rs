@@ -70,12 +70,17 @@ use std::time::{Duration, Instant, SystemTime};
 /// Time for which a checkpoint waits for an answer of the store that it can do without.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Longest wait at the end of a run until a request to halt that it has honoured is removed.
+const END_PATIENCE: Duration = Duration::from_secs(30);
+
 /// A look at the store for a request to stop.
 struct HaltRequest {
     /// Whether one was there that had been honoured, and is gone now.
     removed: bool,
     found: bool,
 }
+
+type HaltQuestion = Box<dyn FnOnce() -> HaltRequest + Send>;
 
 /// A checkpoint that the program asks for.
 struct CheckpointCall {
@@ -537,7 +542,7 @@ impl Run {
             overloaded: false,
             shared: to_shared,
             aside: self.saver.aside(),
-            halt: self.is_to_halt(STORE_PATIENCE),
+            halt: self.is_to_halt(),
         };
         let staging = self.saver.staging.clone();
         if self.options.overload == Overload::Skip {
@@ -595,7 +600,22 @@ impl Run {
     /// Whether somebody has asked the program to stop; the first rank looks. A request is removed once the checkpoint that
     /// honours it is durable. If the program dies before, the next one finds the request and stops, too: a request is never
     /// lost. A store that does not answer in time is asked again at the next checkpoint.
-    fn is_to_halt(&mut self, patience: Duration) -> bool {
+    fn is_to_halt(&mut self) -> bool {
+        let patience = if self.requested.is_under_way() { Duration::ZERO } else { STORE_PATIENCE };
+        self.look_for_halt(|requested, look| requested.ask(patience, look))
+    }
+
+    /// Removes a request that this run has honoured: the next job would stop at its first checkpoint.
+    fn end_halt(&mut self) {
+        if self.halting.as_ref().is_some_and(SaveProgress::is_durable) {
+            self.look_for_halt(|requested, look| requested.ask_afresh(END_PATIENCE, look));
+        }
+    }
+
+    fn look_for_halt(
+        &mut self,
+        ask: impl FnOnce(&mut Inquiry<HaltRequest>, HaltQuestion) -> Option<HaltRequest>,
+    ) -> bool {
         let is_honoured = self.halting.as_ref().is_some_and(SaveProgress::is_durable);
         if self.ranks.as_ref().is_some_and(|ranks| ranks.rank() != Rank(0)) {
             self.halting.take_if(|_| is_honoured);
@@ -603,12 +623,11 @@ impl Run {
         }
         let (store, run) = (self.options.writer.tiers.last.clone(), &self.options.writer.run);
         let key = Names::new(run).halt();
-        let look = move || HaltRequest {
+        let look = Box::new(move || HaltRequest {
             removed: is_honoured && store.delete(std::slice::from_ref(&key)).is_ok(),
             found: store.open(&key).is_ok(),
-        };
-        let patience = if self.requested.is_under_way() { Duration::ZERO } else { patience };
-        let Some(HaltRequest { removed, found }) = self.requested.ask(patience, look) else {
+        });
+        let Some(HaltRequest { removed, found }) = ask(&mut self.requested, look) else {
             return false;
         };
         self.halting.take_if(|_| removed);
@@ -821,7 +840,7 @@ impl Run {
         self.saver.move_newest();
         self.drain();
         self.finish_together()?;
-        self.is_to_halt(STORE_PATIENCE);
+        self.end_halt();
         self.end_retention();
         match self.failures.take_untold().into_iter().next() {
             Some((step, error)) => Err(error.at(format!("save of step {step}"))),

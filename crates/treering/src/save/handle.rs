@@ -144,6 +144,9 @@ pub(crate) struct Awaited {
 /// The time between two looks at the other ranks, and the longest one for a look at the store.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// The longest time for the last look at the store, before a checkpoint counts as incomplete.
+const LAST_LOOK: Duration = Duration::from_secs(5);
+
 impl Awaited {
     pub(crate) fn new(
         store: Arc<dyn Store>,
@@ -172,19 +175,21 @@ impl Awaited {
             if let Some(done) = progress.wait_for(pause.min(left), |state| state.durable) {
                 return done.map(|()| true);
             }
-            // Whoever has died may have completed it before; so the look at the store comes second.
+            // A rank that has died may have completed it before; so the look at the store comes second, and does not take
+            // the answer to an earlier one.
             let death = match place {
                 WaitsIn::Program => self.watch.look(),
                 WaitsIn::Thread => None,
             };
-            if self.look(progress)? {
+            let late = start.elapsed() > self.limit;
+            if self.look(progress, death.is_some() || late)? {
                 return Ok(true);
             }
             if let Some(death) = death {
                 let hint = "Run::go_on_with tells what has become of this checkpoint";
                 return Err(death.hint(hint));
             }
-            if start.elapsed() > self.limit {
+            if late {
                 let limit = self.limit;
                 let what = format!("not all ranks have written their part within {limit:?}");
                 return Err(Error::new(ErrorKind::Late, what));
@@ -197,11 +202,17 @@ impl Awaited {
         }
     }
 
-    /// Whether the manifest is there, as far as the store says so in time.
-    fn look(&self, progress: &SaveProgress) -> Result<bool> {
+    /// Whether the manifest is there, as far as the store says so in time; for the last time it gets more of that, and is
+    /// asked anew.
+    fn look(&self, progress: &SaveProgress, last: bool) -> Result<bool> {
         let (store, key, writer) = (self.store.clone(), self.key.clone(), self.writer);
         let look = move || is_there(store.as_ref(), &key, writer);
-        let there = held(&self.inquiry).ask(LOOK, look).unwrap_or(Ok(false))?;
+        let mut inquiry = held(&self.inquiry);
+        let there = match last {
+            true => inquiry.ask_afresh(LAST_LOOK, look),
+            false => inquiry.ask(LOOK, look),
+        };
+        let there = there.unwrap_or(Ok(false))?;
         if there {
             progress.durable();
         }
@@ -295,7 +306,7 @@ impl Waited {
     fn is_found(&self, progress: &SaveProgress) -> bool {
         let open = self.level != Level::Node && !progress.has_failed();
         let awaited = self.awaited.as_ref().filter(|_| open);
-        awaited.is_some_and(|awaited| awaited.look(progress).unwrap_or(false))
+        awaited.is_some_and(|awaited| awaited.look(progress, false).unwrap_or(false))
     }
 
     fn progress(&self) -> Result<&SaveProgress> {

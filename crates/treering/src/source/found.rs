@@ -21,7 +21,7 @@ use std::sync::{Arc, OnceLock};
 pub(super) const MOST_UNPAID: u64 = 1 << 24;
 
 /// More values that stand for something else than any variable has.
-pub(super) const MOST_MARKS: usize = 8;
+pub(super) const MOST_MARKS: usize = 16;
 
 /// What an attribute of netCDF and others says about the values of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,22 +201,57 @@ impl FoundArray {
         if value.len() as u64 == self.description.dtype.size() {
             let mut value = value.to_vec();
             filter::swap(&mut value, self.swap);
-            self.marks.values.push(value);
-            self.marks.values.truncate(MOST_MARKS);
+            self.mark_as_stored(value);
+        }
+    }
+
+    /// Notes a value that stands for something else: a number of any type, its bytes little-endian. Libraries compare
+    /// values with it as a number of the array's type.
+    pub(super) fn mark_number(&mut self, dtype: DType, value: &[u8]) {
+        let own = self.description.dtype;
+        match dtype == own {
+            true => self.mark_as_stored(value.to_vec()),
+            false => match (real(dtype, value), own) {
+                (Some(mark), DType::F32) => self.mark_as_stored((mark as f32).to_le_bytes().into()),
+                (Some(mark), DType::F64) => self.mark_as_stored(mark.to_le_bytes().into()),
+                // Other types are not rounded; their marks show which packed numbers stand for no value.
+                (_, own) => whole(dtype, value)
+                    .and_then(|mark| stored(own, mark))
+                    .into_iter()
+                    .for_each(|mark| self.mark_as_stored(mark)),
+            },
+        }
+        // A text, or parts of a number, may be a mark in the eyes of some library.
+        self.unmarked |= dtype != own && real(dtype, value).is_none();
+    }
+
+    fn mark_as_stored(&mut self, value: Vec<u8>) {
+        if self.marks.values.contains(&value) {
+            return;
+        }
+        match self.marks.values.len() < MOST_MARKS {
+            true => self.marks.values.push(value),
+            false => self.unmarked = true,
         }
     }
 
     /// Notes a limit of valid values: a number of any type, its bytes little-endian. Libraries compare with it as it
     /// is, or as a number of the array's type.
     pub(super) fn limit(&mut self, dtype: DType, value: &[u8]) {
-        let Some(limit) = real(dtype, value) else { return };
+        let Some(limit) = real(dtype, value) else {
+            self.unmarked = true;
+            return;
+        };
         match self.description.dtype {
             DType::F64 => self.marks.limits.push(limit),
             DType::F32 => self.marks.limits.extend([limit, f64::from(limit as f32)]),
             // Others are not rounded, or have no order.
             _ => {}
         }
-        self.marks.limits.truncate(2 * MOST_MARKS);
+        if self.marks.limits.len() > 2 * MOST_MARKS {
+            self.marks.limits.truncate(2 * MOST_MARKS);
+            self.unmarked = true;
+        }
     }
 
     /// Notes how numbers are packed: a number of any type, its bytes little-endian.
@@ -353,6 +388,30 @@ impl FoundArray {
             | Placement::Chunks(_) => None,
         }
     }
+}
+
+/// A whole number of any type.
+fn whole(dtype: DType, value: &[u8]) -> Option<i128> {
+    let mut word = [0; 8];
+    word.get_mut(..value.len())?.copy_from_slice(value);
+    match dtype {
+        DType::I64 => Some(i128::from(i64::from_le_bytes(word))),
+        DType::U64 => Some(i128::from(u64::from_le_bytes(word))),
+        _ => real(dtype, value).filter(|n| n.fract() == 0.0 && n.abs() < 2e19).map(|n| n as i128),
+    }
+}
+
+/// A whole number as one of an integer type, little-endian, if it is one.
+fn stored(dtype: DType, number: i128) -> Option<Vec<u8>> {
+    let size = dtype.size() as u32;
+    let range = match dtype {
+        DType::I8 | DType::I16 | DType::I32 | DType::I64 => {
+            -(1i128 << (8 * size - 1))..1i128 << (8 * size - 1)
+        }
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => 0..1i128 << (8 * size),
+        _ => return None,
+    };
+    range.contains(&number).then(|| number.to_le_bytes()[..size as usize].to_vec())
 }
 
 /// A real number of any type.

@@ -103,7 +103,7 @@ fn mark(found: &mut FoundArray, attributes: &[Attribute]) {
             little.reverse();
             match kind {
                 ValueAttribute::Limit => found.limit(*own, &little),
-                ValueAttribute::Mark if *own == dtype => found.mark(value),
+                ValueAttribute::Mark => found.mark_number(*own, &little),
                 kind => found.packing(*kind, *own, &little),
             }
         }

@@ -175,7 +175,8 @@ impl Store for DirectoryStore {
     fn open(&self, key: &str) -> Result<Box<dyn Blob>> {
         let opened = self.disk.open(&self.path(key)?);
         let file = opened.map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => {
+            // Said by `open_file`; a file system that refuses with EINVAL is trouble of another kind.
+            io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => {
                 Error::damaged("something that is not a file has the name of one")
                     .at(self.root.join(key).display())
                     .hint("move it out of the store")

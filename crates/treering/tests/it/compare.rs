@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use treering::testing::{Builder, Grid, Reading, Recipe, TREE_FRONT, TREE_PREFIX};
 use treering::{
-    Answer, Blob, Bound, CompareSettings, DType, DifferenceList, FileView, Library, MemoryStore,
-    Options, Outcome, RawLayout, Run, Side, SideEntry, Store, StoredSide, TreeSettings, TreedSide,
-    Value, Variable, VariableMut, VariableOutcome, compare, make_trees_beside, open_side,
-    record_golden, sidecar,
+    Answer, Blob, Bound, CompareSettings, DType, DifferenceList, End, FileView, Library,
+    MemoryStore, Options, Outcome, RawLayout, Run, Side, SideEntry, Store, StoredSide, ThreadRanks,
+    TreeSettings, TreedSide, Value, Variable, VariableMut, VariableOutcome, compare,
+    make_trees_beside, open_side, record_golden, sidecar,
 };
 
 /// What a plain loop over two arrays finds.
@@ -786,6 +786,57 @@ fn trees_made_step_by_step_stay() {
     }
     let kept = StoredSide::open(store, "kept", None).unwrap();
     assert_eq!(kept.steps().unwrap(), source.steps().unwrap());
+}
+
+/// Trees that are kept without their data know their ranks, and set no bound.
+#[test]
+fn kept_trees_of_ranks_are_told_apart() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let library = Library::of(store.clone());
+    for (name, differs) in [("a", 9), ("b", 9), ("c", 0), ("d", 1)] {
+        let of_run = store.clone();
+        let ends = ThreadRanks::new(2).run(move |comm| {
+            let (store, rank) = (&of_run, comm.rank());
+            let mut run = Run::open(Options::in_store(store.clone(), name).ranks(comm)).unwrap();
+            let off = if rank.0 == differs { 1e-4 } else { 0.0 };
+            let data: Vec<f64> = (0..3000).map(|i| f64::from(i * 7 % 97) + off).collect();
+            run.checkpoint(5, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+            run.finish().unwrap();
+        });
+        assert!(ends.iter().all(|end| matches!(end, End::Done(()))));
+        let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 512, planes: 4 };
+        let one = StoredSide::open(store.clone(), name, None).unwrap();
+        let kept = format!("t{name}");
+        library.keep_trees(&kept, 5, &[Box::new(one)], &[], &trees, &|_, _| {}).unwrap();
+        library.make_trees(name, Some(5), &[], &trees, &|_, _| {}).unwrap();
+    }
+    let side = |name: &str| StoredSide::open(store.clone(), name, None).unwrap();
+    let verdict = |x: &str, y: &str, bound: Option<f64>| {
+        let settings =
+            CompareSettings { bound: bound.map(Bound::abs), ..CompareSettings::default() };
+        compare(&side(x), &side(y), &settings, None, &|_, _| {}).map(|outcome| outcome.verdict)
+    };
+    for (x, y) in [("ta", "tb"), ("ta", "b"), ("a", "tb")] {
+        assert_eq!(verdict(x, y, Some(1e-6)).unwrap(), Answer::Equal, "{x} {y}");
+        // Only programs and golden files set bounds.
+        assert!(!verdict(x, y, None).is_ok_and(|verdict| verdict == Answer::Different), "{x} {y}");
+    }
+    for other in ["c", "d"] {
+        for (x, y) in
+            [("ta".to_string(), format!("t{other}")), ("a".to_string(), format!("t{other}"))]
+        {
+            assert_ne!(verdict(&x, &y, Some(1e-6)).unwrap(), Answer::Equal, "{x} {y}");
+            assert!(!verdict(&x, &y, None).is_ok_and(|verdict| verdict == Answer::Equal));
+        }
+    }
+    // One checkpoint has one step.
+    let mut run = Run::open(Options::in_store(store.clone(), "many")).unwrap();
+    save(&mut run, 0..2, false);
+    run.finish().unwrap();
+    let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 512, planes: 4 };
+    let sides: [Box<dyn Side>; 1] = [Box::new(side("many"))];
+    let refused = library.keep_trees("tm", 0, &sides, &[], &trees, &|_, _| {}).unwrap_err();
+    assert!(refused.to_string().contains("one step"), "{refused}");
 }
 
 #[test]

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use treering::testing::{Call, HookedStore};
 use treering::{
-    Bound, ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options,
-    Run, Store, ThreadRanks, Variable, VariableMut,
+    Bound, ChunkSize, Compaction, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library,
+    MemoryStore, Options, Run, Store, ThreadRanks, Variable, VariableMut,
 };
 
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
@@ -416,6 +416,86 @@ fn what_is_removed_while_it_is_verified_is_no_damage() {
             let report = Library::of(seen).verify(None, true, &|_, _| {}).unwrap();
             assert_eq!(report.findings, [], "{what}");
             assert!(report.sound == report.checkpoints && report.sound >= 2, "{what}");
+        }
+    }
+}
+
+/// What is damaged stays reported, also if a checkpoint that needed it is removed meanwhile.
+#[test]
+fn damage_is_reported_whatever_is_removed_while_it_is_verified() {
+    for (moment, run) in (0..40).flat_map(|moment| [(moment, None), (moment, Some("r"))]) {
+        let store = memory();
+        save(&store, "r", 0..3);
+        Library::of(store.clone()).branch("r", Some(2), "b").unwrap();
+        (1..4).for_each(|part| save(&store, "r", part * 3..part * 3 + 3));
+        // Of the branch, and of a run that has lost its log.
+        save(&store, "lost", 0..1);
+        for item in store.list("runs/lost/log").unwrap() {
+            store.delete(&[format!("runs/lost/log/{}", item.name)]).unwrap();
+        }
+        let opening = store.list("runs/lost/openings").unwrap().remove(0).name;
+        // Of the first writer's packs, the branch needs some.
+        let packs = store.list("runs/r/packs").unwrap().into_iter();
+        let packs = packs.filter(|pack| pack.name.starts_with("000001-"));
+        let mut places: Vec<String> =
+            packs.map(|pack| format!("runs/r/packs/{}", pack.name)).collect();
+        places.push(format!("runs/lost/openings/{opening}"));
+        for place in &places {
+            let mut bytes = vec![0; store.open(place).unwrap().size() as usize];
+            store.open(place).unwrap().read_at(0, &mut bytes).unwrap();
+            let middle = bytes.len() / 2;
+            bytes[middle] ^= 1;
+            store.delete(&[place.clone()]).unwrap();
+            let mut put = store.put(place).unwrap();
+            put.append(&bytes).unwrap();
+            put.finish().unwrap();
+        }
+        let (inner, calls) = (store.clone(), AtomicU64::new(0));
+        let seen: Arc<dyn Store> = Arc::new(HookedStore::new(store.clone(), move |call| {
+            // With one run alone, packs of what is gone at the begin are not looked at: all of them have been read.
+            let reads = match run {
+                None => matches!(call, Call::Open(_) | Call::List(_)),
+                Some(_) => matches!(call, Call::Read(key, _) if key.contains("/packs/")),
+            };
+            let due = if run.is_some() { 24 + moment } else { moment * 3 };
+            if reads && calls.fetch_add(1, Ordering::SeqCst) == due {
+                let pruned = Library::of(inner.clone()).prune("r", Keep::newest(1), &|_, _| {});
+                assert!(pruned.unwrap().removed.len() > 8);
+            }
+            Ok(())
+        }));
+        let report = Library::of(seen).verify(run, true, &|_, _| {}).unwrap();
+        let is_wanted = |place: &String| run.is_none() || place.starts_with("runs/r/");
+        places.retain(|place| store.open(place).is_ok() && is_wanted(place));
+        assert!(!places.is_empty());
+        for place in places {
+            let found = report.findings.iter().any(|finding| finding.place.starts_with(&place));
+            assert!(found, "{place} at moment {moment} of {run:?}: {:?}", report.findings);
+        }
+    }
+}
+
+/// A store that is not there any more is not sound.
+#[test]
+fn a_store_that_vanishes_while_it_is_verified_is_an_error() {
+    for moment in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().join("store");
+        let store: Arc<dyn Store> = Arc::new(DirectoryStore::new(&place));
+        save(&store, "r", 0..3);
+        save(&store, "s", 0..3);
+        let (away, calls) = (folder.path().join("away"), AtomicU64::new(0));
+        let seen: Arc<dyn Store> = Arc::new(HookedStore::new(store, move |call| {
+            let reads = matches!(call, Call::Open(_) | Call::List(_));
+            if reads && calls.fetch_add(1, Ordering::SeqCst) == 8 + moment * 2 {
+                std::fs::rename(&place, &away).unwrap();
+            }
+            Ok(())
+        }));
+        let report = Library::of(seen).verify(None, true, &|_, _| {});
+        if folder.path().join("away").exists() {
+            let sound = report.as_ref().is_ok_and(|report| report.is_sound());
+            assert!(!sound, "call {}: {report:?}", 8 + moment * 2);
         }
     }
 }

@@ -591,6 +591,20 @@ fn marks_stay_and_nothing_becomes_one() {
     }
 }
 
+/// Where nobody can tell which values stand for none, nothing is rounded.
+#[test]
+fn more_marks_than_are_known_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ocean.nc");
+    let values = field(1, 3000);
+    let marks = |count: i32| (0..count).map(f64::from).collect::<Vec<f64>>();
+    std::fs::write(&path, netcdf_with(&[("missing_value", marks(15))], &values)).unwrap();
+    through(&path, &[("t", Bound::abs(0.01))]).unwrap();
+    std::fs::write(&path, netcdf_with(&[("missing_value", marks(17))], &values)).unwrap();
+    let error = through(&path, &[("t", Bound::abs(0.01))]).unwrap_err();
+    assert!(error.contains("attributes"), "{error}");
+}
+
 /// A value that is valid stays valid, and no other becomes valid: masks of readers stay as they are.
 #[test]
 fn no_value_passes_a_limit_of_valid_ones() {
@@ -787,7 +801,7 @@ fn marks_of_real_libraries_stay() {
         }
         files += 1;
     }
-    assert_eq!(files, 6);
+    assert_eq!(files, 9);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::compare::tree_settings::put_head;
 use crate::compare::trees::build;
 use crate::compare::{Answer, CompareSettings, Outcome, Progress, compare};
 use crate::format::TREE_FRONT;
+use crate::format::TreeOrigin;
 use crate::merkle::bounded::{Bound, Recipe};
 use proptest::prelude::*;
 
@@ -95,7 +96,7 @@ impl Whole {
             let values = Held(bytes.clone());
             let images = build(description.dtype, &[recipe], &values, TREE_FRONT, &|_| {});
             for mut image in images.unwrap() {
-                put_head(&description, &mut image, None).unwrap();
+                put_head(&description, &mut image, TreeOrigin::None, Default::default()).unwrap();
                 views.extend(read_trees(Arc::new(Held(image.bytes)) as Arc<dyn Blob>).unwrap().1);
             }
         }

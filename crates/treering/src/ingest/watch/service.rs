@@ -6,18 +6,30 @@ use super::notice::{self, Noticed};
 use super::sets::{FileSign, FileStamp, HeldVersion, Moment, SetRule, Sets};
 use super::writers::{Probe, ThisMachine};
 use super::{WatchEvent, WatchSettings};
-use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::{LogEntry, Names, WriterId};
 use crate::ingest::Ingest;
 use crate::library::{HeldSet, Holdings, Library};
-use crate::log::Log;
 use crate::run::Options;
-use crate::store::DirectoryStore;
+use crate::store::{DirectoryStore, Store, read_small};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
+
+/// Whether a store has the opening of a writer.
+fn has_opening(store: &dyn Store, run: &str, writer: WriterId) -> Result<bool> {
+    let key = Names::new(run).entry(writer.opening);
+    match store.open(&key).and_then(|blob| read_small(blob.as_ref())) {
+        Ok(bytes) => {
+            let entry = LogEntry::parse(&bytes)?;
+            Ok(matches!(entry, LogEntry::Opening(opening) if opening.writer == writer))
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
 
 /// Longest wait for events.
 const LONG: Duration = Duration::from_secs(3600);
@@ -48,8 +60,8 @@ pub struct Watcher {
     holdings: Holdings,
     /// Open as long as all goes well: what it knows of the step before is why little is stored.
     ingest: Option<Ingest>,
-    /// The number under which the run was opened last. A store without it is not the one that this service wrote to.
-    opened: Option<Sequence>,
+    /// The writer that opened the run last. A store without its opening is not the one that this service wrote to.
+    opened: Option<WriterId>,
     began: Instant,
     /// Files that are in the run and may be removed, by step.
     leftovers: BTreeMap<u64, Vec<(String, FileStamp)>>,
@@ -142,8 +154,8 @@ impl Watcher {
     fn open_ingest(&mut self) -> Result<Ingest> {
         let settings = &self.settings;
         if let Some(opened) = self.opened {
-            let store = Arc::new(DirectoryStore::new(&settings.place.store));
-            if Log::read(store, &self.run)?.newest() < opened {
+            let store = DirectoryStore::new(&settings.place.store);
+            if !has_opening(&store, &self.run, opened)? {
                 let path = settings.place.store.display();
                 return Err(Error::new(
                     ErrorKind::NotFound,
@@ -159,7 +171,7 @@ impl Watcher {
         let labels = settings.labels.iter();
         let options = labels.fold(options, |options, (key, text)| options.label(key, text));
         let ingest = Ingest::open(options.encoding(settings.encoding), settings.ingest.clone())?;
-        self.opened = Some(ingest.opening());
+        self.opened = Some(ingest.writer());
         Ok(ingest)
     }
 

@@ -65,11 +65,14 @@ pub(super) fn find(
         found.mark(&fill);
     }
     let attributes = attributes(meta, messages);
-    found.unmarked = attributes.is_err();
+    found.unmarked |= attributes.is_err();
     for attribute in attributes.unwrap_or_default() {
-        // An attribute that is not understood tells nothing.
-        let Ok(Some(told)) = MarkAttribute::parse(meta, &attribute) else { continue };
-        told.apply(&mut found, (dtype, swapped));
+        match MarkAttribute::parse(meta, &attribute) {
+            Ok(Some(mark)) => mark.apply(&mut found),
+            Ok(None) => {}
+            // It may say which values stand for something else.
+            Err(_) => found.unmarked = true,
+        }
     }
     if fill.len() as u64 != element.size {
         fill = vec![0; usize::try_from(element.size.min(1 << 20)).unwrap_or(0)];
@@ -178,17 +181,18 @@ fn attributes(meta: &Meta, messages: &[HeaderMessage]) -> Result<Vec<Vec<u8>>> {
     Ok(all)
 }
 
-/// An attribute that says what the values of an array mean.
-struct MarkAttribute<'a> {
-    kind: ValueAttribute,
-    dtype: DType,
-    swapped: bool,
-    values: &'a [u8],
+/// The message of an attribute: its name, the bytes of its type and extent or where these are, and its values.
+pub(super) struct AttributeMessage<'a> {
+    pub(super) name: &'a [u8],
+    element: &'a [u8],
+    space: &'a [u8],
+    flags: u8,
+    pub(super) values: &'a [u8],
 }
 
-impl<'a> MarkAttribute<'a> {
-    fn parse(meta: &'a Meta, attribute: &'a [u8]) -> Result<Option<Self>> {
-        let mut rest = meta.cursor(attribute);
+impl<'a> AttributeMessage<'a> {
+    pub(super) fn parse(meta: &Meta, bytes: &'a [u8]) -> Result<Self> {
+        let mut rest = meta.cursor(bytes);
         let (version, flags) = (rest.u8()?, rest.u8()?);
         let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
         rest.skip(if version == 3 { 1 } else { 0 })?;
@@ -198,7 +202,37 @@ impl<'a> MarkAttribute<'a> {
         };
         let [name, element, space] = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
         let name = name.strip_suffix(b"\0").unwrap_or(name);
-        let kind = std::str::from_utf8(name).ok().and_then(ValueAttribute::of);
+        let flags = if version > 1 { flags } else { 0 };
+        Ok(AttributeMessage { name, element, space, flags, values: rest.rest })
+    }
+
+    /// The bytes of its type.
+    pub(super) fn element(&self, meta: &Meta) -> Result<Vec<u8>> {
+        type_bytes(meta, self.element, self.flags & 1 != 0)
+    }
+
+    /// The bytes of its extent.
+    pub(super) fn space(&self, meta: &Meta) -> Result<Vec<u8>> {
+        match self.flags & 2 {
+            0 => Ok(self.space.to_vec()),
+            _ => shared::message(meta, 1, self.space),
+        }
+    }
+}
+
+/// An attribute that says what the values of an array mean.
+struct MarkAttribute<'a> {
+    kind: ValueAttribute,
+    dtype: DType,
+    swapped: bool,
+    values: &'a [u8],
+}
+
+impl<'a> MarkAttribute<'a> {
+    /// The attribute, if its name is one of these.
+    fn parse(meta: &Meta, attribute: &'a [u8]) -> Result<Option<Self>> {
+        let message = AttributeMessage::parse(meta, attribute)?;
+        let kind = std::str::from_utf8(message.name).ok().and_then(ValueAttribute::of);
         let Some(kind) = kind else { return Ok(None) };
         if kind == ValueAttribute::Unsigned {
             // A word, whose type does not matter.
@@ -209,33 +243,29 @@ impl<'a> MarkAttribute<'a> {
                 values: &[0],
             }));
         }
-        if version > 1 && flags & 3 != 0 {
-            return Ok(None);
-        }
-        let element = datatype::parse(&mut meta.cursor(element), 0)?;
-        let TypeKind::Numbers(dtype, swapped, axes) = element.kind else { return Ok(None) };
-        let count = extent(meta, space)?.shape.into_iter().fold(1, u64::saturating_mul);
+        let odd = || Error::usage("an attribute of marked values is not understood");
+        let element = datatype::parse(&mut meta.cursor(&message.element(meta)?), 0)?;
+        let TypeKind::Numbers(dtype, swapped, axes) = element.kind else { return Err(odd()) };
+        let shape = extent(meta, &message.space(meta)?)?.shape;
+        let count = shape.into_iter().fold(1, u64::saturating_mul);
         if !axes.is_empty() || count > MOST_MARKS as u64 {
-            return Ok(None);
+            return Err(odd());
         }
-        let values = rest.take((count * dtype.size()) as usize)?;
+        let values = message.values.get(..(count * dtype.size()) as usize).ok_or_else(odd)?;
         Ok(Some(MarkAttribute { kind, dtype, swapped, values }))
     }
 
-    /// Notes marks that are of the type of the array, limits and packing of any type.
-    fn apply(&self, found: &mut FoundArray, array: (DType, bool)) {
+    /// Notes marks, limits and packing.
+    fn apply(&self, found: &mut FoundArray) {
         let size = self.dtype.size() as usize;
         let complex = matches!(self.dtype, DType::C64 | DType::C128);
         let number = (if complex { size / 2 } else { size }) as u8;
         for value in self.values.chunks_exact(size) {
             let mut value = value.to_vec();
-            // Marks have the order of the array's bytes, others are little-endian.
-            let is_mark = self.kind == ValueAttribute::Mark;
-            let turned = if is_mark { self.swapped != array.1 } else { self.swapped };
-            swap(&mut value, if turned { number } else { 0 });
+            swap(&mut value, if self.swapped { number } else { 0 });
             match self.kind {
                 ValueAttribute::Limit => found.limit(self.dtype, &value),
-                ValueAttribute::Mark if self.dtype == array.0 => found.mark(&value),
+                ValueAttribute::Mark => found.mark_number(self.dtype, &value),
                 kind => found.packing(kind, self.dtype, &value),
             }
         }

@@ -2,6 +2,7 @@
 //! values of variable length.
 
 use super::bytes::Meta;
+use super::dataset::AttributeMessage;
 use super::datatype::{self, TypeKind};
 use super::group::{self, LinkTarget};
 use super::header::{self, HeaderMessage};
@@ -266,28 +267,12 @@ impl Lister<'_> {
         all: &mut Inventory,
     ) -> std::result::Result<(), (String, Error)> {
         let unnamed = |error| (String::new(), error);
-        let mut rest = self.meta.cursor(bytes);
-        let mut head = || -> Result<_> {
-            let (version, flags) = (rest.u8()?, rest.u8()?);
-            let lengths = [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from);
-            rest.skip(if version == 3 { 1 } else { 0 })?;
-            let mut part = |len: usize| match version {
-                1 => Ok(&rest.take(len.next_multiple_of(8))?[..len]),
-                _ => rest.take(len),
-            };
-            let parts = [part(lengths[0])?, part(lengths[1])?, part(lengths[2])?];
-            Ok((if version > 1 { flags } else { 0 }, parts))
-        };
-        let (flags, [name, element, space]) = head().map_err(unnamed)?;
-        let name = name.strip_suffix(b"\0").unwrap_or(name);
-        let name = String::from_utf8_lossy(name).into_owned();
+        let message = AttributeMessage::parse(self.meta, bytes).map_err(unnamed)?;
+        let name = String::from_utf8_lossy(message.name).into_owned();
         let named = |error| (name.clone(), error);
-        let element = dataset::type_bytes(self.meta, element, flags & 1 != 0).map_err(named)?;
-        let space = match flags & 2 {
-            0 => space.to_vec(),
-            _ => shared::message(self.meta, 1, space).map_err(named)?,
-        };
-        let (digest, text) = self.values_of(&element, &space, rest.rest).map_err(named)?;
+        let element = message.element(self.meta).map_err(named)?;
+        let space = message.space(self.meta).map_err(named)?;
+        let (digest, text) = self.values_of(&element, &space, message.values).map_err(named)?;
         all.add_digest(format!("attribute {name} of {of}"), digest, text);
         Ok(())
     }

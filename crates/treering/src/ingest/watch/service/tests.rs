@@ -1,9 +1,11 @@
 //! The watcher with probes that are made up: writers that nobody sees, or that close when told.
 
 use super::*;
+use crate::array::Variable;
 use crate::ingest::watch::writers::Openness;
 use crate::ingest::{IngestSettings, Merge};
 use crate::library::Place;
+use crate::run::Run;
 use std::sync::Mutex;
 
 /// Gives the same answer for every file.
@@ -121,6 +123,11 @@ fn a_file_that_lacks_bytes_waits_unless_files_are_taken_as_bytes() {
     assert!(stage.once(false)[0].contains("ingested"));
 }
 
+/// The number of entries in the log of the run.
+fn sequences(store: &Path) -> usize {
+    std::fs::read_dir(store.join("runs/sim/log")).map_or(0, Iterator::count)
+}
+
 /// The file system of the store is unmounted while the service runs: nothing is written to the folder below it, no
 /// original is removed, and all goes on when the store is back.
 #[test]
@@ -134,10 +141,19 @@ fn a_store_that_is_gone_is_never_made_anew() {
     watcher.once().unwrap();
     assert!(stage.told()[0].contains("sim@1: 1 file ingested") && !file(1).exists());
     std::fs::rename(&store, &away).unwrap();
-    for empty in [false, true] {
-        if empty {
-            std::fs::create_dir(&store).unwrap();
+    let entries = || std::fs::read_dir(&store).map_or(0, Iterator::count);
+    for below in ["nothing", "a folder", "another store"] {
+        match below {
+            "a folder" => std::fs::create_dir(&store).unwrap(),
+            // Of a run of the same name, opened more often.
+            "another store" => (0..3).for_each(|step| {
+                let mut run = Run::open(Options::directory(&store, "sim")).unwrap();
+                run.checkpoint(step, &[Variable::scalar("x", &1.0f64)]).unwrap();
+                run.finish().unwrap();
+            }),
+            _ => {}
         }
+        let before = (entries(), sequences(&store));
         std::fs::write(file(2), "another state").unwrap();
         watcher.look("state_2_0.raw");
         // The first failure is of the run that is open, the others are of opening it again.
@@ -149,11 +165,11 @@ fn a_store_that_is_gone_is_never_made_anew() {
         }
         watcher.remove_leftovers();
         assert!(file(2).exists());
-        assert!(std::fs::read_dir(&store).map_or(0, Iterator::count) == 0);
+        assert_eq!((entries(), sequences(&store)), before, "{below}");
     }
     let error = watcher.open_ingest().map(|_| ()).unwrap_err();
     assert!(error.to_string().contains("has lost what this service wrote"), "{error}");
-    std::fs::remove_dir(&store).unwrap();
+    std::fs::remove_dir_all(&store).unwrap();
     std::fs::rename(&away, &store).unwrap();
     watcher.look("state_2_0.raw");
     watcher.once().unwrap();
