@@ -126,7 +126,8 @@ impl Library {
         Library { store, last, seen, near, known: Arc::default(), footers }
     }
 
-    /// Lists the names of all runs. The folder of a run that was removed, or whose opening was never completed, is none.
+    /// Lists the names of all runs, including those whose log cannot be read. The folder of a run that was removed, or whose
+    /// opening was never completed, is none.
     pub fn run_names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for name in runs(self.store.as_ref())? {

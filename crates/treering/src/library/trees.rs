@@ -84,8 +84,8 @@ impl Library {
     /// Makes trees of the variables of sides, such as files, and keeps them as a checkpoint of a run, without the data. All
     /// trees are in memory at once, and durable when this returns.
     ///
-    /// **Errors**: [`ErrorKind::Usage`] if two sides have a variable of one name, [`ErrorKind::NotFound`] if nothing
-    /// matches, [`ErrorKind::Busy`] if another process has the run open. After an error the run has no such checkpoint.
+    /// **Errors**: [`ErrorKind::Usage`] if a side has several steps, or two sides have a variable of one name,
+    /// [`ErrorKind::NotFound`] if nothing matches, [`ErrorKind::Busy`] if another process has the run open. After an error the run has no such checkpoint.
     pub fn keep_trees(
         &self,
         run: &str,

@@ -108,8 +108,8 @@ impl Library {
     /// the newest of each run.
     ///
     /// Damage is no error: it is in the findings of the report, and [`VerifyReport::is_sound`] is false. **Errors**: no
-    /// such run ([`ErrorKind::NotFound`]), or a folder that cannot be listed. Takes no lock and changes nothing; checkpoints
-    /// that are removed meanwhile are not reported.
+    /// such run, or every checkpoint vanishes meanwhile ([`ErrorKind::NotFound`]), or a folder cannot be listed. Takes no lock
+    /// and changes nothing; checkpoints that are removed meanwhile are not reported.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Variable};

@@ -830,8 +830,8 @@ impl Run {
     ///
     /// **Waiting**: as long as the file system takes, without a time limit: if it hangs, so does this call. When a minute
     /// has passed, a notice on standard error reports the wait, then each time after twice as long. Old checkpoints that are
-    /// being removed ([`Options::keep`]) are waited for, too. With several ranks, each vote waits for
-    /// [`Options::patience`]. **Errors**: the first failure that no [`Save`] and no [`Run::failures`] has reported; later
+    /// being removed ([`Options::keep`]) are waited for, too, and the removal of a request to stop (`treering halt`) that was
+    /// honoured, for up to 30 seconds. With several ranks, each vote waits for [`Options::patience`]. **Errors**: the first failure that no [`Save`] and no [`Run::failures`] has reported; later
     /// checkpoints may be durable all the same. With several ranks also [`ErrorKind::Late`], [`ErrorKind::Dead`] and
     /// [`ErrorKind::Revoked`]: the checkpoints whose parts are all there still become visible, at the latest when the run is
     /// opened again. The run is closed in any case.

@@ -420,8 +420,8 @@ impl Save {
     /// [`Run::finish`](crate::Run::finish).
     ///
     /// **Waiting**: with one rank without a time limit. With several ranks, the error after
-    /// [`Options::patience`](crate::Options::patience) is of kind [`ErrorKind::Late`]; the save goes on, and can be waited
-    /// for again. A death ends the wait, too: the error is of kind [`ErrorKind::Dead`], and
+    /// [`Options::patience`](crate::Options::patience), and up to five seconds more for the store, is of kind
+    /// [`ErrorKind::Late`]; the save goes on, and can be waited for again. A death ends the wait, too: the error is of kind [`ErrorKind::Dead`], and
     /// [`Run::go_on_with`](crate::Run::go_on_with) decides the fate of the checkpoint. When a minute has passed, a notice on
     /// standard error reports the wait, then each time after twice as long.
     ///
