@@ -307,16 +307,16 @@ impl OpenFile {
     }
 }
 
-/// The content of a folder.
+/// What a folder holds.
 #[derive(Default)]
 pub struct Folder {
     /// Files, sorted.
     pub files: Vec<PathBuf>,
-    /// Entries that are left out, sorted, with reasons.
+    /// What is left out, sorted.
     pub others: Vec<(PathBuf, LeftOut)>,
 }
 
-/// The reason why an entry of a folder is left out.
+/// Why something of a folder is left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOut {
     /// Its name begins with a dot.
@@ -341,18 +341,8 @@ impl LeftOut {
     }
 }
 
-/// Lists the files of a folder and its folders. Links to other folders are followed last, so that a file that the folder
-/// itself holds is found under its own name; links to folders above are not followed.
-///
-/// ```
-/// # let folder = tempfile::tempdir().unwrap();
-/// # let out = folder.path();
-/// std::fs::write(out.join("x.raw"), [1u8; 100])?;
-/// std::fs::write(out.join(".hidden"), "")?;
-/// let found = treering::files_in(out)?;
-/// assert_eq!((found.files.len(), found.others.len()), (1, 1));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
+/// The files of a folder and its folders. Links to other folders are followed when all else is found, so
+/// that what is there under its own name is found under that; those to folders above are not.
 pub fn files(folder: &Path) -> Result<Folder> {
     let real = |folder: &Path| std::fs::canonicalize(folder).map_err(|e| unreadable(folder, e));
     let root = real(folder)?;

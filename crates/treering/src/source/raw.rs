@@ -8,22 +8,7 @@ use crate::error::{Error, Result};
 use crate::store::Blob;
 use serde::Deserialize;
 
-/// Layout of raw files, which do not describe themselves.
-///
-/// ```
-/// use treering::{DType, RawLayout, Shape};
-/// let plain = RawLayout::values(DType::F64, Some(Shape(vec![64, 64])));
-/// let fields = RawLayout::parse(
-///     r#"
-///     [[field]]
-///     name = "density"
-///     type = "f64"
-///     shape = [64, 64]
-///     offset = 512
-///     "#,
-/// )?;
-/// # Ok::<(), treering::Error>(())
-/// ```
+/// Layout of raw files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawLayout {
     fields: Vec<RawField>,
