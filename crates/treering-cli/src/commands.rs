@@ -74,10 +74,10 @@ pub fn verify(place: &str, deep: bool, json: bool) -> Result<()> {
         0 => Ok(()),
         count => Err(Error::new(
             ErrorKind::Damaged,
-            format!("{count} thing{} wrong in {place}", if count == 1 { " is" } else { "s are" }),
+            format!("{} found in {place}", output::count(count as u64, "problem")),
         )
         .hint(
-            "checkpoints that are not named above restore; Run::restore takes the newest that does",
+            "checkpoints that are not named above can be restored; Run::restore takes the newest of them",
         )),
     }
 }
@@ -282,8 +282,8 @@ pub fn halt(place: &str, cancel: bool, json: bool) -> Result<()> {
     output::line(match (requested, changed) {
         (true, true) => format!("{run} is asked to stop after its next checkpoint"),
         (true, false) => format!("{run} was asked to stop already"),
-        (false, true) => format!("{run} is not asked to stop any more"),
-        (false, false) => format!("nobody has asked {run} to stop"),
+        (false, true) => format!("the request to stop {run} is withdrawn"),
+        (false, false) => format!("{run} has no stop request"),
     });
     Ok(())
 }

@@ -22,7 +22,7 @@ pub struct IngestArguments {
     /// last number in the name, if files of the set differ in it or it stands behind the word rank.
     #[arg(long, value_name = "REGEX")]
     pub rank: Option<String>,
-    /// Take all files as those of rank 0, whatever numbers their names have.
+    /// Assign all files to rank 0, and ignore numbers in their names.
     #[arg(long, conflicts_with = "rank")]
     pub no_ranks: bool,
     /// Number of ranks that share a pack.
@@ -34,8 +34,8 @@ pub struct IngestArguments {
     like: Vec<String>,
     /// Lossy: store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
     /// 'velocity_?=rel:1e-4'; * and ? stand for anything, and the name of the file may be left out. May be given
-    /// several times, the first that matches counts, and 'n*=bits' leaves variables as they are. What files mark as filled or missing stays.
-    /// Caution: exported files then hold values within the bound, not the original bytes. Only floating-point and
+    /// several times, the first that matches counts, and 'n*=bits' leaves variables as they are. Values that files mark
+    /// as filled or missing stay. Caution: exported files then hold values within the bound, not the original bytes. Only floating-point and
     /// complex variables that are not compressed in their files can have a bound.
     #[arg(long, value_name = "GLOB=BOUND")]
     pub error_bound: Vec<String>,
@@ -273,7 +273,7 @@ const MOST_LEFT_OUT: usize = 5;
 pub struct ExportArguments {
     /// STORE#RUN (the newest) or STORE#RUN@STEP.
     place: String,
-    /// Folder to write to. Nothing in it is replaced.
+    /// Folder to write to. Existing files are not replaced.
     #[arg(long, value_name = "DIR")]
     to: PathBuf,
     /// Export arrays instead of ingested files: those that a program saved, and those of ingested files.

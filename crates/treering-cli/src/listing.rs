@@ -1,4 +1,4 @@
-//! The commands that list what a store holds.
+//! The commands that list the content of a store.
 
 use crate::commands::{open, run_of};
 use crate::output;
@@ -14,7 +14,7 @@ pub struct LsArguments {
     /// STORE or STORE#RUN.
     #[arg(default_value = ".")]
     place: String,
-    /// Also list checkpoints of abandoned branches: steps that a program went back behind.
+    /// Also list checkpoints of abandoned branches: steps after the one from which a program has restarted.
     #[arg(long)]
     all: bool,
     /// Only checkpoints with this label, as in 'git=4542*', or with a variable that has this attribute, as in

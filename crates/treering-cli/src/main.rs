@@ -58,7 +58,7 @@ enum Command {
     },
     /// Lists the runs of a store, or the checkpoints of a run.
     Ls(listing::LsArguments),
-    /// Shows a checkpoint and its variables, lists what a file holds, or the trees of a tree file.
+    /// Shows a checkpoint and its variables, or lists the content of a file or the trees of a tree file.
     Show {
         /// STORE#RUN (its newest checkpoint), STORE#RUN@STEP, a file of any format, FILE:NAME (an object of it), or a tree
         /// file.
@@ -117,7 +117,7 @@ enum Command {
     Cp(commands::CopyArguments),
     /// Renames a run.
     ///
-    /// Its data is copied within the store, read back, and removed under the old name.
+    /// Copies its data within the store, reads the copy back, and removes the original.
     Mv {
         /// STORE#RUN.
         place: String,
@@ -173,8 +173,8 @@ enum Command {
     /// Exit code: 0 equal, 1 different, 2 undecided or trouble. Under mpirun, each rank compares a part (if built with the
     /// feature mpi).
     ///
-    /// Everything that can be compared is compared, and the rest is listed with the reason. Values that cannot be
-    /// decoded are equal if their stored bytes are the same, else undecided. Types of one kind and different widths,
+    /// Items that cannot be compared are listed with the reason, and everything else is compared. Values that cannot be
+    /// decoded are equal if their stored bytes are the same, otherwise undecided. Types of one kind and different widths,
     /// such as f32 and f64 or i32 and i64, are compared by value in the wider type, with a note.
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(compare::CompareOptions),
@@ -223,8 +223,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Takes what the system gives: as many open files as it permits, for folders of thousands of files, and a thread for each
-/// core, or at least one.
+/// Raises the limit of open files as far as the system permits, for folders of thousands of files, and starts a thread for
+/// each core, or at least one.
 fn prepare() -> treering::Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

@@ -18,12 +18,12 @@ pub struct Arguments {
     /// below the folder: the last number is the rank and the one before it the step, as in
     /// step_000100/rank_3.h5 or ckpt.000100.3.h5; a lone number is the step, as in restart_000100.nc. A date, or a
     /// date and a time, is the step, as in wrfout_d01_2024-01-31_06:00:00, and only a number behind it is a rank.
-    /// Files without a number are left out, and so are links and what is hidden or ends in .tmp,
+    /// Files without a number are left out, and so are links, hidden files and names that end in .tmp,
     /// .temp, .part, .partial or ~.
     ///
     /// A file is finished when it was closed and then did not change for the settle time. A file that any
     /// process of this machine has open for writing is waited for, also if it was opened before the
-    /// service started, and so is a file whose size is not what its head promises (HDF5, netCDF-4, .npy,
+    /// service started, and so is a file whose size differs from the one in its header (HDF5, netCDF-4, .npy,
     /// .npz, safetensors; not with --merge files). A wait of several seconds is reported.
     ///
     /// Caution: a file that a program on another machine or of another user has open for writing, or that
@@ -31,9 +31,9 @@ pub struct Arguments {
     /// unless its format shows that it is incomplete. Give a settle time longer than any pause of the program,
     /// or let the program rename complete files into place.
     ///
-    /// A set is complete when all its files are finished and there are as many as --files says; without that,
-    /// as many as the set before had (for the first set, this is a guess). A smaller one waits until the next
-    /// step has just as many, and is otherwise not ingested. A set that is in the run already is not
+    /// A set is complete when all its files are finished and their number is that of --files, or by default
+    /// that of the set before (for the first set, this is a guess). A smaller one waits until the next
+    /// step has the same number, and is otherwise not ingested. A set that is in the run already is not
     /// ingested again, unless all of it was rewritten with other content.
     ///
     /// One line is printed for each checkpoint (with --json, one object). SIGTERM or SIGINT ends the
@@ -56,7 +56,7 @@ pub struct Arguments {
     /// empty.
     #[arg(long, requires = "watch")]
     remove: bool,
-    /// Ingest what is complete after the settle time, and exit.
+    /// Ingest the sets that are complete after the settle time, and exit.
     #[arg(long, requires = "watch")]
     once: bool,
 }

@@ -1,12 +1,12 @@
 //! Treering's ranks over MPI.
 //!
-//! [`MpiRanks::init`] starts MPI, or joins a program that has started it, and hands out a communicator for
+//! [`MpiRanks::init`] starts MPI, or joins a program that has started it, and provides a communicator for
 //! `Options::ranks`. Treering works on a duplicate of the program's communicator, so its messages never meet the
 //! program's. Every code that MPI returns is checked. Where the MPI has user-level failure mitigation (ULFM) and it
 //! is switched on (`mpirun --with-ft ulfm`), the survivors of a rank's death can go on; everywhere else a death
 //! ends the job, as it does without Treering.
 //!
-//! All calls are made by the thread that called `init`: no more than `MPI_THREAD_FUNNELED` is asked of the MPI.
+//! All calls are made by the thread that called `init`: the MPI needs to provide `MPI_THREAD_FUNNELED`.
 
 mod comm;
 mod exchange;
@@ -82,7 +82,7 @@ impl MpiRanks {
         self.duplicate(false, handle)
     }
 
-    /// Whether the survivors of a rank's death can go on.
+    /// Whether the survivors of a rank's death can continue.
     pub fn survives(&self) -> bool {
         self.survives
     }

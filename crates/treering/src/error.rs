@@ -11,6 +11,17 @@ use std::sync::Arc;
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The kind of an [`Error`], by which programs decide.
+///
+/// ```
+/// use treering::{ErrorKind, Library};
+/// # let folder = tempfile::tempdir().unwrap();
+/// match Library::open(folder.path()) {
+///     Err(error) if error.kind() == ErrorKind::NotFound => println!("nothing was saved there yet"),
+///     Err(error) => return Err(error),
+///     Ok(library) => println!("{} runs", library.run_names()?.len()),
+/// }
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -18,7 +29,7 @@ pub enum ErrorKind {
     Usage,
     /// There is no such store, run, checkpoint or variable.
     NotFound,
-    /// Names, types or shapes do not agree with what is stored.
+    /// Names, types or shapes do not agree with the stored ones.
     Mismatch,
     /// Bytes came back different from what was written.
     Damaged,
@@ -26,7 +37,7 @@ pub enum ErrorKind {
     Io,
     /// There is no space left where the data should go.
     Full,
-    /// Somebody else holds or has taken over the run.
+    /// Another process has the run open, or has taken it over.
     Busy,
     /// An earlier save that this one builds on has failed.
     Lost,
@@ -135,14 +146,14 @@ impl Error {
         error
     }
 
-    /// Says where: a key of a store, a path, or `run@step variable`. The innermost place stays.
+    /// Adds a location: a key of a store, a path, or `run@step variable`. The innermost location stays.
     #[must_use]
     pub fn at(mut self, place: impl fmt::Display) -> Self {
         self.place.get_or_insert_with(|| place.to_string());
         self
     }
 
-    /// Says what to try. The innermost advice stays.
+    /// Adds advice on what to try. The innermost advice stays.
     #[must_use]
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint.get_or_insert_with(|| hint.into());
@@ -154,15 +165,15 @@ impl Error {
         self.kind
     }
 
-    /// Whether ranks have died, or others have heard of a death: the living can go on with each other
+    /// Whether the error is due to the death of ranks: the survivors can go on with each other
     /// ([`Run::go_on_with`](crate::Run::go_on_with)).
     pub fn is_death(&self) -> bool {
         matches!(self.kind, ErrorKind::Dead | ErrorKind::Revoked)
     }
 
     /// Whether another rank of the program has this error as its own. A call that fails on all ranks returns the same
-    /// error everywhere, and this is false on one of them: a program that prints errors only where it is false
-    /// prints each once, whatever the number of ranks.
+    /// error everywhere, and this is false on one of them: a program that prints only errors for which this is false
+    /// prints each error once, on any number of ranks.
     pub fn is_repeated(&self) -> bool {
         self.repeated
     }

@@ -10,7 +10,7 @@ use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};
 
 const HUGE: usize = 2 << 20;
-/// How many buffers a thread keeps, and of how many bytes in all.
+/// Number of buffers that a thread keeps, and their bytes in all.
 const KEPT: usize = 4;
 const KEPT_BYTES: usize = 16 << 20;
 
@@ -53,7 +53,7 @@ pub(crate) fn huge_room(len: usize) -> BytesMut {
     room
 }
 
-/// How many bytes are read together, so that what they share is decoded once.
+/// Number of bytes that are read together, so that shared frames are decoded once.
 pub(crate) const TOGETHER: u64 = 64 << 20;
 
 /// Neighbours of up to so many bytes in all, or one that has more.

@@ -15,7 +15,7 @@ const FIRST: Duration = Duration::from_secs(60);
 
 /// Notices during one wait, or during one wait after another.
 pub(crate) struct WaitNotice {
-    /// Whoever waits, and the event that ends the wait.
+    /// The waiting program or run, and the event that ends the wait.
     who: String,
     until: String,
     first: Duration,
@@ -82,8 +82,8 @@ impl WaitNotice {
         let WaitNotice { who, until, .. } = self;
         let seconds = waited.as_secs();
         let text = format!(
-            "treering: {who} has waited for {seconds} s until {until}, and goes on waiting. If the file system of its store \
-             hangs, checkpoints since the last durable one are lost with the program."
+            "treering: {who} has been waiting for {seconds} s until {until}, and keeps waiting. If the file system of its \
+             store hangs and the program is ended, checkpoints since the last durable one are lost."
         );
         (waited >= next).then(|| (text, waited.max(next) * 2))
     }

@@ -15,7 +15,7 @@ use crate::output;
 use std::path::PathBuf;
 use treering::{Error, Result};
 
-/// The least size that says anything.
+/// The smallest useful size.
 const LEAST: u64 = 1 << 20;
 
 /// The benchmarks there are.
@@ -41,7 +41,7 @@ pub enum Name {
     Replica,
 }
 
-/// What all benchmarks take.
+/// Options of all benchmarks.
 #[derive(clap::Args, Clone)]
 pub struct Options {
     /// Folders of checkpoint files, one for each step (packs): the first is studied, later ones are

@@ -59,18 +59,18 @@ pub struct CompareOptions {
     /// are compared exactly.
     #[arg(long)]
     integers: bool,
-    /// Follow links in HDF5 files: what they lead to is compared, too, under the names of the links. Default: links are
-    /// compared by where they lead to.
+    /// Follow links in HDF5 files: their targets are compared, too, under the names of the links. Default: links are
+    /// compared by the paths of their targets.
     #[arg(long)]
     follow_links: bool,
     /// Whether NaN on both sides is equal or different.
     #[arg(long, value_enum, default_value_t = Nan::Equal)]
     nan: Nan,
-    /// Compare packed numbers of HDF5 and netCDF files by the values that they stand for: number × scale_factor +
+    /// Compare packed numbers of HDF5 and netCDF files by the values that they represent: number × scale_factor +
     /// add_offset, NaN for fill values. Bounds apply to these values.
     #[arg(long)]
     unpack: bool,
-    /// Stop at the first difference. Counts then cover what was compared until there.
+    /// Stop at the first difference. Counts then cover the data that was compared until there.
     #[arg(long)]
     first: bool,
     /// Print the first N differences of each variable that differs, with both values.

@@ -16,7 +16,7 @@ use std::fmt;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// The same bits, whatever they mean. Integers, booleans and bytes are always compared so.
+    /// The same bits, for values of any type. Integers, booleans and bytes are always compared so.
     Bits,
     /// |a − b| ≤ abs + rel·|b|, where b is the second side; both 0 takes −0 for +0.
     Within {
@@ -25,7 +25,7 @@ pub enum Bound {
         /// The part relative to the second side.
         rel: f64,
     },
-    /// At most so many representable values apart.
+    /// The largest permitted distance, in representable values.
     Ulp(u64),
 }
 

@@ -21,7 +21,7 @@ use sealed::Sealed;
 
 /// A Rust type that is an element of an array: a number, a `bool`, or an array `[T; N]` of numbers, which is one more
 /// axis of N (a `Vec<[f64; 3]>` of 100 positions has the shape 100×3). With the features `num-complex` and `half` these
-/// are `Complex<f32>`, `Complex<f64>`, `f16` and `bf16`, too. Other types are handed over as bytes with their
+/// are `Complex<f32>`, `Complex<f64>`, `f16` and `bf16`, too. Other types are passed as bytes with their
 /// [`DType`], see [`Variable::from_bytes`](crate::Variable::from_bytes).
 ///
 /// ```

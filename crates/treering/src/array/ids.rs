@@ -43,11 +43,29 @@ macro_rules! ids {
 }
 
 ids! {
-    /// The program's own iteration number. Programs hand over and get back plain `u64`.
+    /// The program's own iteration number. Calls for programs use plain `u64`.
+    ///
+    /// ```
+    /// use treering::Step;
+    /// let step = Step::from(7);
+    /// assert_eq!((u64::from(step), step.to_string()), (7, "7".to_string()));
+    /// ```
     Step(u64);
     /// The position of an entry in the log of its run; the first is 1.
+    ///
+    /// ```
+    /// use treering::Sequence;
+    /// assert_eq!(Sequence(1).next(), Sequence(2));
+    /// ```
     Sequence(u64);
     /// A member of the program's communicator; 0 in a program of one process.
+    ///
+    /// ```
+    /// use treering::Rank;
+    /// let rank: Rank = "3".parse()?;
+    /// assert_eq!((rank, u32::from(rank)), (Rank(3), 3));
+    /// # Ok::<(), std::num::ParseIntError>(())
+    /// ```
     Rank(u32);
     /// The position of a group of ranks, which share packs, in its checkpoint.
     GroupId(u32);

@@ -25,6 +25,13 @@ const RESERVED: &str = "treering";
 ///
 /// There are at most 64, with keys of 1 to 64 bytes and values of up to 1,024 bytes, and all of them together have at
 /// most 4,096 bytes.
+///
+/// ```
+/// use treering::Labels;
+/// let labels: Labels = [("git", "4542149"), ("cells", "1000")].into_iter().collect();
+/// assert_eq!(labels.get("git"), Some("4542149"));
+/// assert_eq!(labels.to_string(), "cells=1000, git=4542149");
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Labels(BTreeMap<String, String>);

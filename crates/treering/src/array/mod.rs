@@ -40,13 +40,21 @@ use std::fmt;
 macro_rules! dtypes {
     ($($variant:ident $name:literal $size:literal $code:literal),* $(,)?) => {
         /// The type of one element.
+        ///
+        /// ```
+        /// use treering::{DType, Variable};
+        /// let heat = vec![0.0f64; 1000];
+        /// let variable = Variable::new("heat", &heat);
+        /// assert_eq!(variable.description().dtype, DType::F64);
+        /// assert_eq!((DType::F64.size(), DType::F64.name()), (8, "f64"));
+        /// ```
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
         #[allow(missing_docs)]
         pub enum DType { $($variant),* }
 
         impl DType {
-            /// Every type there is.
+            /// All types.
             pub const ALL: &'static [DType] = &[$(DType::$variant),*];
 
             /// The size of one element in bytes.
@@ -95,7 +103,13 @@ pub const MAX_AXES: usize = 32;
 /// The longest name of a variable, in bytes.
 pub const MAX_NAME: usize = 1024;
 
-/// The extent of an array along each axis, slowest first; no axes is a scalar.
+/// The extent of an array along each axis, in the order of indices; no axes is a scalar.
+///
+/// ```
+/// use treering::Shape;
+/// let shape = Shape(vec![200, 300]);
+/// assert_eq!((shape.elements(), shape.to_string()), (Some(60_000), "200×300".to_string()));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Shape(pub Vec<u64>);
 
@@ -117,6 +131,13 @@ impl fmt::Display for Shape {
 }
 
 /// The order of the elements of an array in memory.
+///
+/// ```
+/// use treering::{Order, Variable};
+/// let grid = vec![0.0f64; 12];
+/// let grid = Variable::new("grid", &grid).shaped(&[3, 4]).fortran();
+/// assert_eq!(grid.description().order, Order::Fortran); // the first axis, of extent 3, is the fastest
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Order {
@@ -127,7 +148,15 @@ pub enum Order {
     Fortran,
 }
 
-/// Everything about a variable but its bytes.
+/// The description of a variable: everything but its bytes.
+///
+/// ```
+/// use treering::Variable;
+/// let grid = vec![0.0f32; 12];
+/// let variable = Variable::new("grid", &grid).shaped(&[3, 4]);
+/// let description = variable.description();
+/// assert_eq!((&description.name[..], description.bytes()), ("grid", Some(48)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
     /// The name; unique within a checkpoint and rank.
@@ -166,7 +195,7 @@ impl Description {
         self.order == other.order || self.shape.0.iter().filter(|extent| **extent > 1).count() < 2
     }
 
-    /// The length in bytes that type and shape ask for.
+    /// The length in bytes, by type and shape; `None` beyond 2^64.
     pub fn bytes(&self) -> Option<u64> {
         self.shape.elements()?.checked_mul(self.dtype.size())
     }
@@ -198,7 +227,7 @@ impl Description {
         }
     }
 
-    /// Refuses anything but the same type, shape, order and part, with a sentence that says what differs.
+    /// Refuses anything but the same type, shape, order and part; the error names the difference.
     pub fn expect(&self, stored: &Description) -> Result<()> {
         let differs = |what: &str, a: String, b: String| {
             Err(Error::new(
@@ -314,7 +343,7 @@ impl<'a> Variable<'a> {
         variable
     }
 
-    /// An array of any type, from its bytes; for types that Rust has no name for.
+    /// An array of any type, from its bytes; for types without an equivalent in Rust.
     pub fn from_bytes(name: &str, dtype: DType, shape: &[u64], bytes: &'a [u8]) -> Self {
         let mut description = flat(name, dtype, 0);
         description.shape = Shape(shape.to_vec());
@@ -322,10 +351,10 @@ impl<'a> Variable<'a> {
         Variable { description, bytes, error_bound: None, constant: false, inner: false }
     }
 
-    /// An array whose elements do not lie one behind another: a view of `data` that begins with element `offset`, has the
-    /// shape `shape`, and whose neighbours along each axis are `strides` elements apart. It is stored in C order. The view
-    /// is read while changes are looked for, without a copy of it before; trees, replicas and the comparison with a reference
-    /// make one. A view that leaves its memory is an error.
+    /// A strided view of `data`, whose elements are not contiguous: it begins with element `offset`, has the shape `shape`,
+    /// and neighbours along each axis are `strides` elements apart. It is stored in C order. Changes are found without a copy
+    /// of the view; trees, replicas and the comparison with a reference make one. A view that reaches beyond `data` is an
+    /// error.
     ///
     /// ```
     /// use treering::Variable;
@@ -350,14 +379,14 @@ impl<'a> Variable<'a> {
         Ok(variable)
     }
 
-    /// The same data with another shape.
+    /// Gives the array another shape, with as many elements.
     #[must_use]
     pub fn shaped(mut self, shape: &[u64]) -> Self {
         (self.description.shape, self.inner) = (Shape(shape.to_vec()), false);
         self
     }
 
-    /// Says that the first axis is the fastest in memory, as in Fortran. The shape and all indices stay in
+    /// Declares Fortran order: the first axis is the fastest in memory. The shape and all indices stay in
     /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis.
     #[must_use]
     pub fn fortran(mut self) -> Self {
@@ -368,24 +397,24 @@ impl<'a> Variable<'a> {
         self
     }
 
-    /// Says that this is a box of a global array. `offset` is the index of the first element that this rank owns.
+    /// Declares the array as a box of a global array. `offset` is the index of the first element that this rank owns.
     #[must_use]
     pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
         self.description.put_in(global, offset);
         self
     }
 
-    /// Says that the box of [`part_of`](Self::part_of) has ghost cells around the elements that this rank owns: so
-    /// many before (`low`) and behind (`high`) them on each axis. The shape counts all cells, the offset is that of
+    /// Declares ghost cells around the elements that this rank owns, in the box of [`part_of`](Self::part_of): their number
+    /// before (`low`) and behind (`high`) the owned elements on each axis. The shape counts all cells, the offset is that of
     /// the first owned one.
     ///
-    /// Ghost cells are stored along, and whoever restores the same box gets them back bit for bit. Only owned
+    /// Ghost cells are stored as well, and a restore into the same box returns them bit for bit. Only owned
     /// elements count for the global array: together, the ranks must own each of its elements once.
     ///
     /// ```
     /// use treering::Variable;
     /// let u = vec![0.0f64; 12 * 11];
-    /// // 10 × 10 elements of its own, from (0, 20) on; one more row on both sides, one more column before.
+    /// // 10 × 10 owned elements, from (0, 20) on; a ghost row on both sides, a ghost column before.
     /// let variable = Variable::new("u", &u)
     ///     .shaped(&[12, 11])
     ///     .part_of(&[100, 100], &[0, 20])
@@ -397,9 +426,9 @@ impl<'a> Variable<'a> {
         self
     }
 
-    /// Says that this variable is equal on all ranks: a time step, parameters, the state of a generator of random
-    /// numbers. All ranks hand it over; they compare digests of it before anything is saved, and a difference is an
-    /// error on all of them. Rank 0 stores it, and it is restored on every rank, whatever their number.
+    /// Declares the variable as equal on all ranks: a time step, parameters, the state of a random number generator.
+    /// All ranks pass it to the checkpoint; they compare digests of it before anything is saved, and a difference is an
+    /// error on all of them. Rank 0 stores it, and it is restored on every rank, for any number of ranks.
     ///
     /// ```
     /// use treering::Variable;
@@ -412,9 +441,9 @@ impl<'a> Variable<'a> {
         self
     }
 
-    /// Says that these are rows of a global array: those of rank 0, then those of rank 1, and so on. No rank needs
+    /// Declares the elements as rows of a global array: those of rank 0, then those of rank 1, and so on. No rank needs
     /// to know how many rows the others have, or how many there are. Rows lie along the slowest axis: the first one,
-    /// or the last one in Fortran's order.
+    /// or the last one in Fortran order.
     ///
     /// Restored on as many ranks ([`VariableMut::growing`]), every rank gets its own rows back. On another number
     /// the rows are split evenly, in order: of N rows, rank r of P gets those from N·r/P up to N·(r+1)/P, so that
@@ -433,9 +462,11 @@ impl<'a> Variable<'a> {
     }
 
     /// Lossy: stores values that differ from these by an absolute or a relative bound at most, and take
-    /// fewer bytes; without it, what is stored is what was handed over, bit for bit. The array itself
-    /// is not touched. Only f32, f64 and complex variables can have a bound. A number that stands for
-    /// something else, such as −9999 for land, is rounded as any other: give such a variable none.
+    /// fewer bytes. Without a bound, the values are stored bit for bit. The array itself
+    /// is not touched. Only f32, f64 and complex variables can have a bound.
+    ///
+    /// **Caution**: a number that stands for something else, such as −9999 for land, is rounded as any other: give such a
+    /// variable no bound.
     ///
     /// ```
     /// use treering::{Bound, Variable};
@@ -464,23 +495,23 @@ impl<'a> Variable<'a> {
         self
     }
 
-    /// Promises that the program does not change the array as long as it lies where it is: points that are clustered, a
+    /// Promises that the program does not change the array while its address is the same: points that are clustered, a
     /// mesh. Replicas in memory ([`Options::replicas`](crate::Options::replicas)) are then kept without hashing all of it
-    /// again. A sixty-fourth is looked at each time, in turns; a change that is found is an error of
-    /// [`ReplicaStore`](crate::ReplicaStore), and of a run a note that tells of replicas that are not kept. After a restore
-    /// all of it is looked at. Checkpoints look for changes as they always do.
+    /// again. A sixty-fourth of the array is checked each time, in turns. A change that is found is an error of
+    /// [`ReplicaStore`](crate::ReplicaStore); in a run, replicas are then not kept, and a note reports it. After a restore
+    /// the whole array is checked. Checkpoints find changes of it as of any other array.
     #[must_use]
     pub fn constant(mut self) -> Self {
         self.constant = true;
         self
     }
 
-    /// Type, shape and name.
+    /// The description: name, type, shape, order and part.
     pub fn description(&self) -> &Description {
         &self.description
     }
 
-    /// How its values are rounded, if they are.
+    /// The rounding of its values within the bound, if there is one.
     pub(crate) fn rounding(&self) -> Result<Option<Rounding>> {
         let rounding = |bound| Rounding::new(bound, self.description.dtype);
         let named = |e: Error| e.at(format!("variable {:?}", self.description.name));
@@ -540,8 +571,8 @@ impl<'a> VariableMut<'a> {
         variable
     }
 
-    /// An array that gets the length of the stored one, whatever that is. A stored array of several
-    /// dimensions comes in the order of memory.
+    /// An array that is resized to the length of the stored one. The elements of a stored array of several
+    /// dimensions are filled in the order of memory.
     ///
     /// ```
     /// use treering::VariableMut;
@@ -560,7 +591,7 @@ impl<'a> VariableMut<'a> {
         }
     }
 
-    /// A view of an array, as [`Variable::strided`] saves it; whatever lies between its elements stays as it is.
+    /// A strided view of an array, as [`Variable::strided`] saves it; the bytes between its elements stay as they are.
     ///
     /// ```
     /// use treering::VariableMut;
@@ -597,7 +628,7 @@ impl<'a> VariableMut<'a> {
         }
     }
 
-    /// The same data with another shape.
+    /// Gives the array another shape, with as many elements.
     #[must_use]
     pub fn shaped(mut self, shape: &[u64]) -> Self {
         self.description.shape = Shape(shape.to_vec());
@@ -605,7 +636,7 @@ impl<'a> VariableMut<'a> {
         self
     }
 
-    /// Says that the first axis is the fastest in memory, as in Fortran. The shape and all indices stay in
+    /// Declares Fortran order: the first axis is the fastest in memory. The shape and all indices stay in
     /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis.
     #[must_use]
     pub fn fortran(mut self) -> Self {
@@ -616,14 +647,14 @@ impl<'a> VariableMut<'a> {
         self
     }
 
-    /// Says that this is a box of a global array. `offset` is the index of the first element that this rank owns.
+    /// Declares the array as a box of a global array. `offset` is the index of the first element that this rank owns.
     #[must_use]
     pub fn part_of(mut self, global: &[u64], offset: &[u64]) -> Self {
         self.description.put_in(global, offset);
         self
     }
 
-    /// Says that the box has ghost cells, as in [`Variable::ghosts`]. If it is not the box that this rank saved,
+    /// Declares ghost cells of the box, as [`Variable::ghosts`] does. If it is not the box that this rank saved,
     /// ghost cells inside of the global array get the values of the ranks that owned these elements, and all others
     /// (beyond the edge, or periodic) are left as they are.
     #[must_use]
@@ -720,7 +751,7 @@ fn check_length(description: &Description, len: usize) -> Result<()> {
     let wanted = description.check()?;
     if wanted != len as u64 {
         return Err(Error::usage(format!(
-            "variable {:?} of type {} and shape {} needs {wanted} bytes, but {len} were handed over",
+            "variable {:?} of type {} and shape {} needs {wanted} bytes, but {len} were given",
             description.name, description.dtype, description.shape
         )));
     }

@@ -4,6 +4,14 @@ use super::{IndexBox, Shape};
 use serde::{Deserialize, Serialize};
 
 /// The relation of a rank's variable to those of other ranks; a variable without one belongs to its rank alone.
+///
+/// ```
+/// use treering::{Part, Variable};
+/// let (dt, positions) = ([1e-3f64], vec![0.5f64; 300]);
+/// assert_eq!(Variable::new("dt", &dt).same().description().part, Some(Part::Same));
+/// let rows = Variable::new("positions", &positions).shaped(&[100, 3]).rows();
+/// assert_eq!(rows.description().part, Some(Part::Rows));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Part {
@@ -16,8 +24,16 @@ pub enum Part {
     Box(GlobalBox),
 }
 
-/// A box of a global array: the extent of that, the index of the first element that the rank owns, and the cells
-/// around the owned ones.
+/// A box of a global array: the extent of that array, the index of the first element that the rank owns, and the cells
+/// around the owned ones. Made by [`Variable::part_of`](crate::Variable::part_of).
+///
+/// ```
+/// use treering::Variable;
+/// let own = vec![0.0f64; 50];
+/// let variable = Variable::new("heat", &own).part_of(&[100], &[50]); // the second half of 100 elements
+/// let part = variable.description().global_box().expect("it is a box");
+/// assert_eq!((&part.global.0[..], &part.offset[..]), (&[100][..], &[50][..]));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GlobalBox {
     /// The extent of the global array.
@@ -29,7 +45,8 @@ pub struct GlobalBox {
     pub ghosts: Option<Ghosts>,
 }
 
-/// Margins of an array that its rank does not own, in elements along each axis.
+/// Margins of an array that its rank does not own, in elements along each axis. Made by
+/// [`Variable::ghosts`](crate::Variable::ghosts), which has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ghosts {
     /// Before the owned elements.

@@ -12,7 +12,7 @@ use super::{ArrayBytes, DType, Description, Element, Memory, Part, Shape, Variab
 use crate::error::{Error, Result};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
 
-/// Memory that is saved and filled by itself.
+/// Memory that a run saves and fills without being passed it each time.
 pub trait ArrayMemory: Send + Sync + 'static {
     /// The array, to be saved.
     #[doc(hidden)]
@@ -237,7 +237,7 @@ impl<D: ArrayMemory> ProtectedArray for ProtectedSlot<D> {
             Err(TryLockError::Poisoned(_)) => {
                 let what = format!("a change of variable {:?} ended in a panic", self.name);
                 return Err(Error::usage(what)
-                    .hint("its values may be half changed: restore it, or protect it anew"));
+                    .hint("its values may be half changed: restore it, or protect it again"));
             }
         };
         Ok(Box::new(ReadArray { data, name: &self.name, usage: self.usage() }))
@@ -263,10 +263,11 @@ impl VariableMut<'_> {
     }
 }
 
-/// Memory that another language owns, by its address.
+/// Memory that another language owns, by its address. Registered by [`Run::protect_raw`](crate::Run::protect_raw), which
+/// has an example.
 ///
-/// Whoever makes one (`RawArray::new`) promises that the memory of all its elements stays valid and initialized as long
-/// as this exists, and that nobody changes it while it is saved, nor uses it while it is filled.
+/// The caller promises that the memory of all elements stays valid and initialized as long as this exists, that it is not
+/// changed while it is saved, and that it is not used while it is filled.
 pub struct RawArray {
     dtype: DType,
     shape: Vec<u64>,

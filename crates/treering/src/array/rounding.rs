@@ -71,7 +71,7 @@ pub(crate) fn whole(number: f64) -> f64 {
 /// A little less than √½: parts of complex numbers within it times a bound are within the bound.
 const PART: f64 = 0.707_106_781_186_547_4;
 
-/// What a file states about its values: those that stand for something else, and limits of valid ones.
+/// Marks in the values of a file: values that stand for something else, and limits of valid ones.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Marks {
     /// Fill values and missing ones, all of the size of an element.
@@ -80,7 +80,7 @@ pub(crate) struct Marks {
     pub(crate) limits: Vec<f64>,
 }
 
-/// How the values of a variable are rounded.
+/// Rounding of the values of a variable within a bound.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
     bound: Bound,
@@ -148,7 +148,7 @@ impl Rounding {
         self.bound
     }
 
-    /// What rounded values are multiples of, but for those that stay as they are.
+    /// Spacing whose multiples the rounded values are, except for values that stay as they are.
     pub fn spacing(&self) -> Option<Spacing> {
         match self.way {
             RoundingKind::Spaced(spacing, _) => Some(spacing),
@@ -212,7 +212,7 @@ impl Rounding {
     }
 }
 
-/// How many bits a relative bound leaves out.
+/// Number of bits that a relative bound leaves out.
 fn cut(rel: f64, size: usize) -> RoundingKind {
     let fraction = if size == 4 { 23 } else { 52 };
     // The exponent of a denormal bound is less than any type's fraction is long.

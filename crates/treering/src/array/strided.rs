@@ -49,8 +49,7 @@ fn leaves(shape: &[u64]) -> Error {
         .hint("strides count elements, one for each axis; offset is the first element")
 }
 
-/// Where the elements of a view lie: the axes, the slowest first, each with its extent and the bytes from one element to the
-/// next.
+/// Layout of a view: its axes, the slowest first, each with its extent and the bytes from one element to the next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ViewLayout {
     size: usize,
@@ -172,7 +171,7 @@ impl<'a> Strided<'a> {
 /// The bytes of a variable.
 #[derive(Clone, Debug)]
 pub(crate) enum ArrayBytes<'a> {
-    /// One behind another.
+    /// Contiguous bytes.
     Whole(&'a [u8]),
     /// Gathered when they are needed.
     Strided(Strided<'a>),

@@ -23,7 +23,7 @@ fn extents(shape: &[usize]) -> Vec<u64> {
 }
 
 impl<'a> Variable<'a> {
-    /// A view of an array of the crate `ndarray` (feature `ndarray`), without a copy, whatever its strides. An array in
+    /// A view of an array of the crate `ndarray` (feature `ndarray`) with any strides, without a copy. An array in
     /// Fortran's order is stored as such, as [`fortran`](Self::fortran) does; any other view is stored in C order.
     ///
     /// ```
@@ -58,8 +58,8 @@ impl<'a> Variable<'a> {
 }
 
 impl<'a> VariableMut<'a> {
-    /// A view of an array of the crate `ndarray` (feature `ndarray`), as [`Variable::from_ndarray`] saves it; whatever
-    /// lies between its elements stays as it is.
+    /// A view of an array of the crate `ndarray` (feature `ndarray`), as [`Variable::from_ndarray`] saves it; the bytes
+    /// between its elements stay as they are.
     ///
     /// ```
     /// use ndarray::Array2;

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::lineage::{ChunkSize, Method};
 use std::collections::HashSet;
 
-/// How arrays are captured.
+/// Settings of a capture.
 #[derive(Clone)]
 pub(crate) struct CaptureSettings {
     pub(crate) chunk: ChunkSize,
@@ -63,7 +63,7 @@ pub(crate) fn check(variables: &[Variable]) -> Result<()> {
         }
         if !names.insert(&variable.description.name) {
             return Err(Error::usage(format!(
-                "variable {:?} was handed over twice in one checkpoint",
+                "variable {:?} was given twice in one checkpoint",
                 variable.description.name
             )));
         }

@@ -22,19 +22,19 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How much one task scans: small enough to stay in the cache between hashing and copying.
+/// Bytes that one task scans: few enough to stay in the cache between hashing and copying.
 const STRIP: usize = 256 << 10;
-/// How much is handed on at a time.
+/// Bytes that are passed on at a time.
 const BATCH: usize = 64 << 20;
 /// Variables smaller than this are always watched: there is nothing to gain by not hashing them.
 const SMALL: usize = 64 << 10;
 
-/// What is known of a variable from the checkpoint before.
+/// State of a variable at the checkpoint before.
 #[derive(Default)]
 struct Tracker {
     bytes: u64,
     prints: Vec<Print>,
-    /// How many of the prints are valid.
+    /// Number of valid prints.
     known: u64,
     stays: Habit,
     mode: Mode,

@@ -26,7 +26,7 @@ struct Inner {
     free: Vec<MmapMut>,
     /// Buffers that were touched in advance; those that the first save does not need are given back to the system.
     ready: Vec<MmapMut>,
-    /// The same for the boughs of strips.
+    /// Memory for the boughs of strips that was touched in advance.
     ready_boughs: Vec<Vec<(u32, Digest)>>,
 }
 
@@ -62,7 +62,7 @@ impl Staging {
         waited.unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The same on the program's thread, which looks around meanwhile.
+    /// Waits on the program's thread, which looks around meanwhile.
     fn wait_and_look(&self, ready: impl Fn(&Inner) -> bool) -> MutexGuard<'_, Inner> {
         let Some(look) = &self.look else { return self.wait_until(ready) };
         loop {

@@ -15,7 +15,7 @@ use super::repeats::THOROUGH;
 /// The steps of a chain, and its penalty.
 pub(super) type Candidate = (Vec<CodecStep>, f64);
 
-/// What was found by looking at values of which no shape is known.
+/// Shape that was found by sampling values whose shape is unknown.
 #[derive(Clone, Copy, Default)]
 pub(super) struct FoundShape {
     /// The grid that predicts floating-point numbers best.
@@ -261,10 +261,10 @@ pub(super) fn differences(nature: Nature, aim: Aim) -> Vec<Candidate> {
     all
 }
 
-/// What a table coded by columns has to gain under the balanced aim, by the share of its rows that are coded: these are
-/// decoded at a sixth of the rate of other chains.
+/// Minimum gain of a table coded by columns under the balanced aim, by the share of its rows that are coded: these
+/// are decoded at a sixth of the rate of other chains.
 pub(super) const COLUMNS: f64 = 0.25;
-/// What contexts have to gain where there is another coder of numbers, which is decoded faster.
+/// Minimum gain of contexts where there is another coder of numbers, which is decoded faster.
 const CONTEXTS: f64 = 0.005;
 /// The level of pco for the balanced aim, and for the smallest: the highest takes six times as long for one
 /// byte in a thousand.
@@ -272,5 +272,5 @@ const BALANCED_PCO: u8 = 6;
 const SMALLEST_PCO: u8 = 9;
 /// The level of zstd for the smallest aim.
 const SMALLEST_ZSTD: u8 = 12;
-/// What a difference has to gain: it makes restores read more.
+/// Minimum gain of a difference: it makes restores read more.
 const DIFFERENCE: f64 = 0.02;

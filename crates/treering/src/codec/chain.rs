@@ -28,13 +28,13 @@ pub enum CodecStep {
     BitShuffle(u8),
     /// The parts of records: bytes of a part, and parts of a record.
     Split(u8, u8),
-    /// What a prediction from neighbours leaves.
+    /// Residuals of a prediction from neighbours.
     Lorenzo(LorenzoGrid),
-    /// What a prediction from what came before leaves, for values of this size.
+    /// Residuals of a prediction from earlier values, for values of this size.
     Fpc(u8),
     /// Values that were not there before, and where the others were, for values of this size.
     Repeats(u8),
-    /// The same, of the values that were not there what a prediction leaves.
+    /// Repeats, with the residuals of a prediction for values that are not repeated.
     News(u8, LorenzoGrid),
     /// Rows that were not there before, and which ones the others are, for values of this size and so many of a row.
     Rows(u8, u8),
@@ -42,7 +42,7 @@ pub enum CodecStep {
     Multiples(u8, Spacing),
     /// Bins of numbers, at a level.
     Pco(Numbers, u8),
-    /// Integers of a table by what others of their rows tell.
+    /// Integers of a table, coded by others of their rows.
     Columns(TableShape),
     /// LZ4.
     Lz4,
@@ -94,7 +94,7 @@ impl CodecStep {
         }
     }
 
-    /// The same with little effort.
+    /// The step with little effort.
     pub(super) fn quick(self) -> CodecStep {
         match self {
             CodecStep::Zstd(level) => CodecStep::Zstd(level.min(6)),
@@ -289,7 +289,7 @@ impl Codec for CodecStep {
     }
 }
 
-/// What one step has made for the next.
+/// Output of one step for the next.
 enum Between {
     Kept(Scratch),
     Made(Vec<u8>),

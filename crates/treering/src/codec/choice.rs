@@ -20,9 +20,16 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 /// Aim of an encoding: size, speed or a balance of both.
+///
+/// ```
+/// use treering::{Aim, Encoding, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let options = Options::directory(store, "archive").encoding(Encoding::Best(Aim::Smallest));
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Aim {
-    /// As few bytes as possible, at 15 MB/s or more a core.
+    /// Small size, at 15 MB/s or more a core.
     Smallest,
     /// Few bytes, at 80 MB/s or more a core. Tables of integers that gain by it are decoded at about 130 MB/s a core,
     /// other data several times faster.
@@ -32,23 +39,21 @@ pub enum Aim {
     Fastest,
 }
 
-/// How many bytes of a frame are tried, first by all candidates and then by the best few, and of how
-/// many frames.
+/// Number of bytes of a frame that are tried, first by all candidates and then by the best few, and number of frames.
 const FIRST_SAMPLE: usize = 16 << 10;
 const SAMPLE: usize = 96 << 10;
 const SAMPLES: usize = 2;
-/// How many of the candidates are tried again, fewer on large samples, and how near they have to be to the
-/// first.
+/// Number of candidates that are tried again, fewer on large samples, and how near they have to be to the first.
 const FINALISTS: usize = 4;
 const FAR_FINALISTS: usize = 2;
 const CLOSE: f64 = 1.1;
 /// Of frames with repeats that are far apart, more is tried, by few candidates.
 const FAR_SAMPLE: usize = 1 << 20;
-/// What share of its values have to repeat far apart for a kind to have large frames.
+/// Minimum share of its values that repeat far apart for a kind to have large frames.
 const FAR_GAIN: f64 = 0.08;
-/// What a repeated value costs of what another one does.
+/// Cost of a repeated value, relative to that of another one.
 const REPEATED: f64 = 0.05;
-/// What it costs to tell where a region lies.
+/// Cost of the location of a region.
 const REGION: f64 = 4.5;
 /// Where little is left of a strip, regions that cost less than this are not worth a thought.
 const LITTLE_TOLD: f64 = 64.0;
@@ -60,7 +65,7 @@ const WORSE: f64 = 1.2;
 const TINY: f64 = 0.02;
 /// One of so many pairs of values is looked at to see where a frame has its values.
 const LIVELY_STEP: usize = 7;
-/// What is made smaller by less than this stays as it is.
+/// Ratio above which encoded data is stored as it is.
 const WORTHWHILE: f64 = 0.98;
 
 /// So many checkpoints pass before differences are tried again where they did not pay.
@@ -93,7 +98,7 @@ pub(crate) struct StripRest {
 struct Shares {
     of_whole: f64,
     of_left: f64,
-    /// How often they are used until they are tried again.
+    /// Number of uses until they are tried again.
     left: u32,
 }
 
@@ -456,7 +461,7 @@ fn telling(frame: &[u8], len: usize, size: usize) -> usize {
     if 2 * lively(room / 2) < most.0 { most.1.0 } else { room / 2 }
 }
 
-/// What a chain makes of samples, for each byte of them.
+/// Size of samples under a chain, for each byte of them.
 fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
     let raw: usize = samples.iter().map(|(part, _)| part.len()).sum();
     let mut bytes = 0;
@@ -466,8 +471,8 @@ fn share(chain: &Chain, samples: &[Beside]) -> Result<f64> {
     Ok(bytes as f64 / raw.max(1) as f64)
 }
 
-/// What candidates cost, penalties included, and their places; the least first. They are tried with
-/// little effort: it gains about as much for all.
+/// Costs of candidates, penalties included, and their places; the least first. They are tried with little effort: it
+/// gains about as much for all.
 fn ranked(candidates: &[Candidate], samples: &[Beside]) -> Result<Vec<(f64, usize)>> {
     let cost = |(at, (steps, penalty)): (usize, &Candidate)| {
         let quick: Vec<CodecStep> = steps.iter().map(|step| step.quick()).collect();

@@ -68,9 +68,9 @@ const SHORT: usize = 8;
 /// So many columns that are not empty have a symbol that tells whether all their values of a row are still 0.
 const GROUP: usize = 8;
 
-/// How many classes a relative has.
+/// Number of classes of a relative.
 pub(super) const CLASSES: usize = 64;
-/// How many kinds of first bits it has: none, or three bits.
+/// Number of kinds of first bits: none, or three bits.
 pub(super) const LEADS: usize = 9;
 /// Kinds of lengths that have models of their own for the bits behind the first.
 const LENGTHS: usize = 16;
@@ -85,7 +85,7 @@ pub(super) fn token(value: u64) -> usize {
     }
 }
 
-/// What is known of a value by its first digits: itself, or its length and the two bits behind the first.
+/// Class of a value by its first digits: itself, or its length and the two bits behind the first.
 #[inline(always)]
 pub(super) fn class(value: u64) -> usize {
     if value < EXACT as u64 {

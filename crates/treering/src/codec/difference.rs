@@ -6,18 +6,18 @@
 
 use super::word::Word;
 
-/// How values are set against those before.
+/// Kind of the difference between a value and the one before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DifferenceKind {
     /// Less by the value before.
     Subtract,
-    /// The same, with the sign in the lowest bit: 0, −1, 1, −2 become 0, 1, 2, 3.
+    /// Subtraction with the sign in the lowest bit: 0, −1, 1, −2 become 0, 1, 2, 3.
     Fold,
     /// The bits that differ.
     Xor,
 }
 
-/// How values are set against those before, and what they are.
+/// Difference to the values of the step before: its kind, and the type of the values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Difference {
     /// The way.
@@ -29,7 +29,7 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// What is left of `raw` without `before`, which has the same length.
+    /// Residuals of `raw` relative to `before`, which has the same length.
     pub(super) fn take(self, raw: &[u8], before: &[u8], out: &mut [u8]) {
         match self.size {
             1 => self.each::<u8>(raw, before, out, taken),

@@ -10,14 +10,14 @@
 
 use super::word::Word;
 
-/// How values are reckoned with.
+/// Arithmetic of the prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Reckoning {
-    /// As integers.
+    /// Integers.
     Integers,
-    /// As floating-point numbers, predicted as the integers in the same order.
+    /// Floating-point numbers, predicted as the integers in the same order.
     Ordered,
-    /// As floating-point numbers of 4 or 8 bytes.
+    /// Floating-point numbers of 4 or 8 bytes.
     Floats,
 }
 
@@ -26,12 +26,12 @@ impl Reckoning {
         [Reckoning::Integers, Reckoning::Ordered, Reckoning::Floats];
 }
 
-/// How values lie, and what they are.
+/// Grid and arithmetic of the values of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LorenzoGrid {
     /// Bytes of a value: 1, 2, 4 or 8.
     pub size: u8,
-    /// How they are reckoned with.
+    /// Arithmetic of the prediction.
     pub reckoning: Reckoning,
     /// Values of a row; 0 if there is one axis only.
     pub row: u32,
@@ -56,7 +56,7 @@ impl LorenzoGrid {
 /// The longest row that is looked for, and at how many places.
 const LONGEST: usize = 1024;
 const PLACES: usize = 512;
-/// How many bits of a value a row has to save.
+/// Number of bits of a value that a row has to save.
 const GAIN: f64 = 0.25;
 
 /// The grid that predicts floating-point numbers best of which no shape is known: those before, the
@@ -163,7 +163,7 @@ fn put_back<W: Word, A: Arithmetic>(encoded: &[u8], out: &mut [u8], grid: Lorenz
     }
 }
 
-/// How far back the neighbours lie that a value is predicted from.
+/// Distances of the neighbours that a value is predicted from.
 #[derive(Clone, Copy)]
 pub(super) enum Corners {
     None,
@@ -185,7 +185,7 @@ pub(super) fn borders(grid: LorenzoGrid, count: usize) -> [(usize, Corners); 4] 
     ]
 }
 
-/// How values are predicted, and what is left of them.
+/// Arithmetic of predictions and residuals.
 pub(super) trait Arithmetic {
     /// The value that its neighbours foretell, as it is held.
     fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W;
@@ -202,7 +202,7 @@ pub(super) trait Arithmetic {
         held
     }
 
-    /// What a prediction leaves of a value.
+    /// Residual of a value after its prediction.
     #[inline(always)]
     fn left<W: Word>(held: W, foretold: W) -> W {
         held.sub(foretold).fold()

@@ -64,7 +64,7 @@ pub trait Codec: Send + Sync {
 pub enum Encoding {
     /// Bytes as they are.
     Raw,
-    /// Zstandard at a level from 1 (fast) to 19 (small), whatever the bytes are.
+    /// Zstandard at a level from 1 (fast) to 19 (small), for data of any type.
     Zstd(i32),
     /// Chosen by sampling each variable.
     Best(Aim),

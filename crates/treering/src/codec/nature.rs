@@ -5,7 +5,7 @@ use super::columns::TableShape;
 use super::lorenzo::{LorenzoGrid, Reckoning};
 use crate::array::{DType, Description, Rounding, Spacing};
 
-/// What is known of the bytes of a frame.
+/// Type and layout of the bytes of a frame, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Nature {
     /// Their type.
@@ -16,7 +16,7 @@ pub struct Nature {
     pub row: u32,
     /// Records of a plane, 0 if there are two axes at most.
     pub plane: u32,
-    /// What most values are multiples of, if they were rounded so.
+    /// Spacing whose multiples most values are, if they were rounded.
     pub spacing: Option<Spacing>,
 }
 
@@ -52,7 +52,7 @@ impl Nature {
         Nature { dtype: description.dtype, record, row, plane, spacing: None }
     }
 
-    /// The same for values that were rounded.
+    /// Type and layout of values that were rounded.
     #[must_use]
     pub fn rounded(self, rounding: Option<&Rounding>) -> Nature {
         Nature { spacing: rounding.and_then(Rounding::spacing), ..self }
@@ -82,13 +82,13 @@ impl Nature {
         }
     }
 
-    /// How many numbers lie between two of the same meaning.
+    /// Distance, in numbers, between two of the same meaning.
     pub(super) fn stride(self) -> u8 {
         let complex = matches!(self.dtype, DType::C64 | DType::C128);
         self.record * if complex { 2 } else { 1 }
     }
 
-    /// What takes the parts of records apart, if there are records.
+    /// The step that splits the parts of records, if there are records.
     pub(super) fn split(self) -> Option<CodecStep> {
         match self.stride() {
             1 => None,
@@ -112,8 +112,8 @@ impl Nature {
         all
     }
 
-    /// The same where the parts of records are not taken apart, for records on all axes: from the part
-    /// before and the record before, or from the same parts of neighbours.
+    /// Grids where the parts of records are not split, for records on all axes: from the part before and the record
+    /// before, or from the same parts of neighbours.
     pub(super) fn grids_of_records(self) -> Vec<LorenzoGrid> {
         let (record, line) = (u32::from(self.stride()), self.grids()[0]);
         let of = |row: u32, plane: u32| {

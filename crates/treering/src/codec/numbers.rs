@@ -7,7 +7,7 @@ use pco::data_types::Number;
 use pco::standalone::{simple_compress, simple_decompress_into};
 use pco::{ChunkConfig, DeltaSpec, ModeSpec};
 
-/// What kind of numbers a frame holds.
+/// Kind of the numbers of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Numbers {
@@ -37,7 +37,7 @@ impl Numbers {
         Numbers::F64,
     ];
 
-    /// Those of a type; complex numbers are pairs.
+    /// Numbers of a type; complex numbers are pairs.
     pub(super) fn of(dtype: DType) -> Numbers {
         match dtype {
             DType::U8 | DType::Bool | DType::Bytes => Numbers::U8,

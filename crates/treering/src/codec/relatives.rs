@@ -3,7 +3,7 @@
 use super::columns::{CLASSES, LEADS, TableShape, class, lead, token};
 use super::word::Word;
 
-/// How many values back the relatives of a column's values are: in the same row, or in the one above.
+/// Distances, in values, of the relatives of a column's values: in the same row, or in the one above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Relatives {
     /// That by which the first symbol is coded.
@@ -15,7 +15,7 @@ pub(super) struct Relatives {
 }
 
 impl Relatives {
-    /// Those of a column that needs none.
+    /// Relatives of a column that needs none.
     pub(super) const NONE: Relatives = Relatives { first: 0, lead: 0, second: 0 };
 
     pub(super) fn are_none(self) -> bool {
@@ -77,7 +77,7 @@ impl RowSample {
     }
 }
 
-/// What symbols cost in contexts, in units of 2^-16 bits, counted while they come.
+/// Costs of symbols in contexts, in units of 2^-16 bits, counted while they come.
 struct Cost {
     counts: Vec<u16>,
     totals: Vec<u16>,
@@ -113,7 +113,7 @@ impl Cost {
         Cost { counts: vec![0; contexts * symbols], totals: vec![0; contexts], symbols }
     }
 
-    /// What symbols cost in their contexts, nothing having been seen before.
+    /// Costs of symbols in their contexts, nothing having been seen before.
     fn of(&mut self, logs: &Logs, pairs: impl Iterator<Item = (usize, u8)>) -> u64 {
         self.counts.fill(0);
         self.totals.fill(0);

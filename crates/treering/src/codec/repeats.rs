@@ -31,7 +31,7 @@ const LEVELS: [i32; 2] = [3, 12];
 /// Sizes with this bit are those of values for which there is time.
 pub(super) const THOROUGH: u8 = 0x80;
 
-/// How many values have to repeat: fewer cost more as a token than as values.
+/// Minimum number of repeated values: fewer cost more as a token than as values.
 fn least(size: usize) -> usize {
     match size {
         8 => 1,
@@ -40,7 +40,7 @@ fn least(size: usize) -> usize {
     }
 }
 
-/// What becomes of values that were not there before.
+/// Handling of values that are not repeated.
 trait Others<const N: usize> {
     /// Writes those from one place to another.
     fn take(&self, values: &[[u8; N]], from: usize, to: usize, out: &mut Vec<u8>);
@@ -154,10 +154,10 @@ pub(super) fn encode(raw: &[u8], size: u8, grid: Option<LorenzoGrid>) -> Result<
     Ok(out)
 }
 
-/// What a token costs, in bits: as many as the values that it stands for should have.
+/// Cost of a token in bits: the values that it stands for should have as many.
 const TOKEN: u32 = 32;
 
-/// How many values have to repeat for a token: numbers with few digits are cheap by themselves.
+/// Minimum number of repeated values for a token: numbers with few digits are cheap as they are.
 fn worthwhile<const N: usize>(values: &[[u8; N]]) -> usize {
     let digits = |pair: &[[u8; N]]| {
         let word = |value: &[u8; N]| {
@@ -252,7 +252,7 @@ fn between_values<'p, const N: usize>(parts: impl Iterator<Item = &'p [u8]>) -> 
     (there.len() - different) as f64 / there.len().max(1) as f64
 }
 
-/// Where a value stands in the table.
+/// Position of a value in the table.
 fn place<const N: usize>(value: &[u8; N], shift: u32) -> usize {
     (mixed(value) >> shift) as usize
 }

@@ -31,7 +31,7 @@ const HEAD: usize = 16;
 const LEVELS: [i32; 2] = [9, 19];
 /// The fewest values of a row, and the most.
 pub(super) const ROW: std::ops::RangeInclusive<u8> = 2..=254;
-/// How many rows of a sample tell where rows begin.
+/// Number of rows of a sample from which the beginning of rows is found.
 const SAMPLE: usize = 128;
 
 /// A row that comes once, and a part of a row; the others follow.
@@ -130,7 +130,7 @@ fn values_of<const N: usize>(bytes: &[u8]) -> impl Iterator<Item = u64> {
     })
 }
 
-/// How many bytes the numbers have if so many rows come more than once.
+/// Width in bytes of the numbers if this many rows come more than once.
 fn width_of(often: usize) -> usize {
     match OFTEN + often {
         0..=0x100 => 1,

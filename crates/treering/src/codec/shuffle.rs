@@ -31,7 +31,7 @@ fn whole(raw: &[u8], size: usize) -> (usize, usize) {
     (count, count * size)
 }
 
-/// How many values are taken at a time: their planes are then written in lines of this many bytes.
+/// Number of values that are taken at a time: their planes are then written in lines of this many bytes.
 const GROUP: usize = 32;
 
 fn planes<const SIZE: usize>(raw: &[u8], out: &mut [u8], count: usize) {

@@ -8,14 +8,14 @@ pub(super) trait Word: Copy + Default {
     fn add(self, other: Self) -> Self;
     fn sub(self, other: Self) -> Self;
     fn xor(self, other: Self) -> Self;
-    /// The same number with more bits, and back.
+    /// The number with more bits, and back.
     fn wide(self) -> u64;
     fn of_wide(number: u64) -> Self;
-    /// How many bits it takes without leading zeros.
+    /// Number of bits without leading zeros.
     fn bits(self) -> u32;
     fn fold(self) -> Self;
     fn unfold(self) -> Self;
-    /// Such that greater numbers have greater words.
+    /// A word whose order is that of the number.
     fn ordered(self) -> Self;
     fn unordered(self) -> Self;
     /// The sum of floating-point numbers less others, in their order; the first of them if that is

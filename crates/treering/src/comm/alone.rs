@@ -9,6 +9,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// The communicator of a program of one rank.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{Alone, Comm, Options, Run};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let comm: Arc<dyn Comm> = Arc::new(Alone::new()); // or that of an MPI
+/// assert_eq!(comm.size(), 1);
+/// let run = Run::open(Options::directory(&store, "rod").ranks(comm))?;
+/// # run.finish()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub struct Alone {
     node: String,
     /// Messages that it has sent to itself.

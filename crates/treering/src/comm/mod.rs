@@ -98,7 +98,7 @@ pub trait Comm: Send + Sync {
     /// within the time.
     fn receive(&self, from: Option<Rank>, patience: Duration) -> Result<Option<Message>>;
 
-    /// Hands the bytes of `root` to all ranks.
+    /// Sends the bytes of `root` to all ranks.
     fn broadcast(&self, root: Rank, bytes: &mut Vec<u8>) -> Result<()>;
 
     /// Brings the bytes of every rank to `root`, in the order of ranks; empty elsewhere.
@@ -108,10 +108,10 @@ pub trait Comm: Send + Sync {
     fn reduce(&self, reduction: Reduction, values: &mut [u64]) -> Result<()>;
 
     /// Sends the messages of a mailbox to their ranks, and hands it those that are sent to this rank. No rank needs to
-    /// know who sends to it. After an error, the mailbox may have got some of its messages.
+    /// know its senders. After an error, the mailbox may have received some of its messages.
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()>;
 
-    /// Whether all ranks that live say yes. All that survive get the same answer, whoever dies meanwhile.
+    /// Agrees on whether all living ranks pass `true`. All survivors get the same result, also if ranks die meanwhile.
     fn agree(&self, yes: bool) -> Result<bool>;
 
     /// A communicator of the ranks that name the same color, in the order of their keys, then of their numbers.
@@ -160,7 +160,7 @@ pub(crate) fn died(ranks: &[Rank]) -> Error {
 /// The error of a call on a communicator that was revoked.
 pub(crate) fn revoked() -> Error {
     Error::new(ErrorKind::Revoked, "the communicator was revoked after a failure")
-        .hint("go on with the communicator that shrinking it returns")
+        .hint("shrink it and go on with the communicator that this returns")
 }
 
 /// The error of a corrupt message.

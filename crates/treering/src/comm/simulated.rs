@@ -17,12 +17,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Deaths that a program simulates on the ranks of a communicator.
+///
+/// ```
+/// use treering::{ErrorKind, Rank, Reduction, Result, SimulatedDeaths, ThreadRanks};
+/// let ends = ThreadRanks::new(3).run(|comm| -> Result<()> {
+///     let (deaths, comm) = SimulatedDeaths::on(comm);
+///     if deaths.kill(&[Rank(1)])? {
+///         return Ok(()); // this rank counts as dead
+///     }
+///     let error = comm.reduce(Reduction::Sum, &mut [1]).unwrap_err();
+///     assert_eq!(error.kind(), ErrorKind::Dead);
+///     assert_eq!(comm.shrink()?.size(), 2);
+///     Ok(())
+/// });
+/// ends.into_iter().for_each(|end| end.done().expect("the rank has returned").expect("without an error"));
+/// ```
 #[derive(Clone)]
 pub struct SimulatedDeaths {
     fate: Arc<KnownDeaths>,
 }
 
-/// What a process knows of deaths; members are known by their numbers in the first communicator.
+/// Deaths that a process knows of; members are known by their numbers in the first communicator.
 struct KnownDeaths {
     own: Rank,
     dead: Mutex<BTreeSet<Rank>>,
@@ -64,8 +79,9 @@ impl SimulatedDeaths {
         Ok(dies)
     }
 
-    /// Lets groups of ranks take each other for dead though all of them live (false suspicion), as after a pause or a broken
-    /// network. All ranks that live call it at the same place, each with the number of its group; each goes on with its own.
+    /// Lets groups of ranks take each other for dead although all of them live (false suspicion), as after a pause or
+    /// a broken network. All ranks that live call this at the same place, each with the number of its group; each
+    /// continues with its own group.
     pub fn separate(&self, group: u32) -> Result<()> {
         let (comm, members) = held(&self.fate.living).clone();
         let left = comm.split(group, 0)?;

@@ -18,11 +18,11 @@ use std::time::{Duration, Instant};
 /// End of a rank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<T> {
-    /// It returned.
+    /// The rank returned this.
     Done(T),
-    /// It was killed.
+    /// The rank was killed.
     Killed,
-    /// It panicked, which the others see as its death.
+    /// The rank panicked, which the others see as its death.
     Panicked(String),
 }
 
@@ -77,7 +77,7 @@ struct Shared {
 /// Messages of one rank to another, and when they arrive.
 type Mail = VecDeque<(Instant, Vec<u8>)>;
 
-/// What ranks have given to a collective call.
+/// Bytes that ranks have given to a collective call.
 type Given = BTreeMap<Rank, Vec<u8>>;
 
 /// The state of one communicator.
@@ -160,8 +160,8 @@ impl ThreadRanks {
         self
     }
 
-    /// Stops the calling thread for ever if its rank was killed; for stores and other things of a rank. A thread
-    /// without a name is one of a pool that other ranks share: it gets an error, and goes on with their work.
+    /// Stops the calling thread for ever if its rank was killed; for stores and other objects of a rank. A thread
+    /// without a name belongs to a pool that other ranks share: it gets an error, and continues with their work.
     pub fn stop_if_dead(&self, rank: Rank) -> Result<()> {
         let dead = held(&self.world.shared).dead.get(rank.0 as usize).copied().unwrap_or(false);
         match (dead, std::thread::current().name()) {

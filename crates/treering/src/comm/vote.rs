@@ -13,7 +13,7 @@ use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::time::{Duration, Instant};
 
-/// How many ranks report to one.
+/// Number of ranks that report to one.
 const FAN: u64 = 8;
 
 /// The kinds of messages.
@@ -23,7 +23,7 @@ const DECISION: u8 = 3;
 const REFUSED: u8 = 4;
 const GAVE_UP: u8 = 5;
 
-/// What ranks vote on.
+/// The subject of a vote: how votes are merged and decided.
 pub(crate) trait Voting {
     /// Adds the votes of other ranks to those in `votes`.
     fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()>;

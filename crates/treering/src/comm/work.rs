@@ -157,7 +157,7 @@ fn exchange(comm: &dyn Comm, what: &str, state: u8, own: Vec<u8>) -> Result<Vec<
             ErrorKind::Mismatch,
             format!("rank {rank} sees other data than rank {} does", comm.rank()),
         )
-        .hint("all ranks must see the same files, and nobody may change them meanwhile")),
+        .hint("all ranks must see the same files, which must not change meanwhile")),
     }
 }
 

@@ -27,7 +27,7 @@ impl UpkeepNotes {
         self.turn.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The same without waiting.
+    /// Takes the turn without waiting.
     fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
         match self.turn.try_lock() {
             Ok(turn) => Some(turn),

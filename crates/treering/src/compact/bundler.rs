@@ -111,7 +111,7 @@ impl Bundler {
         self.delete_data(&planned.bundles)
     }
 
-    /// Those of the objects that are files at this moment, by their keys.
+    /// The keys of those objects that are files at this moment.
     fn files_of(&self, objects: &BTreeSet<BundledName>) -> Result<BTreeSet<String>> {
         let mut files = BTreeSet::new();
         for folder in [self.names.log(), self.names.packs()] {

@@ -18,6 +18,14 @@ pub(super) const BUNDLE_BYTES: u64 = 256 << 20;
 const BUNDLE_FILES: u64 = 2;
 
 /// The rule by which closed epochs are compacted.
+///
+/// ```
+/// use treering::{Compaction, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let rarely = Compaction { files: 1000, ..Compaction::default() };
+/// let options = Options::directory(store, "rod").compact(Some(rarely));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Compaction {
     /// Compact when this many files would go.
@@ -56,7 +64,7 @@ pub struct CompactPlan {
     pub run: String,
     /// The number of files of its log, packs and bundles before.
     pub files_before: u64,
-    /// The same afterwards.
+    /// The number of these files afterwards.
     pub files_after: u64,
     /// The bytes that are copied.
     pub bytes: u64,
@@ -64,7 +72,7 @@ pub struct CompactPlan {
     pub bundles: Vec<PlannedBundle>,
     /// The keys of files whose content is in a bundle already: an earlier compaction did not get to its end.
     pub leftovers: Vec<String>,
-    /// Things worth knowing.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 

@@ -10,7 +10,7 @@ use crate::io::{ALIGN, Engine, Read, Reading, engine, is_warm};
 use memmap2::MmapMut;
 use std::os::fd::AsRawFd;
 
-/// How many strips are asked for.
+/// Number of strips that are requested ahead.
 pub(super) const STRIPS: usize = 6;
 
 /// Reads planes ahead, for one worker.

@@ -279,7 +279,7 @@ fn crossings(
     }
 }
 
-/// Where the bytes of a box lie within those of a box around it: runs at regular distances.
+/// Strides of the bytes of a box within those of a box around it: runs at regular distances.
 struct BoxStrides {
     start: u64,
     run: u64,
@@ -317,7 +317,7 @@ impl BoxStrides {
         self.size / self.run.max(1)
     }
 
-    /// Where a run begins.
+    /// Beginning of a run.
     fn at(&self, mut number: u64) -> u64 {
         let mut at = self.start;
         for (count, stride) in self.axes.iter().rev() {
@@ -365,7 +365,7 @@ fn lower_bound(count: u64, holds: impl Fn(u64) -> bool) -> u64 {
     low
 }
 
-/// What two boxes have in common: the bytes of one of them, wanted in the place of the other.
+/// Intersection of two boxes: the bytes of one of them, wanted in the place of the other.
 struct BoxPiece<'a> {
     values: Arc<dyn Blob + 'a>,
     from: BoxStrides,

@@ -38,7 +38,7 @@ impl ContentReport {
     }
 }
 
-/// How many names a message lists.
+/// Number of names that a message lists.
 const MOST_NAMES: usize = 5;
 
 /// Compares the files of a step. Of variables that were unpacked, the way they are packed is left out.

@@ -34,24 +34,38 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::{ControlFlow, Range};
 use std::time::Instant;
 
-/// How many results of each worker may wait for those before them.
+/// Number of results of each worker that may wait for those before them.
 const LEAD: usize = 4;
 
 /// Number of variables that may get maps before those that are not among the worst are removed again.
 const MAPS_BETWEEN: usize = 64;
 
-/// How many names a note lists.
+/// Number of names that a note lists.
 const MOST_NAMES: usize = 5;
 
 /// Called with the bytes of both sides' data that are done, and with their total.
 pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 
 /// Compares two sides: all steps, ranks and variables that both have. Boxes of a global array are compared as
-/// that array, in whatever boxes each side has it. `list` receives every difference.
+/// that array, also if the sides have different boxes of it. `list` receives every difference.
 ///
-/// Returns when everything has been read that is needed, on all cores; memory is bounded. What cannot be read or decoded
-/// is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that make no
-/// sense, for sides that cannot be read at all, and if nothing could be compared. [`Outcome`] has an example.
+/// Returns when everything has been read that is needed, on all cores; memory is bounded. Data that cannot be read or
+/// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that
+/// make no sense, for sides that cannot be read at all, and if nothing could be compared.
+///
+/// ```
+/// use treering::{Bound, CompareSettings, DType, RawLayout, compare, open_side};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let [a, b] = ["a.f64", "b.f64"].map(|name| folder.path().join(name).display().to_string());
+/// # std::fs::write(&a, 1.0f64.to_le_bytes()).unwrap();
+/// # std::fs::write(&b, 1.5f64.to_le_bytes()).unwrap();
+/// let raw = RawLayout::values(DType::F64, None); // most formats describe themselves and need none
+/// let (a, b) = (open_side(&a, Some(&raw), true)?, open_side(&b, Some(&raw), true)?);
+/// let settings = CompareSettings::within(Bound::abs(1e-6));
+/// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_done, _of| {})?;
+/// assert!(!outcome.equal);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub fn compare(
     a: &dyn Side,
     b: &dyn Side,
@@ -149,10 +163,10 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
     state.finish()
 }
 
-/// Says that this share lacks a variable that another rank may have.
+/// Marks that this share lacks a variable that another rank may have.
 pub(crate) const NOT_IN_SHARE: &str = "not in this share";
 
-/// Says that the second side lacks a step.
+/// Marks that the second side lacks a step.
 const ONLY_IN_THE_FIRST: &str = "step only in the first";
 
 /// A step of the first side and one of the second.
@@ -228,7 +242,7 @@ struct Comparison<'s> {
     mapped: usize,
 }
 
-/// What is done at a time: strips of one pair.
+/// Unit of work: strips of one pair.
 struct Task {
     pair: usize,
     strips: Range<usize>,
@@ -266,7 +280,7 @@ struct ComparedVariable<'m, 'e> {
     undecoded: Option<String>,
 }
 
-/// What is known of a pair so far.
+/// Results of a pair so far.
 #[derive(Default)]
 struct Sum {
     tally: Tally,

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 /// The most bytes of one read; two buffers of it fit into the second-level cache.
 pub(super) const RUN: usize = 128 << 10;
-/// How many pairs can be under way.
+/// Number of pairs that can be under way.
 const SLOTS: usize = 64;
 /// A stretch is mapped if at least one of so many bytes is asked for.
 const DENSE: u64 = 8;
@@ -29,9 +29,9 @@ pub(super) struct SideBytes<'a> {
     blob: &'a (dyn Blob + 'a),
     /// The file that holds them, and where in it they begin.
     file: Option<(&'a File, u64)>,
-    /// The same file, read past the page cache.
+    /// The file, opened to be read past the page cache.
     direct: Option<File>,
-    /// The same bytes, mapped when they are first wanted so.
+    /// The bytes, mapped when they are first wanted so.
     map: OnceLock<Option<Mapped>>,
 }
 
@@ -59,7 +59,7 @@ impl<'a> SideBytes<'a> {
 /// One pair of reads.
 struct ReadSlot {
     buffers: [MmapMut; 2],
-    /// Where in the buffers the range begins.
+    /// Offset of the range in each buffer.
     skews: [usize; 2],
     range: Range<u64>,
     waiting: u8,

@@ -220,8 +220,7 @@ pub(super) fn times_bound(size: f64, limit: f64) -> f64 {
     if times.is_nan() { f64::INFINITY } else { times }
 }
 
-/// How many representable values lie between two numbers; −0 is +0. An infinity is apart from
-/// everything but itself.
+/// Distance of two numbers in representable values; −0 is +0. An infinity is apart from everything but itself.
 fn ordinals_apart(dtype: DType, a: &[u8], b: &[u8]) -> u128 {
     let top = 8 * a.len() as u32 - 1;
     let mantissa = match dtype {
@@ -287,7 +286,7 @@ fn clearly(left: f64, right: f64) -> Option<bool> {
     }
 }
 
-/// The same for complex numbers, by the modulus.
+/// Whether complex numbers differ beyond the bound, by the modulus.
 fn beyond_complex(a: (f64, f64), b: (f64, f64), abs: f64, rel: f64) -> bool {
     if a == b {
         return false;

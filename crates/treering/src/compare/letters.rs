@@ -7,7 +7,7 @@ use super::tally::{Classes, Tally};
 use crate::comm::garbled;
 use crate::error::{Error, ErrorKind, Result};
 
-/// What a rank has found: the number of its first task, the bytes that it has read, and the result of each task.
+/// Findings of a rank: the number of its first task, the bytes that it has read, and the result of each task.
 pub(super) struct FoundShare {
     pub(super) first: usize,
     pub(super) read: u64,

@@ -23,7 +23,22 @@ pub(super) struct Line<'a> {
     pub(super) b: Value,
 }
 
-/// A file of differences: records of an `.npy` array if it is named so, else JSON lines.
+/// A file of differences: records of an `.npy` array if its name ends so, otherwise JSON lines.
+///
+/// ```
+/// use treering::{CompareSettings, DType, DifferenceList, RawLayout, compare, open_side};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let [a, b] = ["a.f64", "b.f64"].map(|name| folder.path().join(name).display().to_string());
+/// # std::fs::write(&a, 1.0f64.to_le_bytes()).unwrap();
+/// # std::fs::write(&b, 1.5f64.to_le_bytes()).unwrap();
+/// # let raw = RawLayout::values(DType::F64, None);
+/// # let path = folder.path().join("differences.jsonl");
+/// let (a, b) = (open_side(&a, Some(&raw), true)?, open_side(&b, Some(&raw), true)?);
+/// let mut list = DifferenceList::create(&path)?;
+/// compare(a.as_ref(), b.as_ref(), &CompareSettings::default(), Some(&mut list), &|_, _| {})?;
+/// assert_eq!(list.finish()?, 1); // the file appears now
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub struct DifferenceList {
     out: AtomicFile,
     records: bool,
@@ -34,7 +49,7 @@ pub struct DifferenceList {
 const HEAD: usize = 256;
 
 impl DifferenceList {
-    /// Begins a file, which appears when it is complete and replaces what was there.
+    /// Begins a file. It appears when it is complete, and replaces an older one.
     pub fn create(path: &Path) -> Result<DifferenceList> {
         let records = path.extension().is_some_and(|e| e == "npy");
         let mut list = DifferenceList { out: AtomicFile::create(path)?, records, count: 0 };
@@ -69,7 +84,7 @@ impl DifferenceList {
         self.out.write(&record)
     }
 
-    /// Completes the file.
+    /// Completes the file, and returns the number of differences in it.
     pub fn finish(mut self) -> Result<u64> {
         if self.records {
             self.out.rewrite_start(&head(self.count))?;

@@ -8,16 +8,16 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// The verdict of a comparison.
+/// The verdict of a comparison: [`Outcome::verdict`], whose type has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
-    /// Nothing differs beyond the bounds.
+    /// All values are within the bounds.
     Equal,
     /// Some value differs beyond its bound, or variables, types or shapes do not agree.
     Different,
-    /// Nothing surely differs, but not everything could be compared: chunks without values could not be
-    /// decided, or something could not be read.
+    /// No difference was found, but not everything could be compared: chunks without values could not be
+    /// decided, or data could not be read.
     Undecided,
 }
 
@@ -25,7 +25,7 @@ pub enum Answer {
 /// serializes to JSON; [`Outcome::html`] makes a page of it.
 ///
 /// ```
-/// use treering::{Bound, CompareSettings, compare, open_side};
+/// use treering::{Answer, Bound, CompareSettings, compare, open_side};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let file = |name: &str, values: [f64; 3]| {
 /// #     let path = folder.path().join(name);
@@ -38,7 +38,9 @@ pub enum Answer {
 /// let settings = CompareSettings::within(Bound::abs(1e-6));
 /// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_done, _of| {})?;
 /// assert!(!outcome.equal);
+/// assert_eq!(outcome.verdict, Answer::Different);
 /// assert_eq!(outcome.first.as_ref().unwrap().index, [2]);
+/// assert_eq!(outcome.variables[0].differences, 1);
 /// println!("{}", outcome.sentence()); // different: 1 of 3 values beyond their bounds; the first: …
 /// # Ok::<(), treering::Error>(())
 /// ```
@@ -80,7 +82,7 @@ pub struct Outcome {
     pub timings: Timings,
 }
 
-/// The first difference.
+/// The first difference: [`Outcome::first`], whose type has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct First {
     /// The step, if there are steps.
@@ -91,7 +93,7 @@ pub struct First {
     pub variable: String,
     /// The index along each axis; of a global array, in the whole array.
     pub index: Vec<u64>,
-    /// The last index at which it may be, where only sketches tell.
+    /// The last possible index of the difference, where it is known from sketches only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Vec<u64>>,
     /// Whether the index is that of a global array, of which ranks have boxes.
@@ -103,7 +105,7 @@ pub struct First {
     pub b: Option<Value>,
 }
 
-/// A variable of a step and rank.
+/// The outcome for a variable of a step and rank: one of [`Outcome::variables`], whose type has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariableOutcome {
     /// Its name.
@@ -141,7 +143,7 @@ pub struct VariableOutcome {
     pub rms: Number,
     /// The index of the first.
     pub first_index: Option<Vec<u64>>,
-    /// The last index at which the first may be, where only sketches tell.
+    /// The last possible index of the first difference, where it is known from sketches only.
     pub first_until: Option<Vec<u64>>,
     /// Whether there may be more differences than were counted, of unknown size: only trees and
     /// sketches were there, or some values could not be read.
@@ -179,7 +181,7 @@ pub struct ValueDifference {
     pub b: Value,
 }
 
-/// Something that one side only has.
+/// A step, rank or variable that only one side has, or whose types or shapes differ: one of [`Outcome::unmatched`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmatched {
     /// Kind of mismatch, for example "only in the first" or "shapes differ".
@@ -209,7 +211,7 @@ pub struct ContentDifference {
     pub detail: String,
 }
 
-/// Something that was not compared.
+/// A step, variable or file that was not compared, and the reason: one of [`Outcome::not_compared`].
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NotCompared {
     /// The step.
@@ -242,7 +244,7 @@ pub struct Timings {
 }
 
 /// A map of where differences are: the largest in each cell of a plane, in units of the bound; under a bound of 0,
-/// the difference itself. What has no finite size is infinite.
+/// the difference itself. A difference without a finite size is infinite.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Picture {
     /// The axes that are shown, the vertical one first.

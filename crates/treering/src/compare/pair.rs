@@ -14,9 +14,9 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::OnceLock;
 
-/// How large a chunk is without trees.
+/// Size of a chunk without trees.
 const CHUNK: u64 = 4096;
-/// How many chunks a strip has without trees.
+/// Number of chunks of a strip without trees.
 const STRIP: u64 = 1024;
 
 /// Two variables to be compared.

@@ -22,22 +22,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// There are no default methods: a wrapper that forgets to forward one would turn "cannot be read" into
 /// "equal".
 pub trait Side: Sync {
-    /// What to call it.
+    /// Its name in messages and reports.
     fn name(&self) -> String;
 
-    /// Its steps, ascending; one that is `None` for what has no steps.
+    /// Its steps, ascending; a single `None` for a side without steps.
     fn steps(&self) -> Result<Vec<Option<Step>>>;
 
     /// The variables of a step.
     fn entries(&self, step: Option<Step>) -> Result<Vec<SideEntry<'_>>>;
 
-    /// The files of a step, for what they hold beside arrays; none if there are no files.
+    /// The files of a step, for their content beside arrays; empty if there are no files.
     fn files(&self, step: Option<Step>) -> Result<Vec<FileView>>;
 
     /// Number of its checkpoints that cannot be read.
     fn unreadable(&self) -> u64;
 
-    /// Trouble on the way that did not end it.
+    /// Notes for people: problems that did not end the comparison.
     fn notes(&self) -> Vec<String>;
 }
 
@@ -48,7 +48,7 @@ pub struct SideEntry<'a> {
     pub rank: Rank,
     /// Name, type and extent.
     pub description: Description,
-    /// The file that it is an array of; `None` for arrays of programs, and where nobody knows.
+    /// The file that it is an array of; `None` for arrays of programs, and where this is unknown.
     pub origin: Option<FileOrigin>,
     /// Its values, unless only trees were kept.
     pub values: Option<Arc<dyn Blob + 'a>>,
@@ -56,7 +56,7 @@ pub struct SideEntry<'a> {
     pub trees: Vec<TreeView<'a>>,
     /// The reason why its values cannot be compared, if they cannot.
     pub unread: Option<Unread>,
-    /// How its values are to be understood, beside their type. Default: as they are.
+    /// Meaning of its values, beside their type. Default: plain values.
     pub meaning: Interpretation,
     /// Extent of the chunks in which a file holds the values, if walking along the array would decode each many times.
     pub chunk: Option<Vec<u64>>,
@@ -179,13 +179,13 @@ pub(super) struct OpenedFile {
 
 /// The way to what a file holds beside arrays.
 pub(super) enum FileContent {
-    /// It describes itself, or there is a layout for it.
+    /// A file that describes itself, or for which there is a layout.
     Whole(Extent, Option<RawLayout>),
-    /// One object of such a file, or what its links lead to.
+    /// One object of such a file, or the target of its links.
     View(ObjectView),
-    /// It has a format that does not describe itself: these bytes belong to no array.
+    /// A file of a format that does not describe itself: these bytes belong to no array.
     Beside(String, Vec<u8>),
-    /// It cannot be read: as a variable, it has the reason.
+    /// A file that cannot be read: as a variable, it has the reason.
     Unread,
 }
 
@@ -250,7 +250,7 @@ impl OpenedFile {
 /// A tree that is read as far as needed.
 #[derive(Clone)]
 pub struct TreeView<'a> {
-    /// What its head says.
+    /// The description of the tree in the head of its file.
     pub entry: TreeEntry,
     /// Whether its bound is meant as that of the data.
     pub(super) declares: bool,
@@ -260,7 +260,7 @@ pub struct TreeView<'a> {
     blob: Arc<dyn Blob + 'a>,
 }
 
-/// How many bytes were read.
+/// Counter of bytes that were read.
 #[derive(Default)]
 pub(super) struct Meter(AtomicU64);
 

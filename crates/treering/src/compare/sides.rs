@@ -33,14 +33,19 @@ const SMALL_TREE: u64 = 1 << 20;
 /// The most files of a folder of which each has a note.
 const MOST_NOTES: u64 = 10;
 
-/// Path of the tree file beside a file.
+/// Path of the tree file beside a file, where [`make_trees_beside`](crate::make_trees_beside) writes it.
+///
+/// ```
+/// use std::path::Path;
+/// assert_eq!(treering::sidecar(Path::new("out/x.f64")), Path::new("out/x.f64.tree"));
+/// ```
 pub fn sidecar(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tree");
     name.into()
 }
 
-/// What a file is, so that a tree made from it can be told from one that was not.
+/// The identity of a file, so that a tree made from it is distinguished from one that was not.
 pub(crate) fn identity(path: &Path) -> Result<TreeOrigin> {
     let failed = |e| Error::io(format!("cannot look at {}", path.display()), e);
     let meta = std::fs::metadata(path).map_err(failed)?;
@@ -71,7 +76,7 @@ pub struct FileSide {
 }
 
 impl FileSide {
-    /// Opens a file or a folder; `raw` says what files are that do not say so themselves.
+    /// Opens a file or a folder; `raw` is the layout of files that do not describe themselves.
     pub fn open(path: &Path, raw: Option<&RawLayout>, trees: bool) -> Result<FileSide> {
         let mut side = FileSide { name: path.display().to_string(), ..FileSide::default() };
         if !path.is_dir() {
@@ -237,7 +242,7 @@ impl FileSide {
 enum Naming {
     /// By the array alone: a person has named the file.
     Array,
-    /// As in a checkpoint.
+    /// Names of file and array, as in a checkpoint.
     FileAndArray,
 }
 
@@ -433,15 +438,30 @@ fn attach<'a>(entries: &mut Vec<SideEntry<'a>>, view: TreeView<'a>) {
     }
 }
 
-/// A run of a store, or one checkpoint of it.
+/// A run of a store, or one checkpoint of it, as one side of a comparison.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{CompareSettings, MemoryStore, Options, Run, Store, StoredSide, Variable, compare};
+/// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+/// for name in ["monday", "tuesday"] {
+///     let mut run = Run::open(Options::in_store(store.clone(), name))?;
+///     run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 100])])?;
+///     run.finish()?;
+/// }
+/// let monday = StoredSide::open(store.clone(), "monday", None)?;
+/// let tuesday = StoredSide::open(store, "tuesday", None)?;
+/// assert!(compare(&monday, &tuesday, &CompareSettings::default(), None, &|_, _| {})?.equal);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub struct StoredSide {
     store: Arc<dyn Store>,
     name: String,
     /// The newest of each step, ascending.
     manifests: Vec<Manifest>,
-    /// How many others of the run cannot be read.
+    /// Number of other entries of the run that cannot be read.
     unreadable: u64,
-    /// Those of the run that holds trees made afterwards.
+    /// Manifests of the run that holds trees made afterwards.
     afterwards: Vec<Manifest>,
     notes: Mutex<Vec<String>>,
 }
@@ -850,7 +870,7 @@ impl<'a> MemorySide<'a> {
         Ok(MemorySide { step: Step(step), entries })
     }
 
-    /// The same as the arrays of another rank.
+    /// Presents the arrays as those of another rank.
     pub(crate) fn of_rank(mut self, rank: Rank) -> Self {
         for entry in &mut self.entries {
             entry.rank = rank;

@@ -16,7 +16,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// How many chunks are judged by their sketches before it is decided whether that pays.
+/// Number of chunks that are judged by their sketches before it is decided whether that pays.
 const PROBES: usize = 8;
 /// Chunks so far apart are still read at once: what lies between costs less than one more read.
 const WARM_GAP: u64 = 8 << 10;
@@ -24,7 +24,7 @@ const COLD_GAP: u64 = 64 << 10;
 /// With so many planes the sketches are begun.
 const FIRST_PLANES: u8 = 2;
 
-/// What was found in one strip.
+/// Findings in one strip.
 #[derive(Default)]
 pub(super) struct StripFinding {
     pub(super) tally: Tally,
@@ -36,7 +36,7 @@ pub(super) struct StripFinding {
     pub(super) placed: Option<Range<u64>>,
     pub(super) listed: Vec<(u64, Value, Value)>,
     pub(super) pictures: Vec<Picture>,
-    /// What is wrong with a tree here.
+    /// The error of a tree here.
     pub(super) trouble: Option<Error>,
 }
 
@@ -64,7 +64,7 @@ impl Clock {
     }
 }
 
-/// What a worker needs beside the strip.
+/// State of a worker, beside the strip.
 pub(super) struct StripWorker<'w> {
     /// Values are compared in the standard floating-point environment.
     pub(super) _standard: StandardFloats,
@@ -85,9 +85,9 @@ pub(super) struct StripWorker<'w> {
 pub(super) struct Doubt {
     /// Of which pair.
     pair: usize,
-    /// How many strips with sketches were left open one after another.
+    /// Number of strips with sketches that were left open one after another.
     streak: u32,
-    /// How many strips are still to do without.
+    /// Number of strips that are still to be done without sketches.
     left: u32,
 }
 
@@ -315,7 +315,7 @@ impl Clock {
     }
 }
 
-/// What was found in one pair of reads.
+/// Findings in one pair of reads.
 #[derive(Default)]
 struct PairFinding {
     tally: Tally,

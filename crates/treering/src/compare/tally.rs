@@ -9,37 +9,37 @@ use crate::merkle::bounded::{Bound, widen_f16};
 use serde::Serialize;
 use std::sync::LazyLock;
 
-/// How many bytes are asked about at a time.
+/// Number of bytes that are tested at a time.
 const BLOCK: usize = 4096;
-/// How many of these are asked about again, where the answer was no.
+/// Number of bytes that are tested again, where the first test failed.
 const LINE: usize = 128;
-/// How many classes of size differences are counted in.
+/// Number of classes by size in which differences are counted.
 pub const CLASSES: usize = 48;
 
-/// What was found in one part of a variable.
+/// Differences that were found in one part of a variable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Tally {
-    /// How many values differ beyond the bound.
+    /// Number of values that differ beyond the bound.
     pub differences: u64,
-    /// How many of these have a NaN on one side, or, if so wished, on both.
+    /// Number of differences with a NaN on one side, or, if so wished, on both.
     pub nan_differences: u64,
     /// The largest difference among these; NaN does not count.
     pub largest: f64,
     /// The largest difference in units of the bound; NaN does not count.
     pub times_bound: f64,
-    /// How many of these are finite.
+    /// Number of finite differences.
     pub finite: u64,
     /// The sum of the squares of the finite ones.
     pub squares: f64,
     /// The first: its index and both values.
     pub first: Option<(u64, Value, Value)>,
-    /// How many values of each side are NaN, as far as they were read.
+    /// Number of NaN on each side, as far as values were read.
     pub nans: [u64; 2],
-    /// How many differences have which size, see [`class_of`].
+    /// Number of differences by size, see [`class_of`].
     pub classes: Classes,
 }
 
-/// How many differences there are of which size.
+/// Numbers of differences by size.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Classes(pub Vec<u64>);
 

@@ -7,6 +7,14 @@ use crate::merkle::Digest;
 use crate::merkle::bounded::{Bound, Image, Recipe};
 
 /// Settings of trees.
+///
+/// ```
+/// use treering::{Bound, TreeSettings};
+/// let settings = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+/// settings.check()?;
+/// assert_eq!((settings.chunk, settings.planes), (4096, 4));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeSettings {
     /// A tree for each of these bounds.

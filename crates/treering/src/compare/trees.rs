@@ -40,8 +40,21 @@ pub(crate) fn build(
     })
 }
 
-/// Makes the trees of the arrays of a file, or of those that match a pattern, and puts them beside it. If there are none,
-/// nothing is put there.
+/// Makes the trees of the arrays of a file, or of those that match a pattern, and writes them to the file
+/// [`sidecar`](crate::sidecar) beside it, whose path is returned. That file appears when it is complete. If no array
+/// matches, or the file changes meanwhile, the result is an error and nothing is written.
+///
+/// ```
+/// use treering::{Bound, DType, RawLayout, TreeSettings, make_trees_beside, sidecar};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let data = folder.path().join("x.f64");
+/// # std::fs::write(&data, [1.0f64; 1000].map(f64::to_le_bytes).concat()).unwrap();
+/// let raw = RawLayout::values(DType::F64, None);
+/// let settings = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+/// let trees = make_trees_beside(&data, Some(&raw), &[], &settings, &|_, _| {})?;
+/// assert_eq!(trees, sidecar(&data));
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub fn make_beside(
     path: &Path,
     raw: Option<&RawLayout>,
@@ -92,7 +105,7 @@ fn nothing_in(path: &Path, chosen: bool) -> Error {
         .hint("`treering show` lists what it holds; give the type of a raw file with --type")
 }
 
-/// What a file is, asked for when a later change is sure to get another time.
+/// The identity of a file, read when a later change is sure to get another time.
 fn settled_identity(path: &Path) -> Result<TreeOrigin> {
     const TICK: Duration = Duration::from_millis(50);
     let origin = identity(path)?;
@@ -121,8 +134,9 @@ fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Resu
     out.finish()
 }
 
-/// Writes the trees of all variables that a comparison would look at to a file that stands for a side. Four planes or more become
-/// as many as prove differences within their bound.
+/// Writes the trees of all variables that a comparison would use to a file that stands for a side: a golden file. Returns
+/// its size. Settings of four planes or more are replaced by as many as prove differences within their bound. The example
+/// of [`Golden`](crate::Golden) shows its use.
 pub fn record(
     side: &dyn Side,
     choice: &CompareSettings,
@@ -168,7 +182,8 @@ pub fn record(
     Ok(std::fs::metadata(path).map_or(0, |meta| meta.len()))
 }
 
-/// A side whose variables are given trees like those of another one, where they have none.
+/// A side whose variables are given trees like those of another one, where they have none. The example of
+/// [`Golden`](crate::Golden) shows its use.
 pub struct TreedSide<'s> {
     side: &'s dyn Side,
     like: &'s dyn Side,
@@ -176,7 +191,7 @@ pub struct TreedSide<'s> {
 }
 
 impl<'s> TreedSide<'s> {
-    /// `side`, to be compared with `like`.
+    /// Gives the variables of `side` trees, so that it can be compared with `like`.
     pub fn new(side: &'s dyn Side, like: &'s dyn Side) -> Self {
         TreedSide { side, like, read: AtomicU64::new(0) }
     }

@@ -51,7 +51,7 @@ impl<'a> SideEntry<'a> {
         self.rank == file.rank && name == Some(&file.name)
     }
 
-    /// The same variable as the values that it stands for, or as one that cannot be read.
+    /// The variable as the values that it represents, or as one that cannot be read.
     fn unpack(&mut self, packed: &PackedNumbers) {
         if self.unread.is_some() {
             return;

@@ -91,7 +91,7 @@ fn key(entry: &SideEntry, names: Option<PartnerNames>) -> (Option<Rank>, String)
 }
 
 impl<'a> SideEntry<'a> {
-    /// The same variable in a wider type.
+    /// Converts the variable to a wider type.
     fn widen(&mut self, to: DType) {
         let from = self.description.dtype;
         if from == to {
@@ -112,7 +112,7 @@ struct Widened<'a> {
 }
 
 impl Widened<'_> {
-    /// Where the narrow values of a range begin, and room for them.
+    /// Beginning of the narrow values of a range, and room for them.
     fn narrow(&self, offset: u64, wanted: &[u8]) -> Result<(u64, Vec<u8>)> {
         let (narrow, wide) = (self.from.size(), self.to.size());
         let (first, last) = (offset / wide, (offset + wanted.len() as u64).div_ceil(wide));

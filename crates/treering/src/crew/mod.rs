@@ -25,23 +25,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a spare is told when the work is done.
+/// The message that a spare gets when the work is done.
 const DONE: &[u8] = b"done";
 
 /// Role of a rank: worker, survivor or spare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// It works from the beginning.
+    /// The rank works from the beginning.
     Initial,
-    /// It worked before a death.
+    /// The rank worked before a death.
     Survivor,
-    /// It was a spare and has taken the place of a rank that died.
+    /// The rank was a spare and has taken the place of a rank that died.
     Replacement,
-    /// It waits for a place.
+    /// The rank waits for a place.
     Spare,
 }
 
-/// The ranks that work together, as one of them sees them.
+/// The ranks that work together, as one of them sees them. [`survive`] has an example.
 pub struct Crew {
     comm: Arc<dyn Comm>,
     role: Role,
@@ -49,7 +49,7 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// The communicator of the crew. Programs with communicators of their own make them anew from it in
+    /// The communicator of the crew. Programs with communicators of their own derive them from it in
     /// [`Steps::begin`].
     pub fn comm(&self) -> &Arc<dyn Comm> {
         &self.comm
@@ -65,7 +65,7 @@ impl Crew {
         self.recoveries
     }
 
-    /// The part of `len` things that this rank has if they are split evenly, in the order of ranks.
+    /// The range of `len` elements that this rank has if they are split evenly, in the order of ranks.
     pub fn share(&self, len: u64) -> Range<u64> {
         let (rank, ranks) = (u128::from(self.comm.rank().0), u128::from(self.comm.size()));
         let at = |rank: u128| (u128::from(len) * rank / ranks) as u64;
@@ -73,10 +73,10 @@ impl Crew {
     }
 }
 
-/// A program made of steps.
+/// A program made of steps. [`survive`] has an example.
 ///
 /// Ranks that survive a death call [`begin`](Steps::begin) again with the ranks that are left, so everything that depends
-/// on the number of ranks belongs there. An error of kind `Dead` or `Revoked`, from whatever call, lets [`survive`] go on
+/// on the number of ranks belongs there. An error of kind `Dead` or `Revoked`, from any call, lets [`survive`] continue
 /// with the others; any other error ends the program on all ranks.
 pub trait Steps {
     /// Prepares the initial state for this crew: divides the data, makes room, makes communicators. The state that a restore
@@ -89,7 +89,7 @@ pub trait Steps {
     /// The arrays of the state, to be filled.
     fn arrays(&mut self) -> Vec<VariableMut<'_>>;
 
-    /// Called when the arrays have been filled, or nothing was found: the place to balance what was split evenly.
+    /// Called when the arrays have been filled, or no state was found: the place to balance data that was split evenly.
     fn resumed(&mut self, crew: &Crew, restored: Option<&Restored>) -> Result<()> {
         let _ = (crew, restored);
         Ok(())
@@ -101,7 +101,7 @@ pub trait Steps {
     /// One step, from 1 on.
     fn step(&mut self, crew: &Crew, step: u64) -> Result<()>;
 
-    /// Called after the last step, before anybody leaves; once more if somebody dies meanwhile.
+    /// Called after the last step, before any rank leaves; called again if a rank dies meanwhile.
     fn end(&mut self, crew: &Crew, step: u64) -> Result<()> {
         let _ = (crew, step);
         Ok(())
@@ -140,15 +140,15 @@ pub struct Survival {
     pub halted: bool,
     /// Recoveries of this rank.
     pub recoveries: Vec<Recovery>,
-    /// The time that this rank has spent in saving states and getting them back.
+    /// The time that this rank has spent in saving and restoring states.
     pub saving: Duration,
     /// Notes for people.
     pub notes: Vec<String>,
 }
 
-/// Runs a program to its end on all ranks of [`Options::ranks`], of which the last [`Options::spares`] wait; whoever dies,
-/// the others go on. Collective. Needs an MPI with ULFM (`mpirun --with-ft ulfm`) to survive deaths; without, it works, and
-/// a death ends the job.
+/// Runs a program to its end on all ranks of [`Options::ranks`], of which the last [`Options::spares`] wait. When a
+/// rank dies, the others continue. Collective. Needs an MPI with ULFM (`mpirun --with-ft ulfm`) to survive deaths;
+/// without, it works, and a death ends the job.
 ///
 /// ```
 /// use treering::{Crew, MemoryStore, Options, Pace, Result, Steps, ThreadRanks, Variable, VariableMut, survive};
@@ -242,7 +242,7 @@ struct Process {
     survival: Survival,
 }
 
-/// What a process tells when a crew is formed.
+/// The announcement of a process when a crew is formed.
 #[derive(Serialize, Deserialize)]
 struct Applicant {
     seat: Option<u32>,
@@ -252,10 +252,10 @@ struct Applicant {
     failed: Option<(Vec<u8>, bool)>,
 }
 
-/// What comes of forming a crew.
+/// Result of forming a crew.
 enum Assembly {
     Crew(Formed),
-    /// Somebody's program has failed.
+    /// The program of a rank has failed.
     Failed(Error),
 }
 

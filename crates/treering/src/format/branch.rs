@@ -70,11 +70,11 @@ impl Branch {
         };
         match fits {
             true => Ok(branch),
-            false => Err(Error::damaged("a branch does not hold what belongs on its level")),
+            false => Err(Error::damaged("the content of a branch does not belong on its level")),
         }
     }
 
-    /// What stands above it.
+    /// The reference to it in the branch above.
     fn reference(&self) -> BranchRef {
         let bytes = self.write();
         BranchRef {
@@ -84,7 +84,7 @@ impl Branch {
         }
     }
 
-    /// What branches or sections that follow each other make together.
+    /// Joins the contents of branches or sections that follow each other.
     pub fn join(children: Vec<Branch>) -> Result<Manifest> {
         let wrong = || Error::damaged("the sections of a checkpoint do not belong together");
         let first = children.first().ok_or_else(wrong)?;

@@ -122,7 +122,7 @@ impl BundleIndex {
         out.sealed()
     }
 
-    /// What follows the objects in the data: the index again, and the trailer.
+    /// The bytes behind the objects in the data: the index again, and the trailer.
     pub fn write_tail(&self) -> Vec<u8> {
         let mut out = Writer(self.write());
         out.u64(out.0.len() as u64);

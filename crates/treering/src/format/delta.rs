@@ -18,20 +18,20 @@ const OTHER_PACK: u64 = 4;
 const IN_BYTES: u64 = 8;
 const HEAD_BITS: u32 = 4;
 
-/// What the reading of regions is checked against.
+/// Context that regions are checked against when they are read.
 #[derive(Clone, Copy)]
 pub(super) struct RegionContext {
     /// The position of this pack in its epoch.
     pub(super) ordinal: u32,
     /// The chunk size.
     pub(super) chunk: u64,
-    /// How many chunks the variable has.
+    /// Number of chunks of the variable.
     pub(super) chunks: u64,
-    /// Where this variable's new bytes begin in the pack.
+    /// Offset of this variable's new bytes in the pack.
     pub(super) base: u64,
 }
 
-/// How many regions a part of a long list has.
+/// Number of regions of a part of a long list.
 const PART: usize = 1 << 16;
 
 pub(super) fn write_regions(out: &mut Writer, regions: &[Region], frame: RegionContext) {

@@ -10,7 +10,7 @@ const MAGIC: &[u8; 8] = b"TREEFILE";
 /// The record of a file; it is kept as a variable whose name begins with this.
 pub const FILE_PREFIX: &str = "treering:file:";
 
-/// What is kept of a file beside the values of its fields.
+/// Record of a file: everything that is kept of it beside the values of its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRecord {
     /// Its name: a path below the folder it was taken from.
@@ -19,13 +19,13 @@ pub struct FileRecord {
     pub format: String,
     /// Its permissions.
     pub mode: u32,
-    /// When it was written, in nanoseconds since 1970.
+    /// Time of the last write, in nanoseconds since 1970.
     pub modified: u64,
     /// The variables that hold its fields, in their order.
     pub fields: Vec<String>,
     /// Datasets that were not taken apart: their bytes are in the skeleton.
     pub in_skeleton: Vec<InSkeleton>,
-    /// How the file is made of them.
+    /// The layout of the file: its literal bytes, and the places of its fields.
     pub skeleton: Skeleton,
 }
 

@@ -61,7 +61,7 @@ impl FileOrigin {
         FileOrigin { file, original, start, named }
     }
 
-    /// Where the array's own name begins in that of its variable, and whether it has one.
+    /// Offset of the array's own name in the name of its variable, and whether it has a name.
     pub fn place(&self) -> (usize, bool) {
         (self.start, self.named)
     }

@@ -20,7 +20,7 @@ const OPENING: &[u8; 8] = b"TREEOPEN";
 const MANIFEST: &[u8; 8] = b"TREERING";
 const MARK: &[u8; 8] = b"TREEMARK";
 
-/// What may stand at the end of a manifest, each kind once and in this order.
+/// Kinds of optional items at the end of a manifest, each once and in this order.
 const LABELS: u8 = 1;
 const SOURCE_BYTES: u8 = 2;
 
@@ -150,7 +150,7 @@ impl Mark {
     }
 }
 
-/// Where a checkpoint came from.
+/// The checkpoint that another one continues: its run and its number.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Origin {
     /// The run, where it is another one (a branch).
@@ -168,7 +168,7 @@ pub struct PackRange {
     pub writer: WriterId,
     /// The first running number.
     pub first: u64,
-    /// How many.
+    /// The number of packs.
     pub count: u64,
 }
 
@@ -182,7 +182,7 @@ pub struct Group {
 }
 
 impl Group {
-    /// How many packs there are.
+    /// The number of packs.
     pub fn count(&self) -> u64 {
         self.packs.iter().map(|r| r.count).sum()
     }
@@ -228,7 +228,7 @@ pub enum Groups {
 }
 
 impl Groups {
-    /// How many there are.
+    /// The number of groups.
     pub fn count(&self) -> u64 {
         match self {
             Groups::Here(groups) => groups.len() as u64,
@@ -262,18 +262,18 @@ pub struct Branches {
     pub refs: Vec<BranchRef>,
 }
 
-/// What is known of a branch without reading it.
+/// Reference to a branch: its digest and its totals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BranchRef {
     /// The digest of its bytes.
     pub digest: Digest,
-    /// How many groups there are in it and below it.
+    /// The number of groups in it and below it.
     pub groups: u32,
-    /// What the checkpoint has added to its run there: this branch, those below it, and packs.
+    /// Bytes that the checkpoint has added to its run there: this branch, those below it, and packs.
     pub added: u64,
 }
 
-/// How the bytes of a checkpoint divide, and how long the program was held up.
+/// Bytes of a checkpoint by kind, and the time for which the program was blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Stats {
     /// Bytes that are the same as in the checkpoint before.
@@ -282,11 +282,25 @@ pub struct Stats {
     pub moved_bytes: u64,
     /// Bytes that are new.
     pub new_bytes: u64,
-    /// How long the program waited, in nanoseconds.
+    /// Time for which the program was blocked, in nanoseconds.
     pub blocked_ns: u64,
 }
 
-/// The head of a complete checkpoint. What each group holds stands in its newest pack.
+/// The head of a complete checkpoint. The variables of each group are described in its newest pack. Returned by
+/// [`Checkpoint::manifest`](crate::Checkpoint::manifest).
+///
+/// ```
+/// use treering::{Library, Options, Run, Step, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+/// run.finish()?;
+/// let checkpoint = Library::open(&store)?.checkpoint("rod", None)?;
+/// let manifest = checkpoint.manifest();
+/// assert_eq!((manifest.step, manifest.ranks, manifest.full_bytes), (Step(7), 1, 800));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// The run.
@@ -301,7 +315,7 @@ pub struct Manifest {
     pub time: u64,
     /// The checkpoint it continues.
     pub parent: Option<Origin>,
-    /// The sequence number at which its epoch began; with the run that began it, its name.
+    /// The first checkpoint of its epoch: its sequence number, and its run if that is another one.
     pub epoch: Origin,
     /// The seed of the prints.
     pub seed: u64,
@@ -380,7 +394,7 @@ impl Manifest {
         self.added_below().saturating_add(self.write().len() as u64)
     }
 
-    /// What the checkpoint has added to its run beside this file: its own packs, unless it only shares another
+    /// Bytes that the checkpoint has added to its run beside this file: its own packs, unless it only shares another
     /// run's, and branches.
     pub(crate) fn added_below(&self) -> u64 {
         match &self.groups {

@@ -23,8 +23,8 @@ pub struct Names {
     run: String,
 }
 
-/// A writer of a run. The random number tells it from a writer of another store that once stood at the
-/// same path.
+/// A writer of a run. The random number distinguishes it from a writer of another store that once stood at the same
+/// path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WriterId {
     /// The sequence number of its opening.
@@ -48,7 +48,7 @@ pub struct PackName {
 /// any of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BundleName {
-    /// One more than the greatest generation that its writer saw.
+    /// Generation: one more than the greatest that its writer saw.
     pub generation: u64,
     /// A random number.
     pub nonce: u64,

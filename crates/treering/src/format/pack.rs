@@ -32,7 +32,7 @@ pub const ZSTD: u8 = 1;
 /// The number of a pack's first chain.
 const CHAINS: u8 = 2;
 
-/// How many differences stand behind one another at most.
+/// Largest number of differences on top of each other.
 pub(crate) const MAX_DEPTH: u8 = 7;
 
 /// Vouches for a pack: with these three, no other bytes pass for it.
@@ -46,18 +46,18 @@ pub struct Seal {
     pub digest: Digest,
 }
 
-/// One frame: so many bytes of the pack, encoded and checked as one.
+/// One frame: a range of the pack's bytes that is encoded and checked as a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Where its bytes begin in the pack's (not encoded) bytes.
+    /// Offset of its bytes in the pack's (not encoded) bytes.
     pub offset: u64,
-    /// How many bytes it holds.
+    /// Number of its (not encoded) bytes.
     pub len: u64,
-    /// Where it begins in the file.
+    /// Its offset in the file.
     pub position: u64,
-    /// How many bytes it takes in the file.
+    /// Its encoded size: bytes in the file.
     pub encoded: u64,
-    /// How it is encoded: [`RAW`], [`ZSTD`], or the number of a chain of the pack behind these.
+    /// Its encoding: [`RAW`], [`ZSTD`], or the number of a chain of the pack behind these.
     pub codec: u8,
     /// The checksum of its bytes in the file.
     pub checksum: u64,
@@ -70,7 +70,7 @@ impl Frame {
     }
 }
 
-/// What a checkpoint adds to one variable.
+/// The delta of one variable: what a checkpoint adds to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VariableDelta {
     /// The rank.
@@ -81,15 +81,15 @@ pub struct VariableDelta {
     pub chunk: ChunkSize,
     /// The length of the variable in bytes.
     pub bytes: u64,
-    /// Where its new bytes begin in the pack.
+    /// Offset of its new bytes in the pack.
     pub base: u64,
     /// Whether the regions are written as a bitmap (the Basic method).
     pub bitmap: bool,
-    /// New and moved regions; what none of them covers is the same as before.
+    /// Regions of new bytes and of duplicates; chunks that no region covers are unchanged.
     pub regions: Vec<Region>,
 }
 
-/// Everything in a pack but the frames' bytes.
+/// The footer of a pack: everything in it but the bytes of frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
     /// The run that wrote it.
@@ -115,9 +115,9 @@ pub struct Footer {
 /// Bytes of an earlier pack of the epoch, one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PackExtent {
-    /// Where they begin.
+    /// Location of the first byte.
     pub place: Location,
-    /// How many.
+    /// Number of bytes.
     pub len: u64,
 }
 
@@ -269,7 +269,7 @@ impl Footer {
         number
     }
 
-    /// How many (not encoded) bytes the pack holds.
+    /// Number of (not encoded) bytes in the pack.
     pub fn len(&self) -> u64 {
         self.frames.last().map_or(0, |f| f.offset + f.len)
     }
@@ -333,7 +333,7 @@ fn parse_chains(reader: &mut Reader, frames: &[Frame]) -> Result<Vec<Chain>> {
     (0..count).map(|_| Chain::parse(reader.bytes()?)).collect()
 }
 
-/// What the frames whose chain begins with a difference are differences to.
+/// Reads the sources of frames whose chain begins with a difference.
 fn parse_before(
     reader: &mut Reader,
     frames: &[Frame],

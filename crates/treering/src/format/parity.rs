@@ -71,7 +71,7 @@ pub struct ParityHead {
     pub digest: Digest,
 }
 
-/// How strings are cut into lanes.
+/// Division of strings into lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Striping {
     /// The number of members.
@@ -210,7 +210,7 @@ fn wrong() -> Error {
 }
 
 impl ParityHead {
-    /// How the strings of its members are cut.
+    /// The division of its members' strings into lanes.
     pub fn striping(&self) -> Striping {
         Striping { members: self.members.len(), stripe: self.stripe }
     }
@@ -238,7 +238,7 @@ impl ParityHead {
         out.sealed()
     }
 
-    /// Everything that follows the body.
+    /// The bytes behind the body.
     pub fn write_tail(&self) -> Vec<u8> {
         let mut out = Writer(self.write());
         out.u64(out.0.len() as u64);

@@ -14,19 +14,19 @@ const MAGIC: &[u8; 8] = b"TREESKEL";
 /// No chunk is larger before its filters.
 pub const MAX_CHUNK: u64 = 1 << 28;
 const MAX_ELEMENT: u64 = 1 << 20;
-/// What one byte can inflate to: 258 bytes for every two bits.
+/// Largest expansion of one byte by inflation: 258 bytes for every two bits.
 pub(crate) const MOST_INFLATED: u64 = 1032;
 
-/// Everything of a file that is not values.
+/// The skeleton of a file: everything that is not values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Skeleton {
     /// The size of the file.
     pub size: u64,
     /// The digest of the file.
     pub digest: Digest,
-    /// How the chunks of each chunked field are made.
+    /// The recipes of the chunks of each chunked field.
     pub recipes: Vec<ChunkRecipe>,
-    /// What the file is made of, in its order.
+    /// The pieces of the file, in order.
     pub pieces: Vec<Piece>,
     /// The bytes that pieces take from here, one after another.
     pub literals: Vec<u8>,
@@ -37,16 +37,16 @@ pub struct Skeleton {
 pub enum Piece {
     /// The next bytes of the literals.
     Literal {
-        /// How many.
+        /// Number of bytes.
         len: u64,
     },
     /// Bytes of a field.
     Values(Values),
     /// Literals and values that come again and again, the values going on where they ended.
     Repeat {
-        /// How often.
+        /// Number of repetitions.
         count: u64,
-        /// What comes, each time.
+        /// The pieces of one repetition.
         cycle: Vec<Piece>,
     },
     /// A chunk of a field.
@@ -55,9 +55,9 @@ pub enum Piece {
     Stream {
         /// The values.
         values: Values,
-        /// How many literal bytes come before them.
+        /// Number of literal bytes before them.
         head: u64,
-        /// How many literal bytes come after them.
+        /// Number of literal bytes after them.
         tail: u64,
         /// The level of zlib.
         level: u8,
@@ -71,9 +71,9 @@ pub enum Piece {
 pub struct Values {
     /// The field's number.
     pub field: u64,
-    /// Where they begin in the field.
+    /// Offset of the first byte in the field.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub len: u64,
     /// The size of the numbers whose bytes are turned round; 0 or 1 if none are.
     pub swap: u8,
@@ -86,7 +86,7 @@ pub struct Chunk {
     pub field: u64,
     /// The recipe's number.
     pub recipe: u64,
-    /// Which chunk, in row-major order.
+    /// Number of the chunk, in row-major order.
     pub index: u64,
     /// The filters that were left out: bit i for filter i.
     pub left_out: u32,
@@ -94,7 +94,7 @@ pub struct Chunk {
     pub stored: u64,
 }
 
-/// How the chunks of a field are made.
+/// Recipe of the chunks of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkRecipe {
     /// The extent of the field.
@@ -103,13 +103,13 @@ pub struct ChunkRecipe {
     pub chunk: Vec<u64>,
     /// The size of the numbers whose bytes are turned round; 0 or 1 if none are.
     pub swap: u8,
-    /// What stands where a chunk reaches beyond the field: one element, as in the file.
+    /// Padding where a chunk reaches beyond the field: one element, as in the file.
     pub padding: Vec<u8>,
     /// The filters, in the order of writing.
     pub filters: Vec<Filter>,
 }
 
-/// What is done to the bytes of a chunk.
+/// A filter of chunks, such as compression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
     /// A zlib stream of this level.
@@ -121,7 +121,7 @@ pub enum Filter {
 }
 
 impl Piece {
-    /// How many bytes of the file this is, or none beyond 2^64.
+    /// Number of bytes of the file that the piece covers; `None` beyond 2^64.
     pub fn bytes(&self) -> Option<u64> {
         match self {
             Piece::Literal { len } => Some(*len),
@@ -134,7 +134,7 @@ impl Piece {
         }
     }
 
-    /// How many literal bytes it takes.
+    /// Number of literal bytes that the piece uses.
     pub fn literals(&self) -> Option<u64> {
         match self {
             Piece::Literal { len } => Some(*len),

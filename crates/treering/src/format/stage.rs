@@ -24,7 +24,7 @@ pub struct StageHead {
     pub rank: Rank,
     /// Vouches for the image of the pack of its large variables, at the beginning of the stage.
     pub image: Seal,
-    /// How the bytes of the large variables divide, and how long the program was held up.
+    /// Bytes of the large variables by kind, and the time for which the program was blocked.
     pub stats: Stats,
     /// The small variables. Their bytes follow the image, in order.
     pub small: Vec<SmallVariable>,
@@ -39,7 +39,7 @@ pub struct SmallVariable {
     pub rounded: Option<Rounding>,
     /// The boughs of the state that was restored, if the leader does not know them.
     pub known: Vec<Digest>,
-    /// What changed.
+    /// The changed chunks, by strips.
     pub strips: Vec<SmallStrip>,
 }
 
@@ -50,7 +50,7 @@ pub struct SmallStrip {
     pub first: u64,
     /// Whether the boughs are among the changes.
     pub hashed: bool,
-    /// What changed.
+    /// The changes of the strip.
     pub changed: Changed,
 }
 

@@ -20,10 +20,10 @@ const MAX_HEAD: u64 = 1 << 28;
 /// The room that one tree's head needs at most, in front of its body.
 pub const TREE_FRONT: usize = 8192;
 
-/// What a tree was made from, so that one that is out of date is not taken for another's.
+/// The data that a tree was made from, so that a tree of older or other data is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TreeOrigin {
-    /// Nothing is known; the trees stand for themselves.
+    /// Unknown data: the trees stand for themselves.
     None,
     /// A file of this size, last changed at this time (nanoseconds since 1970).
     File {
@@ -41,8 +41,8 @@ pub enum TreeOrigin {
 }
 
 impl TreeOrigin {
-    /// Whether the bounds of the trees are meant as those of the data: a program or a golden file told them. Trees that
-    /// were made afterwards, of a file or of a run, only save reading.
+    /// Whether the bounds of the trees are meant as those of the data, because a program or a golden file declared
+    /// them. Trees that were made afterwards, of a file or of a run, only save reading.
     pub fn declares_bounds(&self) -> bool {
         matches!(self, TreeOrigin::None | TreeOrigin::Recorded)
     }
@@ -101,14 +101,14 @@ impl TreeEntry {
 /// The head of a tree file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeFile {
-    /// What all trees were made from.
+    /// The data that all trees were made from.
     pub origin: TreeOrigin,
     /// The trees.
     pub entries: Vec<TreeEntry>,
 }
 
 impl TreeFile {
-    /// How many bytes tell how long the head is.
+    /// Number of bytes at the beginning from which the length of the head is known.
     pub const PREFIX: usize = 18;
 
     /// Whether a file that begins so may hold trees.
@@ -186,7 +186,7 @@ impl TreeFile {
         out.sealed()
     }
 
-    /// How long the head is that begins with these bytes.
+    /// The length of the head that begins with these bytes.
     pub fn head_len(prefix: &[u8]) -> Result<u64> {
         let mut reader = Reader::new(prefix);
         if reader.raw(8)? != TREES {
@@ -199,7 +199,7 @@ impl TreeFile {
         }
     }
 
-    /// Reads a head of exactly the length that [`TreeFile::head_len`] tells.
+    /// Reads a head of exactly the length that [`TreeFile::head_len`] returns.
     pub fn parse(bytes: &[u8]) -> Result<TreeFile> {
         let mut reader = Reader::file(bytes, TREES, "tree file")?;
         reader.u64()?;

@@ -13,18 +13,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, SyncSender};
 
-/// How many bytes are read at a time, and how many a strip has.
+/// Number of bytes that are read at a time, and that a strip has.
 const BATCH: Range<usize> = 4 << 20..32 << 20;
 const STRIP: usize = 1 << 20;
 
 /// The prints of the chunks of every variable.
 pub(super) type Prints = HashMap<VariableKey, Vec<Print>>;
 
-/// What changed in some strips, and how many bytes were read for it.
+/// Changes in some strips, and the number of bytes that were read for them.
 pub(super) struct Batch {
     pub(super) strips: Vec<Strip>,
     pub(super) bytes: Vec<u8>,
-    /// How many of the bytes are filled.
+    /// Number of bytes that are filled.
     pub(super) filled: usize,
     pub(super) read: u64,
 }

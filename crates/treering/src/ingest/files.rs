@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::source::{self, LeftOut};
 use std::path::{Path, PathBuf};
 
-/// Files to ingest, and entries of folders that are left out.
+/// Files to ingest, and entries of folders that are left out. Returned by [`rank_files`], which has an example.
 pub struct ChosenFiles {
     /// Files to ingest.
     pub files: Vec<RankFile>,
@@ -13,7 +13,20 @@ pub struct ChosenFiles {
     pub left_out: Vec<(PathBuf, LeftOut)>,
 }
 
-/// Lists files and the files of folders, each with its rank and its name below the folder.
+/// Lists files and the files of folders, each with its rank and its name below the folder. Content is not read.
+///
+/// ```
+/// use treering::{FileRules, rank_files};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path().join("out");
+/// # std::fs::create_dir(&out)?;
+/// std::fs::write(out.join("state_0.raw"), [1u8; 4096])?;
+/// std::fs::write(out.join("state_1.raw"), [2u8; 4096])?;
+/// let chosen = rank_files(&[out], &FileRules::default())?;
+/// let found: Vec<(u32, &str)> = chosen.files.iter().map(|file| (file.rank.0, &file.name[..])).collect();
+/// assert_eq!(found, [(0, "state_0.raw"), (1, "state_1.raw")]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn rank_files(paths: &[PathBuf], rules: &FileRules) -> Result<ChosenFiles> {
     let (mut files, mut left_out) = (Vec::new(), Vec::new());
     for given in paths {

@@ -23,7 +23,7 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-/// How many names a message lists.
+/// Number of names that a message lists.
 const MOST_NAMES: usize = 20;
 
 /// A variable that is to be packed.
@@ -248,7 +248,7 @@ pub(super) fn gather(
                 "two files of rank {} are like each other: {:?}",
                 file.rank, file.like
             ))
-            .hint("say how the rank stands in the name"));
+            .hint("give the position of the rank in the name"));
         }
         let like = description.name.clone();
         let bytes = Source::Held(record);

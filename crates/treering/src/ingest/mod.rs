@@ -46,10 +46,10 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// How much memory the record of stored chunks may take for all groups.
+/// Memory of the record of stored chunks, for all groups.
 const RECORD: u64 = 256 << 20;
 
-/// A file of a checkpoint.
+/// A file of a checkpoint. [`rank_files`] lists files, and has an example.
 #[derive(Clone, Debug)]
 pub struct RankFile {
     /// The rank that wrote it.
@@ -64,6 +64,18 @@ pub struct RankFile {
 }
 
 /// Settings of an [`Ingest`].
+///
+/// ```
+/// use treering::{Bound, Ingest, IngestSettings, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let settings = IngestSettings {
+///     error_bounds: vec![("pressure*".to_string(), Bound::abs(0.01))], // exports hold rounded values
+///     ..IngestSettings::default()
+/// };
+/// let ingest = Ingest::open(Options::directory(&store, "sim"), settings)?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct IngestSettings {
     /// Number of ranks that share a pack. Default: 32.
@@ -78,9 +90,9 @@ pub struct IngestSettings {
     /// Replacements in names ([`Regex::replace_all`]): variables whose names and types are then the same are similar, and
     /// encoded together.
     pub like: Vec<(Regex, String)>,
-    /// Variables whose names match the pattern (`*` and `?`), as a whole or without the name of the file, are rounded
-    /// within the bound, absolute or relative; the first that matches counts. An exported file then holds the rounded values. A pattern
-    /// that matches no variable is an error.
+    /// Patterns (`*` and `?`) and bounds, absolute or relative: variables whose names match, as a whole or without the name
+    /// of the file, are rounded within the bound; the first that matches counts. An exported file then holds the rounded
+    /// values. A pattern that matches no variable is an error.
     pub error_bounds: Vec<(String, Bound)>,
 }
 
@@ -129,7 +141,7 @@ pub struct Ingest {
     groups: Vec<GroupState>,
     ranks: Vec<Rank>,
     epoch: Epoch,
-    /// Where the open epoch began.
+    /// The first checkpoint of the open epoch.
     origin: Option<Origin>,
     /// The newest checkpoint of the run, and the same for differences to it.
     newest: Option<Manifest>,
@@ -149,7 +161,7 @@ struct GroupState {
     /// The prints of the chunks of every variable, as they were at the step before.
     prints: Prints,
     merge: Merge,
-    /// How an earlier process encoded variables, the newest pack first.
+    /// Encodings that an earlier process has chosen for variables, the newest pack first.
     learnt: Vec<Learnt>,
 }
 
@@ -217,8 +229,8 @@ impl Ingest {
         self.compaction.get()
     }
 
-    /// Ingests a set of files as the checkpoint of a step. `told` is called with the bytes that were packed, and their
-    /// total.
+    /// Ingests a set of files as the checkpoint of a step. The function `told` is called with the number of bytes
+    /// that were packed so far, and their total.
     ///
     /// Returns when the checkpoint is durable. After an error there is no checkpoint of these files, and the next call
     /// works as before. Files must not change meanwhile; one that does is an error.

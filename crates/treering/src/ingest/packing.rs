@@ -12,12 +12,12 @@ use crate::save::{GroupMember, GroupWriter, PackJob, SealedPack, WriterSettings}
 use crate::store::Put;
 use std::sync::mpsc::{Receiver, sync_channel};
 
-/// How many batches wait to be packed.
+/// Number of batches that wait to be packed.
 const AHEAD: usize = 1;
-/// How much memory the record of stored chunks may take for a pack that is only measured.
+/// Memory of the record of stored chunks for a pack that is only measured.
 const MEASURED_RECORD: u64 = 8 << 20;
 
-/// How a pack is written.
+/// Settings by which a pack is written.
 #[derive(Clone, Copy)]
 pub(super) struct Packing<'a> {
     pub(super) settings: &'a WriterSettings,

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 /// A file that is being written.
 pub(crate) struct AtomicFile {
     shown: String,
-    /// Where it will be: behind a link, where that leads to.
+    /// Its final path: behind a link, the target.
     path: PathBuf,
-    /// What it is called until then; nothing for what is no ordinary file.
+    /// Its temporary path; `None` if the target is not an ordinary file.
     temporary: Option<PathBuf>,
     out: BufWriter<File>,
 }
@@ -91,7 +91,16 @@ fn folder_of(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file: whole, or not at all.
+/// Writes a file: whole, or not at all. An older file of that name is replaced when the new one is complete and durable,
+/// and stays after an error.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("report.html");
+/// treering::write_whole(&path, b"<p>equal</p>")?;
+/// assert_eq!(std::fs::read(&path).unwrap(), b"<p>equal</p>");
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
     let mut whole = AtomicFile::create(path)?;
     whole.write(bytes)?;

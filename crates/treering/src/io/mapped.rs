@@ -32,7 +32,7 @@ struct WatchedRange {
     torn: AtomicBool,
 }
 
-/// How much of a file stays mapped, at least and at most twice.
+/// Size of the part of a file that stays mapped, at least and at most twice.
 const KEPT: u64 = 32 << 20;
 
 /// As many files as can be mapped at a time; those beyond are read.
@@ -45,7 +45,7 @@ static WATCHES: [WatchedRange; 256] = [const {
     }
 }; 256];
 
-/// What was done about SIGBUS before; nothing if the handler could not be put there.
+/// The handler of SIGBUS before; `None` if the handler could not be installed.
 static BEFORE: OnceLock<Option<libc::sigaction>> = OnceLock::new();
 static PAGE: AtomicUsize = AtomicUsize::new(4096);
 

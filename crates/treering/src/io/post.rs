@@ -134,7 +134,7 @@ impl PostOffice {
         Ok(PostOffice { listener: listener.map_err(&what)?, address: [token, &name[..]].concat() })
     }
 
-    /// What a process needs to connect. It is handed over in private.
+    /// The address by which a process connects. It is passed in private.
     pub(crate) fn address(&self) -> &[u8] {
         &self.address
     }

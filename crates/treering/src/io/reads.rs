@@ -8,12 +8,12 @@ use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::mpsc;
 
-/// What reads past the page cache must begin and end at.
+/// Alignment of reads past the page cache.
 pub(crate) const ALIGN: u64 = 4096;
-/// How many threads stand in where there is no io_uring.
+/// Number of threads that are used where there is no io_uring.
 const THREADS: usize = 16;
 
-/// How cold data is read.
+/// Method of reading data that is not in the page cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reading {
     /// With io_uring if the system has it.
@@ -48,7 +48,7 @@ pub(crate) fn is_warm(file: &File, from: u64, len: u64) -> bool {
     }
 }
 
-/// The same file, to be read past the page cache; its reads begin and end at multiples of [`ALIGN`].
+/// Opens the file once more, to be read past the page cache; its reads begin and end at multiples of [`ALIGN`].
 pub(crate) fn past_the_cache(file: &File) -> Option<File> {
     let again = format!("/proc/self/fd/{}", file.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::DIRECT | OFlags::CLOEXEC;
@@ -93,7 +93,7 @@ struct Ring {
     unsubmitted: usize,
 }
 
-/// How many reads are given to the system at a time.
+/// Number of reads that are given to the system at a time.
 const BATCH: usize = 16;
 
 impl Engine for Ring {

@@ -10,14 +10,19 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 
 impl Library {
-    /// Computes what a compaction of a run would do.
+    /// Plans a compaction of a run: which files go into which bundles. Takes no lock and writes nothing.
     pub fn plan_compact(&self, run: &str, rule: Compaction) -> Result<CompactPlan> {
         self.refuse_tier(run)?;
         self.log(run)?;
         Bundler::new(self.last.clone(), run).plan(rule)
     }
 
-    /// Puts the small files of closed epochs into bundles; beside a living writer, too.
+    /// Puts the small files of closed epochs into bundles. A program may have the run open meanwhile.
+    ///
+    /// **Waiting**: takes the store's lock, for which it waits up to ten seconds while other tools remove or share packs;
+    /// then the error is of kind [`ErrorKind::Busy`](crate::ErrorKind::Busy). **Errors**: a file is removed only after its
+    /// bundle is complete, so all checkpoints can be restored after an error or an interruption; the next compaction or
+    /// pruning of the run removes what it has left.
     pub fn compact(&self, run: &str, rule: Compaction, progress: Progress) -> Result<CompactPlan> {
         self.refuse_tier(run)?;
         self.log(run)?;
@@ -27,7 +32,7 @@ impl Library {
         let tidied = bundler.tidy(&|| named_packs(&self.seen, run), &BTreeSet::new());
         let mut plan = bundler.plan(rule)?;
         if let Err(error) = tidied {
-            plan.notes.push(format!("what an interrupted compaction has left stays: {error}"));
+            plan.notes.push(format!("remains of an interrupted compaction stay: {error}"));
         }
         let done = Cell::new(0);
         progress(0, plan.bytes);

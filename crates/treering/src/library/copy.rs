@@ -31,7 +31,7 @@ type PackCopies = Vec<Result<Box<dyn Blob>>>;
 /// Frames that are read at once.
 const WINDOW: u64 = 8 << 20;
 
-/// A run that was copied or renamed, or would be.
+/// A run that was copied or renamed, or would be. Returned by [`Library::copy_run`], which has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct CopiedRun {
     /// The run.
@@ -40,9 +40,9 @@ pub struct CopiedRun {
     pub new: String,
     /// The steps of its checkpoints, in the order in which they were saved.
     pub steps: Vec<u64>,
-    /// Its packs.
+    /// Number of its packs.
     pub packs: u64,
-    /// The bytes of these.
+    /// Size of these packs in bytes.
     pub bytes: u64,
 }
 
@@ -54,7 +54,7 @@ struct CopiedPack {
 }
 
 impl Library {
-    /// What [`Library::copy_run`] would copy.
+    /// Plans a copy: what [`Library::copy_run`] would copy. Writes nothing.
     pub fn plan_copy(
         &self,
         run: &str,
@@ -67,8 +67,9 @@ impl Library {
     }
 
     /// Copies a run, or the checkpoints of some of its steps, to another store or another name; `steps` is empty for all. A
-    /// program may go on with the run meanwhile: what it saves after the call is not copied. Every byte is verified on
-    /// the way, and the copy appears when it is complete.
+    /// program may continue the run meanwhile: checkpoints that it saves after the call are not copied. Every byte is
+    /// verified on the way, and the copy appears when it is complete. After an interruption the copy is a run without
+    /// checkpoints, which [`Library::remove_run`] removes.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Variable};
@@ -473,7 +474,7 @@ struct UnfinishedCopy<'l> {
     to: &'l Library,
     new: String,
     names: Names,
-    /// What hides the copy.
+    /// The opening that hides the copy.
     blocker: Opening,
     writer: WriterId,
 }
@@ -502,9 +503,12 @@ impl<'l> UnfinishedCopy<'l> {
     }
 
     fn taken(&self) -> Error {
-        Error::new(ErrorKind::Busy, format!("somebody has opened or removed run {:?}", self.new))
-            .at(self.to.last.name())
-            .hint("choose another name, or copy again")
+        Error::new(
+            ErrorKind::Busy,
+            format!("another process has opened or removed run {:?}", self.new),
+        )
+        .at(self.to.last.name())
+        .hint("choose another name, or copy again")
     }
 
     /// Makes the copy visible, if everything of it is there and nobody has taken its name.

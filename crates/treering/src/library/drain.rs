@@ -1,5 +1,5 @@
-//! What only the stores of nodes hold comes to the shared store, after the job that wrote it has died; and the request
-//! that a running program stop.
+//! Draining: checkpoints that only the stores of nodes hold are copied to the shared store, after the job that wrote them has
+//! died. Also the request that a running program stop.
 //!
 //! Every section that a node holds and that is newer than the shared log is brought over with its packs, verified; then
 //! everything is completed whose sections are all there. So it can be run once with all nodes, or once for each: sections
@@ -52,7 +52,7 @@ pub struct DrainPlan {
     pub incomplete: Vec<PlannedStep>,
     /// The bytes to be copied.
     pub bytes: u64,
-    /// Things worth knowing.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 
@@ -67,7 +67,7 @@ struct DrainSurvey {
 }
 
 impl Library {
-    /// Computes what draining would bring to this store.
+    /// Plans a drain: the parts of checkpoints that it copies from the stores of nodes to this store. Writes nothing.
     pub fn plan_drain(&self, run: &str, nodes: &[Arc<dyn Store>]) -> Result<DrainPlan> {
         self.refuse_tier(run)?;
         let log = self.log(run)?;
@@ -103,7 +103,13 @@ impl Library {
         Ok(all.into_iter().next().map_or_else(Vec::new, Rebuilt::sentences))
     }
 
-    /// Computes and carries out. It is refused while a program has the run open, where the store has locks.
+    /// Copies the checkpoints that only the stores of nodes hold to this store, verified, after lost parts are rebuilt from
+    /// parity as far as these nodes can. Returns the plan that was carried out; its notes name damaged parts.
+    ///
+    /// **Waiting**: takes the run's lock, for which it waits up to two seconds; while a program has the run open, the error
+    /// is of kind [`ErrorKind::Busy`]. Where the store has no locks, nothing keeps a program from opening the run meanwhile.
+    /// **Errors**: data on the nodes is never removed. After an error or an interruption, checkpoints of which all parts
+    /// have arrived are complete; calling this again copies the rest.
     pub fn drain(
         &self,
         run: &str,
@@ -265,7 +271,7 @@ impl Library {
         self.last.commit(&Names::new(run).halt(), who.as_bytes())
     }
 
-    /// Takes the request to stop back; false if there was none.
+    /// Withdraws the request to stop; false if there was none.
     pub fn cancel_halt(&self, run: &str) -> Result<bool> {
         self.refuse_tier(run)?;
         self.log(run)?;
@@ -287,7 +293,7 @@ fn name_of(part: &StagedPart) -> BranchName {
 fn note_useless(plan: &mut DrainPlan, brought: Result<()>, store: &str) -> Result<()> {
     match brought {
         Err(error) if matches!(error.kind(), ErrorKind::Damaged | ErrorKind::NotFound) => {
-            plan.notes.push(format!("a part in {store} is useless: {error}"));
+            plan.notes.push(format!("a part in {store} cannot be used: {error}"));
             Ok(())
         }
         brought => brought,

@@ -1,4 +1,4 @@
-//! Giving files back, byte for byte; where variables were rounded, with the rounded values.
+//! Exporting files, byte for byte; where variables were rounded, with the rounded values.
 
 use super::Library;
 use crate::array::Rank;
@@ -17,7 +17,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
-/// How many bytes of a field are fetched at a time, where a file is too large to be read at once.
+/// Number of bytes of a field that are fetched at a time, where a file is too large to be read at once.
 const WINDOW: u64 = 8 << 20;
 /// Bytes between two rows of chunks that are fetched rather than skipped: they lie in the same frames.
 const GAP: u64 = 256 << 10;
@@ -77,8 +77,13 @@ impl Library {
         Ok(files.flat_map(of_file).collect())
     }
 
-    /// Writes the files of a checkpoint to a folder, those of some ranks or all; none is replaced.
-    /// When it returns they are durable.
+    /// Writes the files of a checkpoint to a folder: those of some ranks, or of all if `ranks` is empty. When it returns
+    /// they are durable.
+    ///
+    /// **Errors**: [`ErrorKind::Usage`] before anything is written if a file of one of these names is there: none is
+    /// replaced. [`ErrorKind::NotFound`] if the checkpoint holds no files of these ranks. A file gets its name when it is
+    /// complete: after another error the files that were complete remain, and a second export needs another folder. A
+    /// process that is killed can leave hidden files `.NAME.new-PID`.
     pub fn export(
         &self,
         run: &str,
@@ -91,6 +96,19 @@ impl Library {
 }
 
 /// Writes the files of a checkpoint to a folder, as [`Library::export`] does.
+///
+/// ```
+/// use treering::{FileRules, Ingest, IngestSettings, Library, Options, export, rank_files};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (file, store, back) = (folder.path().join("rod.raw"), folder.path().join("store"), folder.path().join("back"));
+/// std::fs::write(&file, [7u8; 4096])?;
+/// let files = rank_files(&[file], &FileRules::default())?.files;
+/// let mut ingest = Ingest::open(Options::directory(&store, "rod"), IngestSettings::default())?;
+/// ingest.take(1, &files, &|_packed, _of| {})?;
+/// let exported = export(&Library::open(&store)?.checkpoint("rod", Some(1))?, &[], &back)?;
+/// assert_eq!(exported[0].path, back.join("rod.raw"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn export(checkpoint: &Checkpoint, ranks: &[Rank], to: &Path) -> Result<Vec<Exported>> {
     let records = records(checkpoint, ranks)?;
     if records.is_empty() {

@@ -1,4 +1,4 @@
-//! Which files a run holds, step by step, and whether one of them is held as it is.
+//! The files that a run holds, step by step, and whether one of them is held byte for byte.
 //!
 //! The law: `gives` says yes only if the file, made again from what the store holds at this moment,
 //! is the same byte for byte. Names, sizes and times are what is compared first; whoever is about to
@@ -49,7 +49,7 @@ impl Library {
 }
 
 impl Holdings {
-    /// The same, read again: a commit that was reported as failed may have come through.
+    /// Reads the holdings again: a commit that was reported as failed may have succeeded.
     pub fn again(&self) -> Result<Holdings> {
         Ok(self.library.holdings(&self.run)?.0)
     }

@@ -1,4 +1,4 @@
-//! What tables and JSON show of runs, checkpoints and variables.
+//! Summaries of runs, checkpoints and variables, for tables and JSON.
 
 use super::Library;
 use crate::array::{DType, Labels, Order, Part, Rank, Sequence, Shape, VariableKey};
@@ -14,7 +14,7 @@ use serde::Serialize;
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// A run, in short.
+/// Summary of a run. Returned by [`Library::runs`], which has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct RunInfo {
     /// Its name.
@@ -23,9 +23,9 @@ pub struct RunInfo {
     pub checkpoints: u64,
     /// Number of entries of the log that cannot be read.
     pub unreadable: u64,
-    /// The step of the newest.
+    /// The step of the newest checkpoint.
     pub newest_step: Option<u64>,
-    /// Time at which the newest was captured, in milliseconds since 1970.
+    /// Time at which the newest checkpoint was captured, in milliseconds since 1970.
     pub newest_time: Option<u64>,
     /// Bytes of all checkpoints as the program has them: its files as they were, or its arrays.
     pub source_bytes: u64,
@@ -35,7 +35,7 @@ pub struct RunInfo {
     pub stored_bytes: u64,
 }
 
-/// A checkpoint, in short.
+/// Summary of a checkpoint. Returned by [`Library::checkpoints`], which has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct CheckpointInfo {
     /// Its sequence number.
@@ -67,7 +67,7 @@ pub struct CheckpointInfo {
     pub stats: Stats,
 }
 
-/// A variable of a checkpoint.
+/// Summary of a variable of a checkpoint. Returned by [`Library::variables`], which has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariableInfo {
     /// The rank.
@@ -86,22 +86,22 @@ pub struct VariableInfo {
     pub attributes: Labels,
     /// Its length in bytes.
     pub bytes: u64,
-    /// The bytes of it that this checkpoint stored.
+    /// Number of its bytes that this checkpoint stored.
     pub new_bytes: u64,
-    /// Bytes of these in the pack. A frame that it shares with others counts in part.
+    /// Encoded size of the new bytes in the pack. A frame that it shares with others counts in part.
     pub encoded_bytes: u64,
-    /// Their encodings.
+    /// Encodings of the new bytes.
     pub codecs: Vec<String>,
-    /// The bytes of it that this checkpoint found elsewhere.
+    /// Number of its bytes that are duplicates: stored already, elsewhere.
     pub moved_bytes: u64,
     /// The chunk size of its tree.
     pub chunk_bytes: u64,
     /// The root of its tree.
     pub root: String,
-    /// The bound within which the program's values were rounded; nothing if they are exact, or if only
+    /// The bound within which the program's values were rounded; `None` if they are exact, or if only
     /// trees were kept.
     pub error_bound: Option<Bound>,
-    /// The bounds for which it has trees, and what these take.
+    /// The trees that it has, each for a bound.
     pub bounds: Vec<TreeInfo>,
 }
 
@@ -263,7 +263,7 @@ fn stored(footer: &Footer, delta: &VariableDelta, new_bytes: u64) -> (u64, Vec<S
     encoded(footer, &places.collect::<Vec<_>>())
 }
 
-/// What some bytes of a pack take there, and how they are encoded.
+/// Encoded size of some bytes of a pack, and their encodings.
 fn encoded(footer: &Footer, places: &[Range<u64>]) -> (u64, Vec<String>) {
     let (mut all, mut codecs) = (0u64, Vec::new());
     let mut first = 0;

@@ -1,4 +1,4 @@
-//! What a file holds, listed without ingesting it.
+//! The arrays and other content of a file, listed without ingesting it.
 
 use super::sides::named_object;
 use crate::array::Shape;
@@ -9,7 +9,18 @@ use crate::source::RawLayout;
 use serde::Serialize;
 use std::path::Path;
 
-/// What a file holds: its arrays as comparison sees them, and everything else.
+/// The content of a file: its arrays as comparison sees them, and everything else.
+///
+/// ```
+/// use treering::{DType, FileListing, RawLayout, Shape};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let file = folder.path().join("x.f64").display().to_string();
+/// # std::fs::write(&file, [0u8; 800]).unwrap();
+/// let raw = RawLayout::values(DType::F64, None); // most formats describe themselves and need none
+/// let listing = FileListing::read(&file, Some(&raw))?.expect("the file is there");
+/// assert_eq!(listing.arrays[0].shape, Shape(vec![100]));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, Serialize)]
 pub struct FileListing {
     /// The format, in a word.
@@ -34,8 +45,8 @@ pub struct ListedArray {
 }
 
 impl FileListing {
-    /// Lists a file, or an object of it (`FILE:NAME`); none if there is no such file. `raw` says what a file is that
-    /// does not say so itself.
+    /// Lists a file, or an object of it (`FILE:NAME`); `None` if there is no such file. `raw` is the layout of a file that
+    /// does not describe itself.
     pub fn read(place: &str, raw: Option<&RawLayout>) -> Result<Option<FileListing>> {
         let side = match named_object(place) {
             Some((file, object)) => FileSide::open_object(file, object, raw, false, false)?,

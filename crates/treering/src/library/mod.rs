@@ -46,7 +46,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// How often a log is listed again that changes while it is read.
+/// Number of times that a log is listed again if it changes while it is read.
 const LISTINGS: usize = 10;
 
 /// A store as tools see it: lists runs and checkpoints, reads, verifies, prunes and exports them.
@@ -105,7 +105,7 @@ impl Library {
         Library::of(Arc::new(DirectoryStore::new(folder.as_ref())))
     }
 
-    /// Opens any store.
+    /// Opens any store. Nothing is read yet, so this cannot fail.
     pub fn of(store: Arc<dyn Store>) -> Self {
         let seen: Arc<dyn Store> = Arc::new(BundledStore::new(store.clone()));
         Library {
@@ -126,7 +126,8 @@ impl Library {
         Library { store, last, seen, near, known: Arc::default(), footers }
     }
 
-    /// The names of all runs. A folder of a run that was removed, or that nobody has opened to the end, is none.
+    /// Lists the names of all runs, including those whose log cannot be read. The folder of a run that was removed, or whose
+    /// opening was never completed, is none.
     pub fn run_names(&self) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for name in runs(self.store.as_ref())? {
@@ -138,13 +139,42 @@ impl Library {
         Ok(names)
     }
 
-    /// All runs, in short.
+    /// Summarizes all runs.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// for run in Library::open(&store)?.runs()? {
+    ///     println!("{}: {} checkpoints, {} B in the store", run.name, run.checkpoints, run.stored_bytes);
+    /// #   assert_eq!((&run.name[..], run.newest_step), ("rod", Some(7)));
+    /// }
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn runs(&self) -> Result<Vec<RunInfo>> {
         let runs = self.run_names()?;
         runs.iter().filter_map(|run| info::run(self, run).transpose()).collect()
     }
 
-    /// The checkpoints of a run, oldest first, and what is wrong with those that cannot be read.
+    /// Lists the checkpoints of a run, oldest first, and the errors of entries of its log that cannot be read: these do
+    /// not make the call fail. The call fails if there is no such run ([`ErrorKind::NotFound`]) or its log cannot be listed.
+    /// No pack is read, so a listed checkpoint may be damaged.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// let (checkpoints, unreadable) = Library::open(&store)?.checkpoints("rod")?;
+    /// unreadable.iter().for_each(|error| eprintln!("{error}"));
+    /// assert_eq!((checkpoints[0].step, checkpoints[0].variables), (7, 1));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn checkpoints(&self, run: &str) -> Result<(Vec<CheckpointInfo>, Vec<Error>)> {
         let (mut manifests, mut trouble) = self.log(run)?.manifests();
         // Entries that are removed or compacted while they are read are no trouble: the next listing tells.
@@ -157,8 +187,12 @@ impl Library {
         Ok((info::checkpoints(&manifests), trouble))
     }
 
-    /// The newest checkpoint of a run, or the newest of a step. Its notes tell of newer ones that cannot
-    /// be read.
+    /// Opens the newest checkpoint of a run, or the newest of a step. Newer entries of the log that are damaged are passed
+    /// over, and reported by its [`notes`](Checkpoint::notes).
+    ///
+    /// **Errors**: [`ErrorKind::NotFound`] without such a run or step; [`ErrorKind::Damaged`] if descriptions in the packs
+    /// of this checkpoint are damaged in every copy: no older checkpoint serves then. An entry that the system does not let
+    /// us read (no permission, a failing disk) is an error, too, because it may be the one that is asked for.
     pub fn checkpoint(&self, run: &str, step: Option<u64>) -> Result<Checkpoint> {
         let (manifest, newer) = self.newest(run, step)?;
         let checkpoint = Checkpoint::load_beside(self.store.clone(), manifest, &self.footers)?;
@@ -170,19 +204,51 @@ impl Library {
         Ok(checkpoint)
     }
 
-    /// The variables of a checkpoint, with what it added to each.
+    /// Describes the variables of a checkpoint, and the data that it added to each. Trees that cannot be read are left out.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// let library = Library::open(&store)?;
+    /// let variables = library.variables(&library.checkpoint("rod", None)?);
+    /// assert_eq!((&variables[0].name[..], variables[0].bytes), ("heat", 800));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn variables(&self, checkpoint: &Checkpoint) -> Vec<VariableInfo> {
         info::variables(checkpoint)
     }
 
-    /// The states of a run from its newest checkpoint back to the first. A state that cannot be read is an error in its
-    /// place; the next older one follows.
+    /// Iterates over the states of a run from its newest checkpoint back to the first. A state that cannot be read is an
+    /// error in its place; the next older one follows. The example of [`Backwards`] shows its use.
     pub fn backwards(&self, run: &str) -> Result<Backwards> {
         let (newest, trouble) = self.newest(run, None)?;
         Ok(Backwards::new(self.store.clone(), run, newest.sequence)?.behind(trouble))
     }
 
     /// Begins a new run with a checkpoint of another one; no data is copied.
+    ///
+    /// **Waiting**: takes the store's lock, for which it waits up to ten seconds while other tools remove or share packs;
+    /// then the error is of kind [`ErrorKind::Busy`]. **Errors**: [`ErrorKind::Usage`] if the new name is taken,
+    /// [`ErrorKind::Busy`] if the checkpoint is pruned meanwhile. The new run appears when its one manifest is written:
+    /// after an error or an interruption it exists or it does not. Files that an interruption leaves are removed when a run
+    /// of that name is opened.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 1000])])?;
+    /// run.finish()?;
+    /// let library = Library::open(&store)?;
+    /// library.branch("rod", Some(1), "rod-hot")?; // a run of its own, which begins with step 1
+    /// assert_eq!(library.checkpoint("rod-hot", None)?.step(), 1);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn branch(&self, run: &str, step: Option<u64>, new: &str) -> Result<Manifest> {
         check_run_name(new)?;
         let _lock = lock_patiently(self.store.as_ref(), LOCK, PATIENCE)?;

@@ -5,7 +5,15 @@ use crate::format::check_run_name;
 use std::fmt;
 use std::path::PathBuf;
 
-/// A store, a run in it, or a checkpoint of that.
+/// A store, a run in it, or a checkpoint of that run, as the command line names them.
+///
+/// ```
+/// use treering::Place;
+/// let place = Place::parse("results/store#sim@100")?;
+/// assert_eq!((place.run.as_deref(), place.step), (Some("sim"), Some(100)));
+/// assert_eq!(place.to_string(), "results/store#sim@100");
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// The folder of the store.

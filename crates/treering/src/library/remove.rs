@@ -13,16 +13,16 @@ use crate::retention::{LOCK, PATIENCE, PrunePlan, Rule};
 use crate::store::{Store, lock_patiently};
 use serde::Serialize;
 
-/// A run that was removed, or would be.
+/// A run that was removed, or would be. Returned by [`Library::remove_run`] and [`Library::plan_remove_run`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RemovedRun {
     /// Its name.
     pub run: String,
     /// Its checkpoints.
     pub checkpoints: u64,
-    /// Its files in the last tier, and their bytes.
+    /// Number of its files in the last tier.
     pub files: u64,
-    /// The bytes of these.
+    /// Size of these files in bytes.
     pub bytes: u64,
 }
 
@@ -45,7 +45,8 @@ impl Library {
     }
 
     /// Removes the checkpoints of a step, and nothing else. The newest checkpoint of a run stays, because a program may go
-    /// on from it, and so does the newest that can be restored: asking for these is an error.
+    /// on from it, and so does the newest that can be restored: asking for these is an error of kind
+    /// [`ErrorKind::Usage`]. Waiting, other errors and the state after an interruption are those of [`Library::prune`].
     pub fn remove_checkpoint(&self, run: &str, step: u64, progress: Progress) -> Result<PrunePlan> {
         self.plan_remove_checkpoint(run, step, progress)?;
         let plan = self.prune_by(run, Rule::Without(step), progress)?;
@@ -67,7 +68,13 @@ impl Library {
     }
 
     /// Removes a run with all its checkpoints. If others share its packs (branches of it), or a program has it open, nothing
-    /// is removed.
+    /// is removed, and the error is of kind [`ErrorKind::Usage`] or [`ErrorKind::Busy`]. Where the store has no locks, a
+    /// program that has the run open stops with an error at its next save.
+    ///
+    /// **Waiting**: takes the store's lock, for which it waits up to ten seconds while other tools remove or share packs;
+    /// then the error is of kind [`ErrorKind::Busy`]. **Errors**: the files that make checkpoints visible go first: after an
+    /// error or an interruption the remaining checkpoints are whole, and calling this again removes them. If none remain,
+    /// the run is gone ([`ErrorKind::NotFound`]), and packs that are left are removed when a run of this name is opened.
     pub fn remove_run(&self, run: &str) -> Result<RemovedRun> {
         let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
         let names = Names::new(run);
@@ -154,8 +161,8 @@ fn removes(plan: PrunePlan, run: &str, step: u64) -> Result<PrunePlan> {
     }
     match plan.kept.iter().any(|kept| kept.step == step) {
         true => Err(Error::usage(format!("{run}@{step} is needed and stays"))
-            .hint("it is the newest checkpoint, or the newest that can be restored: Run::restore_step goes on from an \
-                   older one, and a later `treering rm` removes it")),
+            .hint("it is the newest checkpoint, or the newest one that can be restored; a later `treering rm` removes it \
+                   once the run has continued from an older step (Run::restore_step)")),
         false => Err(Error::new(ErrorKind::NotFound, format!("run {run:?} has no checkpoint of step {step}"))
             .hint(format!("`treering ls STORE#{run}` lists them"))),
     }

@@ -27,7 +27,25 @@ impl Made {
 
 impl Library {
     /// Makes trees of all checkpoints of a run, or of one step, and keeps them in the same store, in
-    /// a run of their own beside it. How many trees were made, and what was left out.
+    /// a run of their own beside it. Returns the number of trees that were made, and notes on what was left out.
+    ///
+    /// Reads the data of the checkpoints, one after another. The trees of each are durable before the next is read: after an
+    /// error those that were made stay, and a second call adds the others. **Errors**: [`ErrorKind::NotFound`] if nothing
+    /// matches, [`ErrorKind::Busy`] if another process makes trees of this run. The run itself is not changed.
+    ///
+    /// ```
+    /// use treering::{Bound, Library, Options, Run, TreeSettings, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 1000])])?;
+    /// run.finish()?;
+    /// let settings = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+    /// let library = Library::open(&store)?;
+    /// let (trees, _notes) = library.make_trees("rod", None, &[], &settings, &|_, _| {})?;
+    /// assert_eq!(trees, 1);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn make_trees(
         &self,
         run: &str,
@@ -63,7 +81,11 @@ impl Library {
         }
     }
 
-    /// Keeps the trees of what sides have, such as files, as a checkpoint of a run, without the data.
+    /// Makes trees of the variables of sides, such as files, and keeps them as a checkpoint of a run, without the data. All
+    /// trees are in memory at once, and durable when this returns.
+    ///
+    /// **Errors**: [`ErrorKind::Usage`] if a side has several steps, or two sides have a variable of one name,
+    /// [`ErrorKind::NotFound`] if nothing matches, [`ErrorKind::Busy`] if another process has the run open. After an error the run has no such checkpoint.
     pub fn keep_trees(
         &self,
         run: &str,

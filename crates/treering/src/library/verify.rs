@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Something that is wrong.
+/// A problem that a verification has found; see [`Library::verify`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// Location: a key of the store, or `run@step`.
@@ -28,7 +28,7 @@ pub struct Finding {
     pub what: String,
 }
 
-/// Result of a verification.
+/// Result of a verification. Returned by [`Library::verify`], which has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerifyReport {
     /// Number of checkpoints that were checked.
@@ -39,13 +39,13 @@ pub struct VerifyReport {
     pub packs: u64,
     /// Bytes that were read of these.
     pub bytes: u64,
-    /// Everything that is wrong.
+    /// The problems that were found.
     pub findings: Vec<Finding>,
-    /// Files that nothing refers to; the next opening or pruning of their run removes them.
+    /// Keys of files that nothing refers to; the next opening or pruning of their run removes them.
     pub unreferenced: Vec<String>,
 }
 
-/// What was found in one pack.
+/// Findings in one pack.
 #[derive(Serialize, Deserialize)]
 struct CheckedPack {
     copies: u64,
@@ -104,7 +104,25 @@ impl VerifyReport {
 }
 
 impl Library {
-    /// Checks one run or all of them; with `deep` every checkpoint is restored, not only the newest.
+    /// Reads and checks every byte of one run, or of all. With `deep` every checkpoint is restored in memory; otherwise only
+    /// the newest of each run.
+    ///
+    /// Damage is no error: it is in the findings of the report, and [`VerifyReport::is_sound`] is false. **Errors**: no
+    /// such run, or every checkpoint vanishes meanwhile ([`ErrorKind::NotFound`]), or a folder cannot be listed. Takes no lock
+    /// and changes nothing; checkpoints that are removed meanwhile are not reported.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 1000])])?;
+    /// run.finish()?;
+    /// let report = Library::open(&store)?.verify(Some("rod"), true, &|_, _| {})?;
+    /// report.findings.iter().for_each(|finding| eprintln!("{}: {}", finding.place, finding.what));
+    /// assert!(report.is_sound() && report.sound == 1);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn verify(
         &self,
         run: Option<&str>,

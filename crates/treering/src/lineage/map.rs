@@ -90,7 +90,7 @@ pub(crate) struct PlacedRun {
     pub(crate) repeats: bool,
 }
 
-/// The same as [`runs`] with repeats of one chunk as one run, for places of which none is missing.
+/// Runs as of [`runs`], with repeats of one chunk as one run, for places of which none is missing.
 pub(crate) fn runs_and_repeats(places: &[u64], chunk: u64) -> impl Iterator<Item = PlacedRun> {
     let mut at = 0;
     std::iter::from_fn(move || {

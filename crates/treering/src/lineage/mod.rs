@@ -36,16 +36,23 @@ pub use scan::{Changed, scan, scan_into};
 
 use crate::error::{Error, Result};
 
-/// Method by which a checkpoint is reduced to what is new: the four of the paper.
+/// Method by which a checkpoint is reduced to new data: the four of the paper.
+///
+/// ```
+/// use treering::{Method, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let options = Options::directory(store, "rod").method(Method::Basic); // duplicates elsewhere are not looked for
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
     /// Everything, every time.
     Full,
     /// The chunks that changed at their place, and a bitmap of them.
     Basic,
-    /// New chunks and references to moved ones, one entry for each chunk.
+    /// New chunks and references to duplicates, one entry for each chunk.
     List,
-    /// New and moved regions, neighbours joined; the default.
+    /// Regions of new chunks and of duplicates, neighbours joined; the default.
     Tree,
 }
 
@@ -69,11 +76,20 @@ impl Method {
 }
 
 /// The size of the chunks of a lineage: a power of two from 32 B to 64 KiB.
+///
+/// ```
+/// use treering::{ChunkSize, Options};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let options = Options::directory(store, "rod").chunk(ChunkSize::new(4096)?);
+/// assert!(ChunkSize::new(1000).is_err()); // not a power of two
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkSize(u32);
 
 impl ChunkSize {
-    /// Refuses what is no power of two from 32 to 65,536.
+    /// A chunk size in bytes. Anything but a power of two from 32 to 65,536 is an error.
     pub fn new(bytes: u64) -> Result<Self> {
         match u32::try_from(bytes) {
             Ok(b) if b.is_power_of_two() && (32..=65536).contains(&b) => Ok(ChunkSize(b)),

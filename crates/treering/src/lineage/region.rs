@@ -32,9 +32,9 @@ impl Location {
 pub struct Region {
     /// The first chunk.
     pub start: u64,
-    /// How many chunks.
+    /// Number of chunks.
     pub count: u64,
-    /// Where the first chunk's bytes are.
+    /// Location of the first chunk's bytes.
     pub place: Location,
     /// After how many chunks the bytes repeat; 0 when they do not.
     pub period: u64,
@@ -51,7 +51,7 @@ impl Region {
         self.start + self.count
     }
 
-    /// Where the bytes of chunk `start + at` are.
+    /// Location of the bytes of chunk `start + at`.
     pub(crate) fn place_of(&self, at: u64, chunk: u64) -> Location {
         let at = at.checked_rem(self.period).unwrap_or(at);
         Location { pack: self.place.pack, offset: self.place.offset + at * chunk }

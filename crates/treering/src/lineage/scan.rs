@@ -7,14 +7,14 @@ use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 /// third of the memory's speed unused with small chunks.
 const AHEAD: usize = 2048;
 
-/// What [`scan`] found in one strip.
+/// Changes that [`scan`] has found in one strip.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changed {
     /// Runs of changed chunks: first and count, relative to the strip.
     pub runs: Vec<(u32, u32)>,
     /// The boughs over changed chunks: their index relative to the strip, and their new digest.
     pub boughs: Vec<(u32, Digest)>,
-    /// How many bytes were copied.
+    /// Number of bytes that were copied.
     pub bytes: usize,
 }
 
@@ -34,7 +34,7 @@ pub fn scan(
     scan_into(data, chunk, known, prints, hasher, slot, Vec::new())
 }
 
-/// The same with memory for the boughs, in which nothing is.
+/// Scans as [`scan`] does, with memory for the boughs, which is empty.
 pub fn scan_into(
     data: &[u8],
     chunk: usize,

@@ -16,7 +16,7 @@ use crate::store::{Blob, Store, read_small};
 #[derive(Clone, Debug)]
 pub(crate) struct FullManifest {
     pub(crate) manifest: Manifest,
-    /// Those that are not in the manifest itself.
+    /// Groups that are not in the manifest itself.
     below: Vec<Group>,
 }
 

@@ -42,7 +42,7 @@ pub(crate) struct Log {
     known: KnownEntries,
     /// Ascending.
     pub(crate) sequences: Vec<Sequence>,
-    /// Those of openings, ascending.
+    /// The sequence numbers of openings, ascending.
     pub(crate) openings: Vec<Sequence>,
 }
 

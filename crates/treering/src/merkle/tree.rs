@@ -4,11 +4,11 @@
 use super::hash::{Digest, Hasher, Print, digest, prefetch};
 use rayon::prelude::*;
 
-/// How many chunks one bough covers.
+/// Number of chunks that one bough covers.
 pub const BOUGH: usize = 8;
-/// How much one parallel task hashes, in chunks; a multiple of [`BOUGH`].
+/// Number of chunks that one parallel task hashes; a multiple of [`BOUGH`].
 const TASK: usize = 1024;
-/// How far ahead of the hash the data is asked for, in bytes.
+/// Prefetch distance of the hash in bytes.
 const AHEAD: usize = 2048;
 
 /// The prints of all chunks of `data`, in parallel.
@@ -33,7 +33,7 @@ pub fn boughs(prints: &[Print]) -> Vec<Digest> {
     prints.par_chunks(BOUGH).with_min_len(TASK / BOUGH).map(bough).collect()
 }
 
-/// The boughs over the chunks of `data`, for who does not need the prints.
+/// The boughs over the chunks of `data`, for callers that do not need the prints.
 pub fn boughs_of(data: &[u8], chunk: usize, hasher: &Hasher) -> Vec<Digest> {
     let groups = data.par_chunks(BOUGH * chunk).with_min_len(TASK / BOUGH);
     let one = |group: &[u8]| {
@@ -115,10 +115,10 @@ impl Tree {
     }
 }
 
-/// How many levels [`root_of`] climbs at a time.
+/// Number of levels that [`root_of`] climbs at a time.
 const CLIMB: u32 = 10;
 
-/// The root of the tree over `boughs`, for who does not need the tree.
+/// The root of the tree over `boughs`, for callers that do not need the tree.
 pub fn root_of(mut boughs: Vec<Digest>, bytes: u64) -> Digest {
     while boughs.len() > 1 {
         let levels = boughs.len().next_power_of_two().ilog2().min(CLIMB);

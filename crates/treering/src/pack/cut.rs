@@ -21,7 +21,7 @@ pub(super) struct Cut<'b> {
 pub(super) struct Old {
     pub(super) bytes: Vec<u8>,
     pub(super) runs: Vec<PackExtent>,
-    /// How many of the bytes, and of the runs, have been taken.
+    /// Number of bytes, and of runs, that have been taken.
     taken: (usize, usize),
 }
 

@@ -17,7 +17,7 @@ pub(crate) enum PartMaker {
     Leader,
 }
 
-/// Where the parts of the packs of an epoch began.
+/// Beginning of the parts of the packs of an epoch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PartStarts {
     starts: HashMap<(u32, PartMaker), u64>,

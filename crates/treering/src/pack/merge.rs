@@ -11,11 +11,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Variables below this size say nothing about the large ones.
 const LARGE: u64 = 64 << 10;
-/// How many bytes of a rank are looked at.
+/// Number of bytes of a rank that are sampled.
 const SAMPLE: u64 = 1 << 20;
-/// What share of the values of an array have to be in another one, too.
+/// Minimum share of the values of an array that are in another one, too.
 const GAIN: f64 = 0.08;
-/// The same where values were rounded: they have few digits, and some are the same by chance.
+/// Minimum share where values were rounded: they have few digits, and some are equal by chance.
 const ROUNDED_GAIN: f64 = 0.3;
 
 /// A variable that is to be packed.

@@ -30,8 +30,8 @@ use crate::format::PackExtent;
 use crate::lineage::Changed;
 use std::ops::Range;
 
-/// How many bytes a frame holds. A frame is read and checked as a whole, so a small sub-range costs
-/// this much; smaller frames compress worse.
+/// Size of a frame in bytes. A frame is read and checked as a whole, so a small sub-range costs this much; smaller
+/// frames compress worse.
 pub(crate) const FRAME: usize = 256 << 10;
 
 /// Variables below this size share frames, whatever they are.
@@ -45,13 +45,13 @@ pub(crate) struct Strip {
     pub(crate) variable: usize,
     /// The strip's first chunk; a multiple of a bough.
     pub(crate) first: u64,
-    /// What changed. Its boughs are missing if the strip was copied without being hashed.
+    /// The changes. Their boughs are missing if the strip was copied without being hashed.
     pub(crate) changed: Changed,
     /// Whether prints and boughs were made while copying.
     pub(crate) hashed: bool,
-    /// Where its bytes begin in the batch.
+    /// Offset of its bytes in the batch.
     pub(crate) offset: usize,
-    /// How many bytes the whole strip has, if all of it is in the batch.
+    /// Size of the whole strip in bytes, if all of it is in the batch.
     pub(crate) whole: Option<usize>,
 }
 

@@ -14,7 +14,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-/// What a pack is made by.
+/// Settings and variables by which a pack is made.
 pub(crate) struct PackPlan {
     pub(crate) run: String,
     pub(crate) name: PackName,
@@ -58,13 +58,13 @@ pub(crate) struct Packer<'a> {
     partial: Vec<u8>,
     partial_before: Option<Old>,
     kind: FrameKind,
-    /// How many new bytes there are so far, and how many there were when this kind began.
+    /// Number of new bytes so far, and at the beginning of this kind.
     offset: u64,
     kind_start: u64,
     /// The size of the file so far.
     position: u64,
     open: Option<OpenVariable>,
-    /// Those like it that wait for their next turn.
+    /// Similar variables that wait for their next turn.
     waiting: BTreeMap<usize, OpenVariable>,
     /// Whether differences are tried for a kind, for the kind of the newest variable.
     wanted: Option<(usize, bool)>,
@@ -72,7 +72,7 @@ pub(crate) struct Packer<'a> {
     stats: Stats,
 }
 
-/// How many frames are encoded side by side before they are written.
+/// Number of frames that are encoded side by side before they are written.
 const ROUND: usize = 32;
 
 /// New bytes in pieces shorter than this on average, or such before them, make no differences.
@@ -134,7 +134,7 @@ impl PlaneFrames {
     }
 }
 
-/// What is computed of a strip in parallel, before anything is decided.
+/// Results for a strip that are computed in parallel, before anything is decided.
 #[derive(Default)]
 struct PreparedStrip {
     /// The digest of each changed chunk; empty when moved ones are not looked for.
@@ -615,7 +615,7 @@ impl<'a> Packer<'a> {
     }
 }
 
-/// How many boughs cover so many chunks.
+/// Number of boughs that cover this many chunks.
 fn bough_count(chunks: u64) -> usize {
     chunks.div_ceil(crate::merkle::BOUGH as u64) as usize
 }

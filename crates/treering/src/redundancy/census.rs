@@ -15,7 +15,7 @@ pub(super) struct SetRecord {
     pub(super) head: ParityHead,
     /// The nodes that hold each slot.
     pub(super) slots: Vec<HolderList>,
-    /// What is known about the objects of each member.
+    /// The known objects of each member.
     pub(super) objects: Vec<Vec<ObjectRecord>>,
 }
 
@@ -35,7 +35,7 @@ pub(super) enum HeldPart {
     Object { set: usize, member: usize, object: usize },
 }
 
-/// How a node has an object.
+/// States of an object on a node.
 pub(super) const ABSENT: u8 = 0;
 pub(super) const PRESENT: u8 = 1;
 pub(super) const OTHER: u8 = 2;

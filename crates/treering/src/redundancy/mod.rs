@@ -36,6 +36,17 @@ pub(crate) use protect::{ProtectJob, protect};
 pub(crate) use rebuild::{Rebuilt, rebuild};
 
 /// Protection of checkpoints that are only in the stores of nodes against the loss of a node.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{DirectoryStore, Options, Redundancy};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let (store, node) = (folder.path().join("store"), folder.path().join("node"));
+/// let options = Options::directory(&store, "rod") // with `Options::ranks` on several nodes
+///     .node(Arc::new(DirectoryStore::new(&node)))
+///     .shared_every(10)
+///     .redundancy(Redundancy::Xor { set: 8 });
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redundancy {
     /// No redundancy.

@@ -8,7 +8,7 @@ use crate::comm::{Comm, Reduction, died};
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// What becomes of a part of the work, the worst first.
+/// Outcomes of a part of the work, the worst first.
 const DEAD: u64 = 0;
 const FAILED: u64 = 1;
 const WELL: u64 = 2;

@@ -15,7 +15,7 @@ use std::collections::HashMap;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlacedNode {
     pub(crate) name: String,
-    /// What fails together: a switch, a power supply, or the node itself.
+    /// Failure domain: a switch, a power supply, or the node itself.
     pub(crate) domain: String,
     /// The first of its ranks, which communicates for it.
     pub(crate) rank: Rank,
@@ -35,7 +35,7 @@ pub(crate) struct ProtectionSet {
 pub(crate) struct NodePlacement {
     pub(crate) nodes: Vec<PlacedNode>,
     pub(crate) sets: Vec<ProtectionSet>,
-    /// What a person should know: nodes without protection, or with less than was asked for.
+    /// Note for people: nodes without protection, or with less than was asked for.
     pub(crate) note: Option<String>,
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct LostObject {
     pub(crate) why: String,
 }
 
-/// What is done to rebuild, and what is lost.
+/// Plan of a rebuild: the work, and the losses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct RebuildPlan {
     /// Jobs that are carried out at the same time, one after another.
@@ -48,7 +48,7 @@ impl RebuildJob {
         self.sources.iter().map(|(_, node)| *node).chain([self.target]).collect()
     }
 
-    /// What a node gives.
+    /// The parts that a node gives.
     pub(super) fn given_by(&self, node: u32) -> impl Iterator<Item = HeldPart> + '_ {
         self.sources.iter().filter(move |(_, of)| *of == node).map(|(part, _)| *part)
     }

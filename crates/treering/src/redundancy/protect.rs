@@ -21,7 +21,7 @@ use std::collections::HashMap;
 const STRIPE: u64 = 64 << 10;
 const ROW: u64 = 256 << 10;
 
-/// What is to be protected.
+/// Data to be protected.
 #[derive(Clone, Copy)]
 pub(crate) struct ProtectJob<'a> {
     pub(crate) run: &'a str,
@@ -36,7 +36,7 @@ pub(crate) struct ProtectJob<'a> {
     pub(crate) piece: u64,
 }
 
-/// What was protected, on this node.
+/// Amount of data that was protected, on this node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ProtectedBytes {
     /// The number of objects, and their bytes.

@@ -20,7 +20,7 @@ use crate::store::{Blob, Put, Store};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What was rebuilt, and what could not be.
+/// Result of a rebuild: the rebuilt objects, and the lost ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rebuilt {
     /// The keys of objects that were rebuilt: each is in the store of some node now.
@@ -32,7 +32,7 @@ pub(crate) struct Rebuilt {
 }
 
 impl Rebuilt {
-    /// What a person should know.
+    /// Notes for people.
     pub(crate) fn sentences(self) -> Vec<String> {
         /// Objects that are named one by one.
         const NAMED: usize = 4;
@@ -319,7 +319,7 @@ fn slot_key(record: &SetRecord, slot: usize) -> String {
     ParityName { slot: slot as u32, ..record.head.name }.key(&record.head.run)
 }
 
-/// What a node gives to a job.
+/// The part of a node that gives data to a job.
 struct Giver<'a> {
     store: &'a dyn Store,
     record: &'a SetRecord,
@@ -510,7 +510,7 @@ impl<'a> Taker<'a> {
             let right = digester.finish() == object.digest;
             let done = so_far.and_then(|()| match right {
                 true => put.finish(),
-                false => Err(Error::damaged("what was rebuilt has another digest")),
+                false => Err(Error::damaged("the rebuilt data has another digest")),
             });
             match done {
                 Ok(()) => self.made.push(object.key.clone()),

@@ -43,7 +43,7 @@ pub struct CopyTransfer {
     pub range: RangeId,
 }
 
-/// Everything that has to be done after deaths.
+/// Plan of the work after deaths.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RemakePlan {
     /// The copies to make, in the order of ranges.

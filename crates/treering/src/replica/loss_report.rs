@@ -34,7 +34,15 @@ const LEVELS: [f64; 8] = [1e-9, 1e-6, 1e-4, 0.01, 0.1, 0.5, 0.9, 0.99];
 /// The most numbers of failures that are all reported.
 const MOST_ROWS: u32 = 12;
 
-/// The machine and the replicas whose probability of loss is asked for.
+/// The machine and the replicas whose probability of loss [`loss`] computes.
+///
+/// ```
+/// use treering::{LossSettings, loss};
+/// let nodes = LossSettings { ranks_per_node: 48, ..LossSettings::new(24_576, 4) };
+/// let report = loss(&nodes, &|_, _| {})?;
+/// assert_eq!((report.unit, report.units), ("node", 512));
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossSettings {
     /// The number of ranks.
@@ -210,7 +218,7 @@ impl LossCurve {
 pub struct LossPoint {
     /// The number of failed ranks, or of failed nodes.
     pub failures: u32,
-    /// The same as a fraction of all.
+    /// The number of failures as a fraction of all ranks or nodes.
     pub fraction: f64,
     /// The probability of loss.
     pub probability: f64,
@@ -222,7 +230,7 @@ pub struct LossPoint {
     pub simulated_error: Option<f64>,
 }
 
-/// The probability of irrecoverable loss on a machine: the answer to [`LossSettings`].
+/// The probability of irrecoverable loss on a machine. Returned by [`loss`], which has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct LossReport {
     /// The number of ranks.
@@ -239,7 +247,7 @@ pub struct LossReport {
     pub method: &'static str,
     /// The expected number of failures up to and including the one that loses data, in units.
     pub expected_failures: f64,
-    /// The same as a fraction of all ranks or nodes.
+    /// The expected number of failures as a fraction of all ranks or nodes.
     pub expected_failures_fraction: f64,
     /// The number of simulations.
     pub simulations: u32,
@@ -270,8 +278,9 @@ impl LossReport {
     }
 }
 
-/// Computes the probability that random failures of ranks or nodes destroy all copies of some data, if no lost copy is
-/// made again. During simulations, `told` is called with the number that are done and the number of all.
+/// Computes the probability that random failures of ranks or nodes destroy all copies of some data, if no lost copy
+/// is made again. During simulations, the function `told` is called with the number that are done and the number of
+/// all.
 ///
 /// ```
 /// let report = treering::loss(&treering::LossSettings::new(1 << 25, 4), &|_, _| {})?;

@@ -66,8 +66,8 @@ impl LossSimulation {
     }
 }
 
-/// Simulates random failures of units until data is lost, `simulations` times, on all threads. `told` is called with
-/// the number that are done and the number of all.
+/// Simulates random failures of units until data is lost, `simulations` times, on all threads. The function `told` is
+/// called with the number that are done and the number of all.
 pub fn simulate(
     placement: &ReplicaPlacement,
     unit: FailureUnit,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread::JoinHandle;
 
-/// The whole state of one step.
+/// The whole state of one step. Returned by [`Backwards`], which has an example.
 #[derive(Clone, Debug, Default)]
 pub struct State {
     /// The step.
@@ -61,10 +61,27 @@ impl State {
     }
 }
 
-/// The states of a lineage, newest first; the next one is prefetched.
+/// The states of a lineage, newest first; the next one is prefetched. Returned by
+/// [`Run::backwards`](crate::Run::backwards) and `Library::backwards`.
+///
+/// ```
+/// use treering::{Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// for step in 0..3 {
+///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
+/// }
+/// for state in run.backwards()? {
+///     let state = state?; // steps 2, 1, 0
+///     assert_eq!(state.get::<f64>("heat")?, [state.step as f64; 100]);
+/// }
+/// run.finish()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub struct Backwards {
     states: Option<Receiver<Result<State>>>,
-    /// What cannot be read before the first of them.
+    /// Errors of checkpoints before the first of them.
     trouble: VecDeque<Error>,
     worker: Option<JoinHandle<()>>,
 }
@@ -100,7 +117,7 @@ impl Backwards {
         Ok(Backwards { states: Some(states), trouble: VecDeque::new(), worker: Some(worker) })
     }
 
-    /// The same behind errors of newer checkpoints, the newest first.
+    /// Puts errors of newer checkpoints in front, the newest first.
     pub(crate) fn behind(mut self, trouble: Vec<Error>) -> Self {
         self.trouble = trouble.into();
         self

@@ -24,9 +24,9 @@ impl Checkpoint {
     /// The elements of a box of an array, in the order of memory of that array; `offset` is the first index and
     /// `extent` the number of elements along each axis.
     ///
-    /// If ranks handed over boxes of a global array
+    /// If ranks saved boxes of a global array
     /// ([`Variable::part_of`](crate::Variable::part_of)), indices are those of the global array, and the box may
-    /// cross any of theirs. Only the frames that hold the box are read, and each is verified.
+    /// cross theirs. Only the frames that hold the box are read, and each is verified.
     ///
     /// ```
     /// # use treering::{Library, Options, Run, Variable};
@@ -222,11 +222,11 @@ impl<'a> ArraySources<'a> {
             let alike = a.dtype == b.dtype && a.order == b.order && global(entry) == whole;
             if whole.is_none() || !alike {
                 let what = format!(
-                    "variable {name:?} of rank {} and that of rank {} are no boxes of one array",
+                    "variable {name:?} of rank {} and that of rank {} are not boxes of the same array",
                     first.rank, entry.rank
                 );
                 return Err(Error::new(ErrorKind::Mismatch, what)
-                    .hint("read the variable of each rank by itself"));
+                    .hint("read the variable of each rank separately"));
             }
         }
         // Rows of a global array are in the order of ranks.

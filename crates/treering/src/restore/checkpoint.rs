@@ -64,16 +64,16 @@ pub struct Checkpoint {
     kept: FrameCache,
 }
 
-/// Where the deltas of each variable (group, rank, name) are: pack and position in its footer.
+/// Deltas of each variable (group, rank, name): pack and position in its footer.
 type Deltas = HashMap<(GroupId, VariableKey), Vec<(usize, usize)>>;
 
 /// A variable that was filled, and the prints of its chunks if they came about on the way.
 type FilledVariable<'a> = (&'a VariableEntry, Option<ChunkHashes>);
 
-/// How many names an error lists.
+/// Number of names that an error lists.
 const MOST_NAMES: usize = 20;
 
-/// How much of a variable is read at a time where it need not be in memory as a whole.
+/// Number of bytes of a variable that are read at a time where it need not be in memory as a whole.
 const PART: usize = 16 << 20;
 
 /// The name of a variable by that of the array in its file; an error if several files have such arrays.
@@ -98,7 +98,7 @@ pub(super) fn only_array<'n>(
     Ok(found.into_iter().next())
 }
 
-/// What a restore of a whole variable leaves: enough to go on with its lineage.
+/// State of a variable after its restore: enough to continue its lineage.
 pub(crate) struct RestoredVariable {
     pub(crate) name: String,
     pub(crate) bytes: u64,
@@ -112,7 +112,7 @@ impl Checkpoint {
         Self::load_beside(store, manifest, &KnownFooters::default())
     }
 
-    /// The same for the variables of one group; the others are as if they were not there.
+    /// Loads the variables of one group; the others are as if they were not there.
     pub(crate) fn load_group_of(
         store: Arc<dyn Store>,
         manifest: Manifest,
@@ -122,7 +122,7 @@ impl Checkpoint {
         Self::load_some(store, manifest, &KnownFooters::default(), groups)
     }
 
-    /// The same for the variables of some groups, to be read piece by piece; `chosen` picks them from all.
+    /// Loads the variables of some groups, to be read piece by piece; `chosen` picks them from all.
     pub(crate) fn load_groups(
         store: Arc<dyn Store>,
         manifest: Manifest,
@@ -137,7 +137,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// The same; footers that are known are not read again.
+    /// Loads a checkpoint; footers that are known are not read again.
     pub(crate) fn load_beside(
         store: Arc<dyn Store>,
         manifest: Manifest,
@@ -276,7 +276,7 @@ impl Checkpoint {
         note(&self.notes, text);
     }
 
-    /// Everything the manifest says.
+    /// The manifest of the checkpoint.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -297,7 +297,7 @@ impl Checkpoint {
         format!("{}@{}", self.manifest.run, self.manifest.step)
     }
 
-    /// What the manifest says of a variable of a rank.
+    /// The description of a variable of a rank.
     pub(crate) fn entry(&self, key: &VariableKey) -> Option<&VariableEntry> {
         self.positions.get(key).map(|at| &self.variables[*at])
     }
@@ -407,8 +407,8 @@ impl Checkpoint {
         })
     }
 
-    /// The same, with what a writer needs to go on with the lineage of the variables; `None` for optional
-    /// ones that the checkpoint does not have.
+    /// Fills variables, and returns the state that a writer needs to continue their lineage; `None` for optional
+    /// variables that the checkpoint does not have.
     pub(crate) fn resume_into(
         &self,
         rank: Rank,
@@ -492,7 +492,7 @@ impl Checkpoint {
         self.carry_out(entry.group, &wanted.collect::<Vec<_>>(), &mut targets).map(drop)
     }
 
-    /// Where ranges of a variable's bytes lie, which begin with chunks; nothing if some are nowhere.
+    /// Locations of ranges of a variable's bytes, which begin with chunks; `None` if some have no place.
     pub(crate) fn runs_of(
         &self,
         entry: &VariableEntry,
@@ -568,7 +568,9 @@ impl Checkpoint {
             target.check()?;
             if !names.insert(target.name().to_string()) {
                 let name = target.name();
-                return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
+                return Err(Error::usage(format!(
+                    "variable {name:?} was given twice in one restore"
+                )));
             }
             let entry = find(target.name())?;
             if entry.is_none() && !target.is_optional() {
@@ -611,7 +613,8 @@ impl Checkpoint {
         Ok(hashes)
     }
 
-    /// The bytes of whole variables, of any ranks, one behind another and checked.
+    /// Reads whole variables of any ranks: their bytes one after another, verified. Each frame that they share is decoded
+    /// once. Memory for all of them is allocated; one variable that cannot be read is an error of the whole call.
     pub fn read_together(&self, entries: &[&VariableEntry]) -> Result<Vec<u8>> {
         let check =
             |entry: &VariableEntry, bytes: &[u8], hashes| self.check_root(entry, bytes, hashes);
@@ -640,7 +643,8 @@ impl Checkpoint {
         Ok((bytes, found))
     }
 
-    /// What who goes on with the lineage of variables needs; a part of them is in memory at a time.
+    /// States of all variables by which a writer continues their lineage; a part of the variables is in memory at a
+    /// time.
     pub(crate) fn retrace_all(&self) -> Result<Vec<RestoredVariable>> {
         let entries: Vec<&VariableEntry> = self.variables.iter().collect();
         let size = |entry: &&VariableEntry| entry.description.bytes().unwrap_or(0);
@@ -666,7 +670,7 @@ impl Checkpoint {
         }
     }
 
-    /// What each checkpoint of the epoch added to a variable, oldest first.
+    /// Layers of a variable: the regions that each checkpoint of the epoch added to it, oldest first.
     ///
     /// Layers from before the variable vanished and came back do not count, nor do those of another
     /// chunk size: the later one that replaced them covers every chunk.
@@ -683,7 +687,9 @@ impl Checkpoint {
         layers
     }
 
-    /// Bytes of packs that a restore of all variables reads.
+    /// Number of encoded bytes of the frames that hold all variables. It is computed from footers that are in memory: no
+    /// pack is read. A restore reads more where frames build on older frames. A variable without a place in any pack is an
+    /// error of kind [`ErrorKind::Damaged`].
     pub fn read_bytes_needed(&self) -> Result<u64> {
         let mut bytes = 0;
         for (number, packs) in self.packs.iter().enumerate() {
@@ -827,7 +833,7 @@ impl Checkpoint {
         self.compare_root(entry, root_of(boughs, bytes.len() as u64))
     }
 
-    /// The same, with what the next checkpoint of the lineage needs.
+    /// Checks the root, and computes the state that the next checkpoint of the lineage needs.
     fn retrace(
         &self,
         entry: &VariableEntry,
@@ -844,7 +850,7 @@ impl Checkpoint {
         Ok(RestoredVariable { name, bytes: bytes.len() as u64, prints, tree })
     }
 
-    /// The same for a variable that is in the store only; a part of it is in memory at a time.
+    /// Computes the state of a variable that is in the store only; a part of it is in memory at a time.
     fn retrace_stored(&self, entry: &VariableEntry) -> Result<RestoredVariable> {
         let (bytes, chunk) = (entry.description.bytes().unwrap_or(0), entry.chunk.bytes());
         let hasher = Hasher::new(self.manifest.seed);

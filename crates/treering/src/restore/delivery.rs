@@ -64,7 +64,7 @@ pub(crate) struct HeldVariable {
     pub(crate) description: Description,
 }
 
-/// What a stored variable is to a rank that needs one of its name.
+/// Relation of a stored variable to a rank that needs one of its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Share {
     /// All of it.
@@ -143,7 +143,7 @@ impl Known {
                 part.global
             );
             return Error::new(ErrorKind::Mismatch, what)
-                .hint("say which box this rank wants, with VariableMut::part_of");
+                .hint("declare the box that this rank wants, with VariableMut::part_of");
         }
         let ranks = self.saved_by;
         Error::new(
@@ -180,7 +180,7 @@ impl Known {
         Some(description)
     }
 
-    /// What a stored variable is to a rank that needs one of its name.
+    /// The relation of a stored variable to a rank that needs one of its name.
     pub(super) fn share(&self, held: &HeldVariable, need: &Need, to: Rank) -> Option<Share> {
         let HeldVariable { source, description } = held;
         match (&description.part, &need.wanted) {

@@ -26,7 +26,7 @@ use std::ops::Range;
 /// The bytes that a rank reads, or sends, in one round.
 const ROUND: u64 = 64 << 20;
 
-/// What a rank has at hand of a state and hands on; each variable has one holder.
+/// The part of a state that a rank holds and sends to others; each variable has one holder.
 pub(crate) trait HeldState {
     /// The number of ranks that have saved the state.
     fn saved_by(&self) -> u32;
@@ -126,7 +126,7 @@ pub(crate) fn fill_together(
     }
 }
 
-/// What a rank needs and holds.
+/// Needs and holdings of a rank.
 #[derive(Serialize, Deserialize)]
 struct Announcement {
     needs: Vec<Need>,

@@ -18,9 +18,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-/// How many frames of one pack one task reads; the file is opened once for them.
+/// Number of frames of one pack that one task reads; the file is opened once for them.
 const FRAMES: usize = 16;
-/// How many bytes of frames are read in one call: as much as stays in a cache until it is decoded.
+/// Number of bytes of frames that are read in one call: as much as stays in a cache until it is decoded.
 const TOGETHER: u64 = 1 << 20;
 
 /// Footers that are longer are looked for in the size of a pack before memory is taken for them.
@@ -30,7 +30,7 @@ const MUCH: u64 = 16 << 20;
 pub(crate) struct Pack {
     /// Its key in the store.
     pub(crate) key: String,
-    /// What it holds.
+    /// Its footer.
     pub(crate) footer: Arc<Footer>,
 }
 
@@ -90,7 +90,7 @@ impl Default for FrameCache {
 /// Group, pack and frame.
 type FrameId = (GroupId, u32, u32);
 
-/// How many bytes of frames are kept by default.
+/// Number of bytes of frames that are kept by default.
 const KEPT: usize = 64 << 20;
 
 impl FrameCache {
@@ -333,7 +333,7 @@ fn fill(
     })
 }
 
-/// What the first copy of a frame that is good gives.
+/// Result from the first good copy of a frame.
 fn from_copies<T>(
     pack: &Pack,
     copies: &[Result<Box<dyn Blob>>],
@@ -393,7 +393,8 @@ fn straight<'p>(frame: &Frame, pieces: &'p [FramePiece]) -> Option<&'p FramePiec
     }
 }
 
-/// How many pieces of one frame are copied by one thread: content that repeats may be wanted at very many places.
+/// Number of pieces of one frame that are copied by one thread: content that repeats may be wanted at very many
+/// places.
 const PIECES: usize = 16 << 10;
 
 /// Copies what pieces want of a frame.

@@ -5,7 +5,7 @@ use crate::format::{Footer, Seal};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// How many bytes of footers, as they are stored, are kept at most. Beyond that all of them are forgotten.
+/// Largest number of bytes of footers, as they are stored, that are kept. Beyond that all of them are forgotten.
 const KEPT: u64 = 64 << 20;
 
 /// Footers without their sections, by the keys of packs. A pack never changes, and its seal vouches for it.

@@ -8,7 +8,7 @@ use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// How many chunks are resolved at a time.
+/// Number of chunks that are resolved at a time.
 const WINDOW: u64 = 1 << 16;
 
 /// Bytes of one frame that go to one place of one target.
@@ -20,11 +20,11 @@ pub(crate) struct FramePiece {
     pub(crate) frame: u32,
     /// Which target.
     pub(crate) target: u32,
-    /// Where in the target.
+    /// Offset in the target.
     pub(crate) to: u64,
-    /// Where in the frame.
+    /// Offset in the frame.
     pub(crate) from: u32,
-    /// How many bytes.
+    /// Number of bytes.
     pub(crate) len: u32,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) bytes: u64,
     /// Which of its bytes are wanted.
     pub(crate) range: Range<u64>,
-    /// What each checkpoint of the epoch added to it, oldest first.
+    /// The regions that each checkpoint of the epoch added to it, oldest first.
     pub(crate) layers: Vec<Layer<'a>>,
     /// The layers of a newer checkpoint whose bytes the target holds already.
     pub(crate) at_hand: Option<Vec<Layer<'a>>>,
@@ -149,11 +149,11 @@ pub(crate) fn fill(
     })
 }
 
-/// How many bytes of a target one task fills.
+/// Number of bytes of a target that one task fills.
 const FILLED: u64 = 1 << 20;
 /// How many runs ahead of the copy bytes are asked for: they lie in as many places as there are packs.
 const RUNS_AHEAD: usize = 12;
-/// How many runs are known at a time.
+/// Number of runs that are known at a time.
 const RUNS: usize = 512;
 
 /// Some chunks of a target.
@@ -164,14 +164,14 @@ struct FillWindow<'a> {
     part: &'a mut [u8],
 }
 
-/// Where the hashes of a window's chunks go.
+/// Destination of the hashes of a window's chunks.
 enum WindowHashes<'a> {
     Unneeded,
     Prints(&'a mut [Print]),
     Boughs(&'a mut [Digest]),
 }
 
-/// What a thread uses for one window after another.
+/// Buffers of a thread, used for one window after another.
 #[derive(Default)]
 struct Buffers {
     places: Vec<u64>,

@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 /// The bytes that a rank sends in one round.
 const ROUND: u64 = 64 << 20;
 
-/// Hands rows of arrays on to the ranks that want them; collective. `wanted_by[i]` is the rank that wants row i of
-/// every array, so that what belongs together stays together.
+/// Sends rows of arrays to the ranks that want them; collective. `wanted_by[i]` is the rank that wants row i of
+/// every array, so that rows of different arrays stay together.
 ///
 /// All arrays are [`VariableMut::growing`], in the same order on all ranks, and have `wanted_by.len()` rows, each of
 /// them of as many elements on all ranks. Afterwards each rank has the rows that were sent to it, those of rank 0
 /// first, and otherwise in the order that they had. An array of several axes must have its rows one after another in
-/// memory, as in C's order. If one rank hands over something wrong, all ranks get an error and no array is touched.
+/// memory, as in C order. If the arguments of one rank are invalid, all ranks get an error and no array is changed.
 ///
 /// Particles that were saved with [`Variable::rows`](crate::Variable::rows) come back evenly split, on any number of
 /// ranks; this brings each of them to the rank that owns its place:
@@ -93,7 +93,7 @@ fn agree_on_widths(
     comm.reduce(Reduction::Max, &mut counts)?;
     let own = match counts[0] == !counts[1] {
         true => own,
-        false => Err(Error::usage("the ranks hand over different numbers of arrays")),
+        false => Err(Error::usage("the ranks give different numbers of arrays")),
     };
     let own = all_well(comm, own)?;
     let mut most: Vec<u64> = own.iter().map(|width| width.unwrap_or(0)).collect();
@@ -199,7 +199,7 @@ fn all_well<T>(comm: &dyn Comm, own: Result<T>) -> Result<T> {
     match (own, first) {
         (own @ Err(_), _) | (own, [u64::MAX]) => own,
         (Ok(_), [rank]) => {
-            Err(Error::usage(format!("rank {rank} cannot take part; its error tells why")))
+            Err(Error::usage(format!("rank {rank} cannot take part; see its error for the reason")))
         }
     }
 }

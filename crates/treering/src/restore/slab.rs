@@ -1,4 +1,4 @@
-//! Slabs: every so many elements along each axis of a box, as HDF5's hyperslabs, and whole arrays of any type.
+//! Slabs: elements at regular strides along each axis of a box, as HDF5's hyperslabs, and whole arrays of any type.
 //!
 //! The elements of a slab are runs of stored elements; runs that lie close together are read as one range, and only the
 //! frames that hold them are read. A run is as long as the fastest axis where that is taken whole, and one element where
@@ -39,7 +39,7 @@ impl Slab {
         Slab { offset: offset.to_vec(), extent: extent.to_vec(), stride }
     }
 
-    /// Takes one of so many elements along each axis.
+    /// Selects every `stride`-th element along each axis.
     #[must_use]
     pub fn stride(mut self, stride: &[u64]) -> Slab {
         self.stride = stride.to_vec();
@@ -69,7 +69,7 @@ impl Slab {
     }
 }
 
-/// An array of any type, whole.
+/// A whole array of any type. Returned by [`Checkpoint::read_array`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredArray {
     /// Its name.
@@ -97,7 +97,7 @@ impl StoredArray {
 
 impl Checkpoint {
     /// The elements of a slab, in the order of memory of its array. Indices are those of the global array if ranks
-    /// handed over parts of one, as in [`read_box`](Checkpoint::read_box). Only the frames that hold them are read.
+    /// saved parts of one, as in [`read_box`](Checkpoint::read_box). Only the frames that hold them are read.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Slab, Variable};
@@ -118,7 +118,9 @@ impl Checkpoint {
         filled(elements, |out| self.fill_slab(&sources, slab, out))
     }
 
-    /// The same, into memory that is there: `to` has as many elements as the slab.
+    /// Reads the elements of a slab as [`read_slab`](Checkpoint::read_slab) does, into memory of the caller: `to` has as
+    /// many elements as the slab. If name, type, slab or length do not fit, the error leaves `to` as it was. After any other
+    /// error, for example of damaged data, the content of `to` is unspecified.
     pub fn read_slab_into<T: Element>(&self, name: &str, slab: &Slab, to: &mut [T]) -> Result<()> {
         let sources = self.checked_sources(name, Some(T::DTYPE), slab)?;
         let (elements, room) = (slab.elements(), to.len() as u64 * scalars_of::<T>());
@@ -130,7 +132,21 @@ impl Checkpoint {
         fill(to, |out| self.fill_slab(&sources, slab, out))
     }
 
-    /// A whole array of any type: the global one if ranks handed over parts of one, or that of the only rank that has it.
+    /// Reads a whole array of any type: the global one if ranks saved parts of one, or that of the only rank that has it.
+    /// Memory for all of its elements is allocated; without it, the error is of kind
+    /// [`ErrorKind::Limit`](crate::ErrorKind::Limit).
+    ///
+    /// ```
+    /// use treering::{DType, Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(7, &[Variable::new("heat", &[1.0f64, 2.0, 3.0])])?;
+    /// run.finish()?;
+    /// let heat = Library::open(&store)?.checkpoint("rod", None)?.read_array("heat")?;
+    /// assert_eq!((heat.dtype, heat.values::<f64>()?), (DType::F64, vec![1.0, 2.0, 3.0]));
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn read_array(&self, name: &str) -> Result<StoredArray> {
         let sources = self.sources(name)?;
         let shape = sources.global.clone();
@@ -146,8 +162,8 @@ impl Checkpoint {
         Ok(StoredArray { name: name.to_string(), dtype, shape, order: sources.order, bytes })
     }
 
-    /// All arrays, as [`read_array`](Checkpoint::read_array) reads each; not those that belong to one of several ranks
-    /// alone, which [`read_into`](Checkpoint::read_into) reads.
+    /// Reads all arrays, each as [`read_array`](Checkpoint::read_array) does, except those that belong to one of several
+    /// ranks alone. All of them are in memory at once. One array that cannot be read is an error of the whole call.
     pub fn read_arrays(&self) -> Result<Vec<StoredArray>> {
         let mut seen = BTreeSet::new();
         let mut arrays = Vec::new();

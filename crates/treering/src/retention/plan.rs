@@ -59,7 +59,7 @@ impl Keep {
     }
 }
 
-/// What goes.
+/// Rule of a removal.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Rule {
     /// All but what is kept.
@@ -84,7 +84,8 @@ pub struct PlannedStep {
     pub sequence: Sequence,
 }
 
-/// Plan of a pruning: what it removes and what it keeps.
+/// Plan of a pruning: the checkpoints and files that it removes, and the checkpoints that it keeps. Returned by
+/// `Library::plan_prune` and `Library::prune`, which have examples.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PrunePlan {
     /// The run.
@@ -101,13 +102,13 @@ pub struct PrunePlan {
     pub branches: Vec<String>,
     /// The bytes that this frees.
     pub bytes: u64,
-    /// The packs of checkpoints that go which stay, because others build on them.
+    /// Number of packs of removed checkpoints that stay, because other checkpoints build on them.
     pub held: u64,
-    /// The bytes of these.
+    /// Size of these packs in bytes.
     pub held_bytes: u64,
     /// The bytes that the run takes beyond [`Keep::limit`] although nothing more may go.
     pub excess: u64,
-    /// Things worth knowing.
+    /// Notes for people.
     pub notes: Vec<String>,
 }
 
@@ -121,9 +122,9 @@ pub(super) struct Holding {
     pub(super) over: Over,
     /// The packs that are there, and their sizes.
     pub(super) packs: Vec<(PackName, u64)>,
-    /// The same for branches.
+    /// The branches that are there, and their sizes.
     pub(super) branches: Vec<(BranchName, u64)>,
-    /// The same for entries of the log.
+    /// The entries of the log, and their sizes.
     pub(super) entries: BTreeMap<Sequence, u64>,
     /// The bytes that other runs of the store take; 0 if no rule asks for them.
     pub(super) others: u64,
@@ -243,7 +244,7 @@ fn stay_below(
             ),
         };
         notes.push(format!(
-            "{too_much}: the checkpoints of steps {} stay, because a program may go on from them, they are the newest of \
+            "{too_much}: the checkpoints of steps {} stay, because a program may continue from them, they are the newest of \
              two epochs, or others need their data; raise the limit, or let epochs be shorter (Options::growth)",
             steps.join(", ")
         ));
@@ -395,7 +396,7 @@ fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BT
         if kept.insert(manifest.sequence) {
             let step = manifest.step;
             notes.push(format!(
-                "step {step} stays: a program could go on from it in the open epoch"
+                "step {step} stays: a program could continue from it in the open epoch"
             ));
         }
     }

@@ -17,7 +17,7 @@ use crate::trace::{TracedKind, TracedWork};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-/// How often a log is listed that changes while it is read.
+/// Number of times that a log is listed if it changes while it is read.
 const LISTINGS: usize = 10;
 
 /// The checkpoints of a run that may go.

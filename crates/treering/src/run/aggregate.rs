@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{Builder, Scope};
 use std::time::Duration;
 
-/// How often an aggregator looks whether a rank has died.
+/// Interval at which an aggregator looks for dead ranks.
 const LOOK: Duration = Duration::from_millis(50);
 /// The stack of a thread that waits for letters.
 const STACK: usize = 256 << 10;
@@ -226,7 +226,9 @@ pub fn aggregate(options: Options, aggregation: &Aggregation) -> Result<Aggregat
         dead
     })?;
     if !dead.is_empty() {
-        return Err(died(&dead).hint("checkpoints that they had handed over are published"));
+        return Err(
+            died(&dead).hint("checkpoints that they had sent to the aggregator are published")
+        );
     }
     let mut tally = held(&tally);
     let failures = std::mem::take(&mut tally.failures);

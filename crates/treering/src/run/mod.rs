@@ -1,4 +1,4 @@
-//! The front door for programs: open a run, hand over arrays, get states back.
+//! The front door for programs: open a run, save arrays, restore states.
 //!
 //! The program waits for [`capture`](crate::capture): hash, compare, copy what changed. Behind it,
 //! [`save`](crate::save) decides what is new, encodes it, writes it to the first tier and moves it on. This
@@ -67,7 +67,7 @@ use schedule::Schedule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How long a checkpoint waits for a store that is asked something it can do without.
+/// Time for which a checkpoint waits for an answer of the store that it can do without.
 const STORE_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Longest wait at the end of a run until a request to halt that it has honoured is removed.
@@ -113,11 +113,12 @@ struct CheckpointCall {
 /// # Ok::<(), treering::Error>(())
 /// ```
 ///
-/// **Waiting**: `checkpoint` returns when what has changed is copied; data is encoded and written behind the program. It
-/// waits longer only if the staging memory is full ([`Options::staging`], [`Options::overload`]). `finish` waits until
-/// everything is durable, and so does dropping a run, which then discards errors. **Memory**: 12 bytes for each chunk,
-/// the staging memory, and the record of stored chunks ([`Options::record`]). **Errors**: after a failed save the
-/// program can continue, and the next checkpoint is whole if need be; earlier checkpoints are never affected.
+/// **Waiting**: `checkpoint` returns when changed data is copied; the data is encoded and written behind the program. It
+/// waits longer if the staging memory is full ([`Options::staging`], [`Options::overload`]); [`Run::checkpoint`] lists the
+/// other waits. `finish` waits until everything is durable, and so does dropping a run, which then discards errors.
+/// **Memory**: 12 bytes for each chunk, the staging memory, and the record of stored chunks ([`Options::record`]).
+/// **Errors**: after a failed save the program can continue, and the next checkpoint is whole if need be; earlier
+/// checkpoints are never affected.
 pub struct Run {
     options: Options,
     /// All tiers as one, for reading.
@@ -170,8 +171,19 @@ pub struct Run {
 }
 
 impl Run {
-    /// Opens a run for writing, and creates it if it is new. If another process has it open, the error is of kind
-    /// [`ErrorKind::Busy`], after two seconds. After an error the checkpoints of the run are as they were.
+    /// Opens a run for writing, and creates it if it is new. With several ranks this call is collective.
+    ///
+    /// **Waiting**: for another process that has the run open, two seconds; then the error is of kind
+    /// [`ErrorKind::Busy`]. On a file system without locks the run is taken over instead, and the other process stops with
+    /// an error ([`notes`](Run::notes) reports it). With [`Options::node`], the newest checkpoint that the nodes hold is
+    /// first copied to the shared store, after lost parts are rebuilt ([`Options::redundancy`]); this takes as long as
+    /// reading and writing that data. With several ranks, each vote waits for [`Options::patience`]. The store itself has no
+    /// time limit: when a minute has passed, a notice on standard error reports the wait, then each time after twice as
+    /// long.
+    ///
+    /// **Errors**: invalid options are of kind [`ErrorKind::Usage`], and nothing is written. Absent ranks are of kind
+    /// [`ErrorKind::Late`], dead ones of kind [`ErrorKind::Dead`] or [`ErrorKind::Revoked`]. After an error the complete
+    /// checkpoints of the run are as they were, and the run can be opened again.
     pub fn open(options: Options) -> Result<Run> {
         let notice = WaitNotice::new(named(&options.writer.run), "it is open".to_string());
         notice.during(|| Run::open_watched(options))
@@ -258,11 +270,13 @@ impl Run {
         })
     }
 
-    /// Whether a checkpoint of `step` is due, by [`Options::every`], [`Options::deadline`] and [`Options::on_signals`]; a
-    /// program asks after every step. After [`Due::Last`] it ends: nothing more is due.
+    /// Decides whether a checkpoint of `step` is due, by [`Options::every`], [`Options::deadline`] and
+    /// [`Options::on_signals`]. A program calls this after every step. After [`Due::Last`] it ends: nothing more is due.
     ///
-    /// With several ranks all of them call this, and get the same answer. They communicate for it unless only
-    /// [`Every::Steps`] is given.
+    /// With several ranks all of them call this, and get the same answer. Unless [`Every::Steps`] is the only rule, they
+    /// agree on it by a reduction ([`Comm::reduce`]), which has no time limit: each rank waits until all have called. A
+    /// dead rank ends the wait with an error of kind [`ErrorKind::Dead`] or [`ErrorKind::Revoked`]. The store is not
+    /// accessed.
     ///
     /// ```
     /// use treering::{Every, Options, Run, Variable};
@@ -301,17 +315,33 @@ impl Run {
         Ok(due)
     }
 
-    /// Saves the arrays as the state of `step`; returns as soon as what is new has been copied.
+    /// Saves the arrays as the state of `step`. Returns as soon as new data has been copied; the arrays may be changed
+    /// then. Whether the save succeeds is reported later, by the [`Save`] or by [`Run::failures`].
     ///
-    /// An error here means that nothing was captured: the arguments are invalid. Whether the save succeeds is reported
-    /// later, by the [`Save`] or by [`Run::failures`]. The arrays may be changed as soon as this returns.
+    /// **Waiting**, besides hashing and copying:
+    /// - for room in the staging memory if it is full, or if 16 saves are under way. [`Options::overload`] can skip the
+    ///   checkpoint instead. This wait has no time limit; notices on standard error report it.
+    /// - up to one second for a store that is slow to answer whether the program is asked to stop (`treering halt`).
+    /// - with several ranks, for their vote ([`Options::patience`]).
+    /// - for communication with other ranks if there are replicas ([`Options::replicas`]) or redundancy between nodes
+    ///   ([`Options::redundancy`]), and for the comparison with a reference run ([`Options::reference`]), which may read its
+    ///   store.
+    /// - the first checkpoint of a program that has not called [`Run::restore`] reads the log of an existing run.
+    ///
+    /// **Errors**: nothing was captured if the arguments are invalid ([`ErrorKind::Usage`]) or differ between ranks, if a
+    /// rank did not come in time ([`ErrorKind::Late`]). Other ranks may have captured their part by then; such a checkpoint
+    /// never becomes complete, and their [`Run::failures`] report it. A capture that fails on one rank is a failed save on
+    /// all. A death ([`ErrorKind::Dead`], [`ErrorKind::Revoked`]) can also be noticed after the capture, while replicas are
+    /// sent: the save then goes on without its handle, and after [`Run::go_on_with`], [`Run::failures`] has it if it is not
+    /// complete. After every error the earlier checkpoints are as they were.
     pub fn checkpoint(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.checkpoint_at(step, variables, self.cadence.is_due())
     }
 
-    /// The same, and the checkpoint goes to the shared store, whatever
-    /// [`Options::shared_every`] says. With several ranks, one that calls this suffices; the others may call
-    /// [`Run::checkpoint`].
+    /// Saves the arrays as [`Run::checkpoint`] does, and brings this checkpoint to the shared store, independent of
+    /// [`Options::shared_every`]. With several ranks one caller suffices; the others may call [`Run::checkpoint`]. Waiting
+    /// and errors are those of [`Run::checkpoint`]: this call does not wait for the shared store either, but
+    /// [`Save::durable`] does.
     pub fn checkpoint_shared(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.checkpoint_at(step, variables, true)
     }
@@ -365,8 +395,9 @@ impl Run {
         save
     }
 
-    /// Adds a label to the next checkpoint, besides those of all ([`Options::label`]); a label of the same key is replaced. It
-    /// is used up by the next call of [`Run::checkpoint`], whatever comes of it. With several ranks, all of them give the same.
+    /// Adds a label to the next checkpoint, in addition to those of all checkpoints ([`Options::label`]); a label of the same
+    /// key is replaced. The next call of [`Run::checkpoint`] consumes it, also if that call fails. With several ranks, all of
+    /// them give the same label.
     ///
     /// ```
     /// use treering::{Options, Run, Variable};
@@ -387,8 +418,14 @@ impl Run {
         Ok(())
     }
 
-    /// Keeps the arrays as the state of `step` in the memory of the ranks, and nowhere else: it survives the death of
+    /// Keeps the arrays as the state of `step` in the memory of the ranks, and nowhere else: the state survives the death of
     /// ranks, not that of the program. Needs [`Options::replicas`]. Collective.
+    ///
+    /// **Waiting**: returns when all ranks have their copies. The vote of the ranks waits for [`Options::patience`]; the
+    /// transfer after it has no time limit. No store is accessed. **Errors**: [`ErrorKind::Usage`] for invalid arguments or
+    /// a run without replicas, [`ErrorKind::Late`] for absent ranks, [`ErrorKind::Dead`] or [`ErrorKind::Revoked`] after a
+    /// death: the newest complete generation then still serves. Replicas that cannot be kept, for example for lack of
+    /// memory, are no error: [`Run::notes`] reports them, and no older generation serves in their place.
     pub fn replicate(&mut self, step: u64, variables: &[Variable]) -> Result<()> {
         self.check_process()?;
         let checked = match self.replicas {
@@ -453,6 +490,12 @@ impl Run {
 
     /// Waits until the newest checkpoint is on the nodes and makes it redundant by [`Options::redundancy`]: from then on it
     /// survives the loss of a node. Otherwise the next checkpoint does this. Collective. Does nothing without redundancy.
+    ///
+    /// **Waiting**: for the store of the node, without a time limit (notices on standard error report the wait), for the
+    /// vote of the ranks, [`Options::patience`], and for the data that nodes send each other. **Errors**:
+    /// [`ErrorKind::Late`] for absent ranks, [`ErrorKind::Dead`] or [`ErrorKind::Revoked`] after a death. After an error the
+    /// checkpoint on the nodes is as it was. A node without room for the data of others is no error: [`Run::notes`] reports
+    /// it.
     pub fn make_redundant(&mut self) -> Result<()> {
         self.check_process()?;
         let notice = self.wait_notice("its newest checkpoint is on the nodes");
@@ -688,19 +731,20 @@ impl Run {
         let Ok(log) = Log::read(self.store.clone(), run) else { return };
         if log.ancestor(log.newest()).is_some() {
             self.notes.push(format!(
-                "run {run:?} has checkpoints of an earlier program, and this one begins afresh without Run::restore"
+                "run {run:?} has checkpoints of an earlier program, and this one starts over without Run::restore"
             ));
         }
     }
 
-    /// Notes for people: a file system without locks, checkpoints that a node gave up, bounds that no variable of the
-    /// first checkpoint has, a program that begins afresh although the run has checkpoints.
+    /// Notes for people: a file system without locks, checkpoints that a node has given up, bounds that match no variable
+    /// of the first checkpoint, replicas that are not kept, a program that has not called [`Run::restore`] although the run
+    /// has checkpoints.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// What failed of the upkeep behind the program: compactions of small files ([`Options::compact`]), the removal of old
-    /// checkpoints ([`Options::keep`]), a limit that cannot be held ([`Options::limit`]). No checkpoint is affected.
+    /// Failures of maintenance behind the program: compactions of small files ([`Options::compact`]), the removal of old
+    /// checkpoints ([`Options::keep`]), a limit that cannot be kept ([`Options::limit`]). No checkpoint is affected.
     pub fn upkeep_notes(&self) -> Vec<String> {
         self.upkeep.get()
     }
@@ -716,7 +760,7 @@ impl Run {
     }
 
     /// The comparison of the first checkpoint that differs from the reference run beyond the bounds;
-    /// nothing as long as the two agree. See [`Options::reference`]. With several ranks, all of them have the same
+    /// `None` as long as the two agree. See [`Options::reference`]. With several ranks, all of them have the same
     /// answer when [`Run::checkpoint`] has returned on all; `variables` of the outcome are this rank's.
     #[cfg(feature = "tools")]
     pub fn divergence(&self) -> Option<&Outcome> {
@@ -724,7 +768,23 @@ impl Run {
     }
 
     /// Checkpoints that were compared with the reference run, and those that were not, with reasons;
-    /// nothing without [`Options::reference`].
+    /// `None` without [`Options::reference`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use treering::{Bound, CompareSettings, MemoryStore, Options, Run, Store, Variable};
+    /// let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    /// let mut run = Run::open(Options::in_store(store.clone(), "monday"))?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// run.finish()?;
+    /// let within = CompareSettings::within(Bound::abs(1e-6));
+    /// let options = Options::in_store(store.clone(), "tuesday").reference(store, "monday", within);
+    /// let mut run = Run::open(options)?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[293.15f64; 100])])?;
+    /// let report = run.reference_report().expect("a reference was given");
+    /// assert!(report.compared == [1] && report.divergence.is_none());
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     #[cfg(feature = "tools")]
     pub fn reference_report(&self) -> Option<&ReferenceReport> {
         self.reference.as_ref().map(|watch| &watch.report)
@@ -747,8 +807,13 @@ impl Run {
         self.blocked += start.elapsed();
     }
 
-    /// The states from the newest checkpoint back to the first, each made ready in advance. A state that
-    /// cannot be read is an error in its place; the next older one follows.
+    /// Iterates over the states from the newest checkpoint back to the first; each is prefetched. A state that
+    /// cannot be read is an error in its place, and the next older one follows. Not collective: each rank that calls this
+    /// gets the states of all ranks.
+    ///
+    /// **Waiting**: first for all saves that are under way, without a time limit; notices on standard error report the
+    /// wait. **Errors**: [`ErrorKind::NotFound`] if the run has no checkpoint, or those of reading its log. **Memory**:
+    /// three states at a time. [`Backwards`] has an example.
     pub fn backwards(&mut self) -> Result<Backwards> {
         self.looked_back = true;
         let log = self.read_log()?;
@@ -760,8 +825,16 @@ impl Run {
         Backwards::new(self.store.clone(), run, newest)
     }
 
-    /// Waits until everything is durable, and tries once more what could not be moved to the last tier. Returns the first
-    /// failure that no [`Save`] and no [`Run::failures`] has reported.
+    /// Waits until everything is durable. Checkpoints that could not be moved to the last tier are tried once more. With
+    /// several ranks this call is collective.
+    ///
+    /// **Waiting**: as long as the file system takes, without a time limit: if it hangs, so does this call. When a minute
+    /// has passed, a notice on standard error reports the wait, then each time after twice as long. Old checkpoints that are
+    /// being removed ([`Options::keep`]) are waited for, too, and the removal of a request to stop (`treering halt`) that was
+    /// honoured, for up to 30 seconds. With several ranks, each vote waits for [`Options::patience`]. **Errors**: the first failure that no [`Save`] and no [`Run::failures`] has reported; later
+    /// checkpoints may be durable all the same. With several ranks also [`ErrorKind::Late`], [`ErrorKind::Dead`] and
+    /// [`ErrorKind::Revoked`]: the checkpoints whose parts are all there still become visible, at the latest when the run is
+    /// opened again. The run is closed in any case.
     pub fn finish(mut self) -> Result<()> {
         self.check_process()?;
         self.saver.move_newest();
@@ -792,8 +865,8 @@ impl Run {
         Ok(())
     }
 
-    /// Goes on with the ranks that are left after the death of one; all of them call it, with the communicator that
-    /// [`Comm::shrink`] returned.
+    /// Continues the run with the surviving ranks after the death of one. All survivors call this, with the communicator
+    /// that [`Comm::shrink`] returned.
     ///
     /// When a call of any rank returns an error of kind [`ErrorKind::Dead`] or [`ErrorKind::Revoked`], that rank
     /// revokes the communicator, so that the others hear of it, and all of them shrink it and call this. The same run
@@ -802,12 +875,16 @@ impl Run {
     /// all parts of it had been written, or had been packed by groups of which another rank lives; if not,
     /// [`Run::failures`] has it.
     ///
-    /// The survivors take a new opening of the run. So whatever the old ranks still do completes nothing: a rank that
+    /// The survivors take a new opening of the run. Anything that the old ranks still do completes nothing: a rank that
     /// counts as dead and was only slow, or a second set of survivors, is refused with [`ErrorKind::Busy`].
     ///
-    /// If another rank dies meanwhile, this returns such an error itself; revoke and shrink the smaller communicator,
-    /// and call it again. A death during [`Run::open`] leaves no run to go on with: open it again on the smaller
-    /// communicator. **Caution**: a rank that has left for [`Run::finish`] or the end of the program cannot go on with
+    /// **Waiting**: first for this rank's saves that are under way, without a time limit (notices on standard error report
+    /// the wait), then as [`Run::open`] does, with a vote that waits for [`Options::patience`]. **Errors**: if another rank
+    /// dies meanwhile, [`ErrorKind::Dead`] or [`ErrorKind::Revoked`]; revoke and shrink the smaller communicator, and call
+    /// this again. After every error the run keeps its old ranks, and this can be called again. A death during [`Run::open`]
+    /// leaves no run to go on with: open it again on the smaller communicator.
+    ///
+    /// **Caution**: a rank that has left for [`Run::finish`] or the end of the program cannot go on with
     /// the others, who would wait for it. Let all ranks come to the same place, with a call that communicates, before
     /// the first one leaves. Ranks can go on only where [`Comm::survives`]; with an MPI without ULFM a death ends the
     /// job, and a new job restores the newest checkpoint.
@@ -831,7 +908,7 @@ impl Run {
         self.check_process()?;
         self.drain();
         let Some(old) = &mut self.ranks else {
-            return Err(Error::usage("this run has one rank, so nobody else can have died")
+            return Err(Error::usage("this run has one rank, so no other rank can have died")
                 .hint("open the run with Options::ranks"));
         };
         let heir = old.heir(comm.clone());
@@ -856,12 +933,18 @@ impl Run {
         Ok(())
     }
 
-    /// Joins ranks that have a run and call [`Run::go_on_with`], as one that takes the place of a dead one; the options are
-    /// theirs, with the communicator that all of them have now.
+    /// Joins ranks that have a run and call [`Run::go_on_with`], as a rank that takes the place of a dead one. The options
+    /// are those of the other ranks, with the communicator that all of them have now. Collective with their
+    /// [`Run::go_on_with`].
+    ///
+    /// **Waiting**: for the vote of the ranks, [`Options::patience`], and for the store as [`Run::open`] does, without
+    /// notices. **Errors**: [`ErrorKind::Usage`] without other ranks or for invalid options, [`ErrorKind::Late`] for absent
+    /// ranks, [`ErrorKind::Dead`] or [`ErrorKind::Revoked`] after another death, [`ErrorKind::Busy`] if another process has
+    /// taken over the run. After an error there is no run here; try again with the communicator that the others then have.
     pub fn join(options: Options) -> Result<Run> {
         let failures = Failures::default();
         let comm = options.ranks.clone().filter(|comm| comm.size() > 1);
-        let comm = comm.ok_or_else(|| Error::usage("there are no other ranks to be joined"))?;
+        let comm = comm.ok_or_else(|| Error::usage("there are no other ranks to join"))?;
         let mut side = RankSide::of(&options, comm.clone(), None);
         let checked = options.check();
         let reference =
@@ -918,7 +1001,7 @@ impl Run {
         ranks.vote(Ok(ranks.ballot(call, self.saver.newest)), &self.failures).map(drop)
     }
 
-    /// The saves that have failed since the last call, with their errors. Does not wait.
+    /// Saves that have failed since the last call: the step and the error of each. Does not wait.
     pub fn failures(&mut self) -> Vec<(u64, Error)> {
         self.failures.take().into_iter().map(|(step, error)| (step.0, error)).collect()
     }
@@ -1036,7 +1119,7 @@ fn open_alone(tiers: &Tiers, run: &str) -> Result<Opened> {
     let opening = opened.opening.writer;
     let cleaned = save::clean_sections(tiers, run, opening)
         .and_then(|()| protection::remove_spent(tiers.first().as_ref(), run, opening.opening));
-    let what = |error| format!("what earlier programs left on this node stays: {error}");
+    let what = |error| format!("remains of earlier programs stay on this node: {error}");
     opened.notes.extend(cleaned.err().map(what));
     Ok(opened)
 }

@@ -10,7 +10,7 @@ use crate::save::Tiers;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a rank tells of its node.
+/// Report of a rank on its node.
 #[derive(Serialize, Deserialize)]
 struct NodeReport {
     node: String,

@@ -31,6 +31,18 @@ pub(super) const LEAST_STAGING: u64 = 1 << 20;
 const LEAST_AGGREGATOR: u64 = 8 << 20;
 
 /// Reaction of a checkpoint to full staging memory.
+///
+/// ```
+/// use treering::{Options, Overload, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").overload(Overload::Skip))?;
+/// let save = run.checkpoint(0, &[Variable::new("heat", &[1.0f64; 100])])?;
+/// if save.is_skipped() {
+///     eprintln!("the store is slow: step 0 was not saved");
+/// }
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overload {
     /// Block the program until there is room.
@@ -132,16 +144,19 @@ impl Options {
     /// Opens the run together with other ranks of a parallel program: every checkpoint is of all ranks, or of none.
     ///
     /// [`Run::open`](crate::Run::open), `checkpoint`, `restore`, `restore_step` and `finish` are collective then: all
-    /// ranks call them in the same order. Each rank hands over its own variables. What is a box of a global array
-    /// ([`Variable::part_of`](crate::Variable::part_of)) can be restored on any number of ranks, in other boxes;
-    /// everything else on the same number.
+    /// ranks call them in the same order. Each rank passes its own variables. Boxes of a global array
+    /// ([`Variable::part_of`](crate::Variable::part_of)), rows and variables that are equal on all ranks can be restored on
+    /// any number of ranks; every other variable needs the same number.
     #[must_use]
     pub fn ranks(mut self, comm: Arc<dyn Comm>) -> Self {
         self.ranks = Some(comm);
         self
     }
 
-    /// Time for which ranks wait for each other in a collective call before an error names those that are missing.
+    /// Time for which ranks wait for each other in a collective call before an error of kind
+    /// [`ErrorKind::Late`](crate::ErrorKind::Late) names those that are missing. Votes travel along a tree with eight
+    /// branches, so the error may come after a multiple of this time: at most twice with up to 9 ranks, three times with up
+    /// to 73, and so on. [`Save::durable`](crate::Save::durable) also waits no longer than this for the parts of other ranks.
     /// Default: 10 minutes.
     #[must_use]
     pub fn patience(mut self, limit: Duration) -> Self {
@@ -168,11 +183,11 @@ impl Options {
     }
 
     /// Opens the run together with the other compute ranks of an [`Aggregation`], instead of [`Options::ranks`]. This
-    /// rank then encodes nothing: what has changed is copied to memory that its aggregator reads. A rank that has no
-    /// aggregator on its node works as without.
+    /// rank then encodes nothing: changed data is copied to memory that its aggregator reads. A rank that has no
+    /// aggregator on its node encodes and writes as usual.
     ///
-    /// **Caution**: the copy takes memory besides the staging memory, as much as has changed since the last checkpoint,
-    /// until the aggregator has packed it.
+    /// **Caution**: the copy takes memory in addition to the staging memory, as much as has changed since the last
+    /// checkpoint, until the aggregator has packed it.
     #[must_use]
     pub fn aggregated(mut self, aggregation: &Aggregation) -> Self {
         (self.ranks, self.aggregator) = (Some(aggregation.comm()), aggregation.link());
@@ -187,8 +202,8 @@ impl Options {
         self
     }
 
-    /// Puts a node's own store in front: checkpoints are staged there before they move on. Called again, it
-    /// puts another store in front of that one.
+    /// Puts a node's own store in front: checkpoints are staged there before they move to the shared store. Called again,
+    /// this puts another store in front of that one.
     ///
     /// With several ranks, every rank gives the store of its own node, once; ranks of one node
     /// ([`Comm::node`](crate::Comm::node)) give the same folder.
@@ -198,7 +213,7 @@ impl Options {
         self
     }
 
-    /// Brings every so many-th checkpoint to the shared store; the others stay in the stores of the nodes
+    /// Interval, in checkpoints, at which one goes to the shared store; the others stay in the stores of the nodes
     /// ([`Options::node`]), where the two newest complete ones are kept.
     /// [`Run::checkpoint_shared`](crate::Run::checkpoint_shared) brings one there on request, and
     /// [`Run::finish`](crate::Run::finish) the last one. Default: 1, every checkpoint. Where ranks differ, the least counts.
@@ -224,9 +239,9 @@ impl Options {
         self
     }
 
-    /// Keeps so many copies of every state in the memory of the ranks, at most one of them on the rank that it comes from:
-    /// after deaths the survivors have the newest state back without any store. Every
-    /// [`checkpoint`](crate::Run::checkpoint) keeps them besides, and [`Run::replicate`](crate::Run::replicate) keeps
+    /// Number of copies of every state in the memory of the ranks, at most one of them on the rank that it comes from:
+    /// after deaths the survivors restore the newest state without any store. Every
+    /// [`checkpoint`](crate::Run::checkpoint) also updates these copies, and [`Run::replicate`](crate::Run::replicate) does
     /// nothing else. A rank that is alone keeps its states in its own memory. The same on all ranks. Default: 0, none.
     ///
     /// Two generations are held for a moment, so memory for twice as many copies of the state is needed; see
@@ -244,7 +259,7 @@ impl Options {
         self
     }
 
-    /// Lets the last so many ranks wait as spares, which take the places of ranks that die; for
+    /// Number of ranks, the last ones, that wait as spares and take the places of ranks that die; for
     /// [`survive`](crate::survive) only. Default: 0.
     #[must_use]
     pub fn spares(mut self, ranks: u32) -> Self {
@@ -268,7 +283,7 @@ impl Options {
         self
     }
 
-    /// Method by which checkpoints are reduced to what is new. Default: [`Method::Tree`].
+    /// Method by which checkpoints are reduced to new data. Default: [`Method::Tree`].
     #[must_use]
     pub fn method(mut self, method: Method) -> Self {
         self.writer.method = method;
@@ -327,13 +342,13 @@ impl Options {
     }
 
     /// Removes old checkpoints behind the program, when a newer one has reached the last tier: the newest `last` stay, and
-    /// besides those whose step is a multiple of `every`. Default: all stay.
+    /// also those whose step is a multiple of `every`. Default: all stay.
     ///
-    /// What goes is decided by the plan of `treering prune`: never the newest checkpoint, nor the newest that was
-    /// verified, nor the newest of a second epoch, nor what is not in the last tier yet. So some more than
-    /// `last` may stay. The newest checkpoint is verified by reading its packs back; with several groups of ranks only by
-    /// their footers. With several ranks the first one does it, by its own options. A failure is one of
-    /// [`Run::upkeep_notes`](crate::Run::upkeep_notes).
+    /// The plan of `treering prune` chooses the checkpoints: never the newest one, nor the newest that was verified, nor the
+    /// newest of a second epoch, nor one that is not in the last tier yet. More than `last` may therefore stay. The newest
+    /// checkpoint is verified by reading its packs back; with several groups of ranks only by their footers. With several
+    /// ranks the first one removes checkpoints, by its own options. [`Run::upkeep_notes`](crate::Run::upkeep_notes) reports
+    /// failures.
     ///
     /// ```
     /// use treering::Options;
@@ -347,24 +362,23 @@ impl Options {
         self
     }
 
-    /// Removes the oldest checkpoints behind the program, as [`Options::keep`] does, as long as the run takes more than
-    /// so many bytes in the last tier. Default: no limit.
+    /// Limit, in bytes, of the run's size in the last tier: the oldest checkpoints are removed behind the program, as by
+    /// [`Options::keep`], until the run takes no more. Default: no limit.
     ///
-    /// The removal follows the save, so that the run takes more for a moment: by the size of the newest checkpoint.
-    /// Checkpoints that must stay do so, whatever the limit: the newest, and one of a second epoch, with all that they build
-    /// on. With the default [`growth`](Options::growth) these take up to about four times the size of a whole
-    /// checkpoint. If that is more than the limit, [`Run::upkeep_notes`](crate::Run::upkeep_notes) tells what the run takes
-    /// and what to try.
+    /// The removal follows the save, so the run takes more for a moment: by the size of the newest checkpoint. The newest
+    /// checkpoint and one of a second epoch always stay, with the packs that they build on. With the default
+    /// [`growth`](Options::growth) these take up to about four times the size of a whole checkpoint. If that is more than the
+    /// limit, [`Run::upkeep_notes`](crate::Run::upkeep_notes) reports the size of the run and what to try.
     #[must_use]
     pub fn limit(mut self, bytes: u64) -> Self {
         self.keep = Some(Keep { limit: Some(bytes), ..self.kept() });
         self
     }
 
-    /// Removes the oldest checkpoints of this run as long as all runs of the store together take more than so many bytes in
-    /// the last tier. Default: no limit.
+    /// Limit, in bytes, of the size of all runs of the store together in the last tier: the oldest checkpoints of this run are
+    /// removed until they take no more. Default: no limit.
     ///
-    /// Checkpoints of other runs stay: programs that share a store each give it the same limit, or are pruned with
+    /// Checkpoints of other runs stay: programs that share a store each set the same limit, or their runs are pruned with
     /// `treering prune`. Everything else is as with [`Options::limit`]; if both are given, both hold.
     #[must_use]
     pub fn store_limit(mut self, bytes: u64) -> Self {
@@ -407,8 +421,8 @@ impl Options {
     /// is opened. Both need trees within the same bound to be fast;
     /// a bound of the settings that the trees do not serve reads the reference's data.
     ///
-    /// With several ranks, all of them give it. Each compares its own variables and boxes, in whatever boxes the
-    /// reference has them, and one more small vote joins the results.
+    /// With several ranks, all of them set it. Each compares its own variables and boxes, also if the reference has other
+    /// boxes, and one more small vote joins the results.
     #[cfg(feature = "tools")]
     #[must_use]
     pub fn reference(
@@ -478,9 +492,9 @@ impl Options {
         self
     }
 
-    /// Calls a function during restores with the bytes that are filled and those of all arrays that are to be filled; at the
-    /// end both are the same. It is called from several threads, so it should return soon. A restore from
-    /// the memory of ranks ([`Options::replicas`]) does not call it.
+    /// Calls a function during restores with two numbers: the bytes that are filled so far, and the bytes of all arrays that
+    /// are to be filled. At the end both are the same. The function is called from several threads, so it should return soon.
+    /// A restore from the memory of ranks ([`Options::replicas`]) does not call it.
     ///
     /// ```
     /// use treering::Options;

@@ -1,4 +1,4 @@
-//! The arrays that a run knows by itself: saved and restored together, without being handed over.
+//! The arrays that are registered with a run: saved and restored together, without being passed to each call.
 
 use super::{Restored, Run};
 use crate::array::{
@@ -40,17 +40,17 @@ impl Run {
     }
 
     /// Registers memory that another language owns, as [`Run::protect`] does: `first` is the address of the element whose
-    /// indices are all 0, and neighbours along each axis are `strides` elements apart. Without strides the elements lie one
-    /// behind another, in C order; [`describe`](Protected::describe) can say `fortran`.
+    /// indices are all 0, and neighbours along each axis are `strides` elements apart. Without strides the elements are
+    /// contiguous, in C order; [`describe`](Protected::describe) can declare `fortran`.
     ///
     /// # Safety
     /// From this call until [`Run::unprotect`], or until the run is dropped, and until calls that are at work then have
     /// returned:
     /// - the memory of every element of `shape` is allocated, initialized, and belongs to one allocation; its address is
     ///   the same. It need not be aligned. A program that moves the array calls `unprotect` before, and registers it again.
-    /// - While a call of this run that saves protected arrays is at work (`checkpoint_protected`, `with_protected`), nobody
-    ///   changes them. While one restores them (`restore_protected`, `restore_step_protected`), nobody reads or changes
-    ///   them. Between calls the program may do with them as it likes: nothing is read or written after a call has
+    /// - During a call of this run that saves protected arrays (`checkpoint_protected`, `with_protected`), no thread changes
+    ///   them. During a call that restores them (`restore_protected`, `restore_step_protected`), no thread reads or changes
+    ///   them. Between calls the program may use them freely: the run neither reads nor writes them after a call has
     ///   returned.
     /// - The calls may use the memory from any thread.
     ///
@@ -96,25 +96,32 @@ impl Run {
         Ok(())
     }
 
-    /// Forgets a protected array: later checkpoints do not have it, and its memory is not used any more.
+    /// Removes an array from the protected ones: later checkpoints do not have it, and its memory is no longer used. A name
+    /// that is not registered is an error of kind [`ErrorKind::NotFound`].
     pub fn unprotect(&mut self, name: &str) -> Result<()> {
         let Some(at) = self.protected.iter().position(|array| array.name() == name) else {
             let names: Vec<&str> = self.protected.iter().map(|array| array.name()).collect();
             let what = format!("no variable {name:?} is protected");
             return Err(Error::new(ErrorKind::NotFound, what)
-                .hint(format!("protected are {}", names.join(", "))));
+                .hint(format!("the protected variables are {}", names.join(", "))));
         };
         self.protected.remove(at);
         Ok(())
     }
 
-    /// Saves all protected arrays as the state of `step`, as [`Run::checkpoint`] does.
+    /// Saves all protected arrays as the state of `step`. Waiting and errors are those of [`Run::checkpoint`]. Without a
+    /// protected array, or if a guard of one is held ([`Protected::write`]), the error is of kind
+    /// [`ErrorKind::Usage`](crate::ErrorKind::Usage), at once and on all ranks, and nothing is saved.
     pub fn checkpoint_protected(&mut self, step: u64) -> Result<Save> {
         self.with_protected(|run, variables| run.checkpoint(step, variables))
     }
 
     /// Calls a function with all protected arrays, for example [`Run::checkpoint_shared`] or [`Run::replicate`]. No array
     /// changes meanwhile.
+    ///
+    /// Never waits for a guard: without a protected array, or if a guard of [`Protected::write`] is held, the error is of
+    /// kind [`ErrorKind::Usage`](crate::ErrorKind::Usage), and the function is not called. With several ranks all of them
+    /// then get this error, so all must call this together. Other errors are those of the function.
     ///
     /// ```no_run
     /// # let mut run = treering::Run::open(treering::Options::directory("store", "rod"))?;
@@ -134,13 +141,16 @@ impl Run {
         call(self, &variables)
     }
 
-    /// Fills all protected arrays from the newest state, as [`Run::restore`] does. Arrays that are protected later are not
-    /// filled.
+    /// Fills all protected arrays from the newest state. Arrays that are protected later are not filled. Waiting and errors
+    /// are those of [`Run::restore`]. Without a protected array, or if any guard of one is held ([`Protected::read`],
+    /// [`Protected::write`]), the error is of kind [`ErrorKind::Usage`](crate::ErrorKind::Usage), at once and on all ranks,
+    /// and no array has changed.
     pub fn restore_protected(&mut self) -> Result<Option<Restored>> {
         self.fill_protected(|run, arrays| run.restore(arrays))
     }
 
-    /// Fills all protected arrays from the newest state of a step, as [`Run::restore_step`] does.
+    /// Fills all protected arrays from the newest state of a step. Waiting and errors are those of [`Run::restore_step`],
+    /// and for guards those of [`Run::restore_protected`].
     pub fn restore_step_protected(&mut self, step: u64) -> Result<Restored> {
         self.fill_protected(|run, arrays| run.restore_step(step, arrays))
     }

@@ -133,7 +133,7 @@ impl NodeProtection {
     }
 
     fn said_once(&mut self, error: &Error) -> Option<String> {
-        let what = format!("what is only on nodes is not protected: {error}");
+        let what = format!("data that is only on nodes is not protected: {error}");
         let new = self.trouble.as_ref() != Some(&what);
         self.trouble = Some(what.clone());
         new.then_some(what)

@@ -48,7 +48,7 @@ pub(super) struct RankSide {
     pub(super) staged: Arc<Mutex<BTreeSet<u64>>>,
     /// The newest checkpoint that is complete on all nodes, and the first one that must stay there.
     pub(super) on_nodes: Option<(Sequence, Sequence)>,
-    /// How nodes protect each other, and this node's failure domain.
+    /// Redundancy between nodes, and this node's failure domain.
     redundancy: Redundancy,
     domain: Option<String>,
     pub(super) protection: Option<NodeProtection>,
@@ -164,7 +164,7 @@ impl RankSide {
         Ok(number)
     }
 
-    /// What has become of the saves before an opening: their manifests are there, or they never will be.
+    /// Decides the fate of the saves before an opening: their manifests are there, or they never will be.
     pub(super) fn resolve(
         &mut self,
         store: &dyn Store,
@@ -384,7 +384,7 @@ impl RankSide {
         self.pending.push(PendingSave { sequence, step, progress, shared });
     }
 
-    /// What all ranks know is told to the program, and forgotten.
+    /// Reports the known outcomes to the program, and forgets them.
     fn settle(&mut self, known: &Outcomes, failures: &Failures) {
         let replaced = known.committed.last().copied().unwrap_or(0);
         if let Some(protection) = &mut self.protection {
@@ -495,7 +495,7 @@ impl RankSide {
             let cleaned = clean_sections(tiers, run, writer)
                 .and_then(|()| clean_packs(tiers, run, writer, epoch))
                 .and_then(|()| remove_spent(tiers.first().as_ref(), run, opening));
-            let what = |error| format!("what earlier programs left on this node stays: {error}");
+            let what = |error| format!("remains of earlier programs stay on this node: {error}");
             opened.notes.extend(cleaned.err().map(what));
         }
         Ok(opened)

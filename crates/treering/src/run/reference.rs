@@ -38,7 +38,8 @@ impl Reference {
     }
 }
 
-/// Checkpoints that were compared with a reference run, and those that were not. With several ranks, it is the same
+/// Checkpoints that were compared with a reference run, and those that were not. Returned by
+/// [`Run::reference_report`](crate::Run::reference_report), which has an example. With several ranks, it is the same
 /// on all of them, except for [`Outcome::variables`] of the divergence, which are those of this rank.
 #[derive(Clone, Debug, Default)]
 pub struct ReferenceReport {

@@ -10,7 +10,7 @@ use signal_hook::consts::{SIGTERM, SIGUSR1};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// What signals have asked for since the last look.
+/// Requests by signals since the last look.
 pub(super) struct Requests {
     checkpoint: Arc<AtomicBool>,
     end: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ impl Requests {
         Ok(())
     }
 
-    /// What was asked for; a request for a checkpoint is told once, one to end until the process does.
+    /// The pending request; one for a checkpoint is reported once, one to end until the process ends.
     pub(super) fn take(&self) -> Due {
         let checkpoint = self.checkpoint.swap(false, Ordering::AcqRel);
         match self.end.load(Ordering::Acquire) {

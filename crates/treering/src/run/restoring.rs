@@ -1,4 +1,4 @@
-//! Giving the state back: from the memory of ranks if there is a generation, else from the newest checkpoint that can be
+//! Restoring a state: from the memory of ranks if there is a generation, otherwise from the newest checkpoint that can be
 //! read.
 //!
 //! Every decision on the way is one of all ranks: which generation or checkpoint is tried, and whether it served.
@@ -20,7 +20,7 @@ use crate::save::{Level, RankOf, Together};
 use crate::trace::{TracedKind, TracedWork};
 use std::collections::HashSet;
 
-/// The state that a restore has filled the arrays with.
+/// Result of a restore: the step and the location of the state.
 ///
 /// ```
 /// use treering::{Options, Run, Variable, VariableMut};
@@ -54,12 +54,22 @@ pub struct Restored {
 
 impl Run {
     /// Fills the arrays from the newest state in the memory of ranks ([`Options::replicas`](super::Options::replicas)) or
-    /// else from the newest complete checkpoint, if there is one.
+    /// else from the newest complete checkpoint. Returns `None` if there is neither, and leaves the arrays as they are. With
+    /// several ranks this call is collective.
     ///
     /// A checkpoint that turns out to be damaged is noted, and the one before it serves. An error of access
     /// (no permission, too many open files, a failing disk) is no reason for that: it is returned. Later
-    /// checkpoints continue the lineage of the one that was restored. After an error the content of the
-    /// arrays is unspecified.
+    /// checkpoints continue the lineage of the one that was restored.
+    ///
+    /// **Waiting**: a restore from the store first waits for all saves that are under way, and for the removal of old
+    /// checkpoints and compactions behind the program. These waits have no time limit; notices on standard error report
+    /// those for saves and for the log. With several ranks, each vote waits for
+    /// [`Options::patience`](super::Options::patience).
+    ///
+    /// **Errors**: [`ErrorKind::Usage`] for invalid arrays or two of one name, [`ErrorKind::Mismatch`] if the checkpoint has
+    /// other types or shapes or lacks a variable, [`ErrorKind::Damaged`] if there are checkpoints and none can be restored,
+    /// [`ErrorKind::Late`], [`ErrorKind::Dead`] and [`ErrorKind::Revoked`] with several ranks. After an error the content of
+    /// the arrays is unspecified; the checkpoints are as they were, and a restore may be tried again.
     pub fn restore(&mut self, variables: &mut [VariableMut]) -> Result<Option<Restored>> {
         self.looked_back = true;
         let upkeep = self.upkeep.clone();
@@ -147,9 +157,13 @@ impl Run {
         }))
     }
 
-    /// Fills the arrays from the newest state of that step.
+    /// Fills the arrays from the newest state of a step, in the memory of ranks or in the store. With several ranks this
+    /// call is collective, and all give the same step. Later checkpoints continue from there: they make a branch, and the
+    /// abandoned one stays.
     ///
-    /// Later checkpoints continue from there: they make a branch, and the abandoned one stays.
+    /// **Waiting**: as [`Run::restore`]. **Errors**: those of [`Run::restore`], and [`ErrorKind::NotFound`] if there is no
+    /// checkpoint of the step. No other checkpoint serves in the place of a damaged one: the error is of kind
+    /// [`ErrorKind::Damaged`]. After an error the content of the arrays is unspecified.
     pub fn restore_step(&mut self, step: u64, variables: &mut [VariableMut]) -> Result<Restored> {
         self.looked_back = true;
         let upkeep = self.upkeep.clone();
@@ -461,7 +475,7 @@ fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
         variable.check()?;
         if !names.insert(variable.name().to_string()) {
             let name = variable.name();
-            return Err(Error::usage(format!("variable {name:?} is to be restored twice")));
+            return Err(Error::usage(format!("variable {name:?} was given twice in one restore")));
         }
     }
     Ok(())
@@ -470,7 +484,7 @@ fn check_targets(variables: &mut [VariableMut]) -> Result<()> {
 /// Arrays that were filled from a checkpoint.
 struct FilledArrays {
     checkpoint: Checkpoint,
-    /// What the lineage of each needs to go on.
+    /// State by which the lineage of each variable continues.
     restored: Vec<RestoredVariable>,
     missing: Vec<String>,
     /// Whether the epoch can go on, as far as this rank is concerned.

@@ -1,4 +1,5 @@
-//! When a checkpoint is due: every so many steps, every so often, or as often as pays; before a deadline; on request.
+//! Decides when a checkpoint is due: at regular steps, at regular times, or at the optimal interval; before a deadline; on
+//! request.
 //!
 //! How often pays is the optimum of Young (1974) in the better approximation of Daly (2006): it weighs the time that a
 //! checkpoint holds the program up, which is measured, against the work that a failure destroys, from the mean time
@@ -26,10 +27,10 @@ use std::time::Duration;
 pub enum Every {
     /// A number of steps: checkpoints are due at its multiples.
     Steps(u64),
-    /// So much time, from one checkpoint to the next.
+    /// The time from one checkpoint to the next.
     Time(Duration),
-    /// As often as pays if the machine fails after so much time on average: the optimum of Young and Daly, from the
-    /// time for which checkpoints hold the program up.
+    /// The optimal interval of Young and Daly if the machine fails after this time on average, computed from the time
+    /// for which checkpoints block the program.
     Optimum {
         /// The mean time between failures that end the program.
         between_failures: Duration,
@@ -61,9 +62,9 @@ pub enum Every {
 pub enum Due {
     /// Not now.
     No,
-    /// It is time for a checkpoint.
+    /// A checkpoint is due.
     Checkpoint,
-    /// It is time for the last checkpoint: the deadline is near, or the program was asked to end.
+    /// The last checkpoint is due: the deadline is near, or the program was asked to end.
     Last,
 }
 
@@ -125,7 +126,7 @@ impl Latest {
     }
 }
 
-/// What is known about the program so far.
+/// Measurements of the program so far.
 #[derive(Clone, Debug)]
 pub(super) struct Schedule {
     every: Option<Every>,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use toml::{Table, Value};
 
-/// What variables of the environment that are options begin with.
+/// Prefix of the environment variables that are options.
 const PREFIX: &str = "TREERING_OPTION_";
 /// The variable that names a file of options.
 const FILE: &str = "TREERING_OPTIONS";
@@ -348,13 +348,19 @@ impl Options {
 
     /// Replaces options by those of TOML, as [`Options::from_toml`] reads it; options without a key stay as they are. `node`
     /// replaces the stores of the node (`node = ""` leaves them out), and a bound replaces that of the same pattern.
+    ///
+    /// An unknown key or an invalid value is an error of kind [`ErrorKind::Usage`](crate::ErrorKind::Usage) that names it.
+    /// The options are consumed then; a program that goes on without the text passes a clone.
     pub fn with_toml(self, text: &str) -> Result<Options> {
         Settings::of(table(text)?)?.apply(self)
     }
 
     /// Changes options by the environment: first by the file of TOML that `TREERING_OPTIONS` names, then by variables such
-    /// as `TREERING_OPTION_STAGING=512MiB`, with the keys of [`Options::from_toml`]. So the person who starts a program can
-    /// choose what it leaves open.
+    /// as `TREERING_OPTION_STAGING=512MiB`, with the keys of [`Options::from_toml`]. The person who starts a program can
+    /// thus override its options.
+    ///
+    /// A file that cannot be read, an unknown key and an invalid value are errors. The options are consumed then; a program
+    /// that goes on without the environment passes a clone.
     pub fn with_environment(self) -> Result<Options> {
         let mut options = self;
         if let Some(path) = std::env::var_os(FILE) {

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What one rank, or some of them, found at a step.
+/// Findings of one rank, or of several, at a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct ReferenceShare {
     step: u64,
@@ -23,7 +23,7 @@ pub(super) struct ReferenceShare {
     unlike: BTreeSet<(u32, String, String, String)>,
     /// Variables of the reference that none of these ranks has, and the rank that had each there.
     lacking: Option<BTreeMap<String, u32>>,
-    /// What was not compared, and why, by rank.
+    /// Items that were not compared, and why, by rank.
     open: BTreeSet<(Option<u32>, Option<String>, String)>,
     /// An earlier divergence, for ranks that have not heard of it.
     pub(super) known: Option<Box<ReferenceShare>>,
@@ -103,7 +103,7 @@ impl FirstLetter {
 }
 
 impl ReferenceShare {
-    /// What a rank found in its variables.
+    /// Findings of a rank in its variables.
     pub(super) fn of(step: u64, outcome: &Outcome, variables: &[Variable]) -> ReferenceShare {
         let mut share = ReferenceShare {
             step,
@@ -185,7 +185,7 @@ impl ReferenceShare {
         }
     }
 
-    /// What was not compared, with the reasons.
+    /// Items that were not compared, with the reasons.
     pub(super) fn not_compared(&self) -> Vec<NotCompared> {
         let step = Some(self.step);
         let note = |rank: Option<u32>, variable: Option<String>, why: String| NotCompared {

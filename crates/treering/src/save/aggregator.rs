@@ -65,7 +65,7 @@ impl HandedDecision {
         HandedDecision { sequence, step, whole, time, seed, labels, resumed: None }
     }
 
-    /// The same, with the checkpoint that was restored before it.
+    /// Adds the checkpoint that was restored before.
     pub(super) fn from(self, resumed: Option<ResumedFrom>) -> HandedDecision {
         HandedDecision { resumed, ..self }
     }
@@ -81,7 +81,7 @@ impl HandedDecision {
 pub(crate) enum AggregatorLetter {
     /// A rank of the program is there, by its number among all ranks.
     Hello { rank: u32 },
-    /// It needs no aggregator any more.
+    /// The rank needs no aggregator any more.
     Bye,
     /// A rank has opened a run: its number among all ranks, and in the run.
     Join { of_all: u32, rank: u32, run: ServedRun },
@@ -200,7 +200,7 @@ impl Hander {
     }
 }
 
-/// What a rank has sent.
+/// Message of a rank.
 enum HandEvent {
     Handed(HandedDecision, File, u64),
     Failed(Sequence, Error),
@@ -218,7 +218,7 @@ impl HandEvent {
     }
 }
 
-/// What an aggregator does next.
+/// Next action of an aggregator.
 pub(super) enum AggregatorTurn {
     Save(HandedDecision, Vec<HandedStage>),
     /// A checkpoint that lacks the part of a rank.
@@ -233,13 +233,13 @@ pub(crate) struct Aggregator {
     events: Receiver<(Rank, HandEvent)>,
     queues: BTreeMap<Rank, VecDeque<HandEvent>>,
     gone: Vec<Rank>,
-    /// What was handed over for the checkpoint that is being written.
+    /// Stages that ranks have handed over for the checkpoint that is being written.
     pub(super) stages: Vec<HandedStage>,
     /// The memory for bytes on their way to the pack, and the bytes that are there.
     pub(super) budget: u64,
     pub(super) count: HeldBytes,
     pub(super) outcomes: Arc<Mutex<Outcomes>>,
-    /// What a restore of one rank's part of the newest pack costs.
+    /// Cost of a restore of one rank's part of the newest pack.
     pub(super) cost: u64,
 }
 

@@ -84,11 +84,11 @@ pub(crate) struct Ballot {
 /// What has become of checkpoints, as far as ranks know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcomes {
-    /// Those that have their manifest.
+    /// Checkpoints that have their manifest.
     pub(crate) committed: BTreeSet<u64>,
-    /// Those that were given up.
+    /// Checkpoints that were given up.
     pub(crate) given_up: BTreeSet<u64>,
-    /// Those that stay on nodes: nobody waits for them in the shared store.
+    /// Checkpoints that stay on nodes and are not expected in the shared store.
     pub(crate) aside: BTreeSet<u64>,
 }
 
@@ -391,7 +391,7 @@ impl Ballot {
                 return Err(Error::usage(format!(
                     "variable {name:?} should be the same on all ranks, but ranks {a} and {b} have different values"
                 ))
-                .hint("hand over the values of one rank, or do without Variable::same"));
+                .hint("give all ranks the values of one rank, or do without Variable::same"));
             }
             (own.rank, own.ranks) = (a, own.ranks + other.ranks);
         }
@@ -419,7 +419,7 @@ impl Ballot {
         for (name, shared) in &self.same {
             if shared.ranks != self.ranks {
                 return Err(Error::usage(format!(
-                    "variable {name:?} should be the same on all ranks, but only {} of {} hand it over so, rank {} among them",
+                    "variable {name:?} must be declared as equal on all ranks, but only {} of {} do so, rank {} among them",
                     shared.ranks, self.ranks, shared.rank
                 )));
             }

@@ -143,7 +143,7 @@ impl Put for BehindPut<'_> {
     }
 
     fn read_back(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(Error::new(ErrorKind::Io, "what is written behind cannot be read back"))
+        Err(Error::new(ErrorKind::Io, "data that another thread writes cannot be read back"))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

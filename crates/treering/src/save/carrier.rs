@@ -66,7 +66,7 @@ pub(crate) struct CarrierWork {
     pub(crate) names: Names,
     /// The sections of this writer that the node holds.
     pub(crate) staged: BTreeMap<Sequence, Branch>,
-    /// Those that are in the shared store instead.
+    /// Checkpoints that are in the shared store instead.
     pub(crate) past: BTreeSet<Sequence>,
     pub(crate) waiting: VecDeque<Carried>,
     /// The sections that were published and whose outcome is not known.

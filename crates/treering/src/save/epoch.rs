@@ -30,7 +30,7 @@ const FILLED_PER_READ: u64 = 2;
 /// The default allowance.
 const ALLOWANCE: u64 = 64 << 20;
 
-/// How much more a restore may cost than that of a whole checkpoint.
+/// Permitted extra cost of a restore, relative to that of a whole checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Growth {
     /// As a share of the whole.

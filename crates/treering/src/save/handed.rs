@@ -75,8 +75,7 @@ pub(crate) struct HandedStage {
 impl HandedStage {
     /// Reads and checks the head.
     pub(super) fn open(file: File, at: u64) -> Result<HandedStage> {
-        let wrong =
-            || Error::damaged("a message in which another rank handed over its data is corrupt");
+        let wrong = || Error::damaged("a message with the data of another rank is corrupt");
         let failed = |error| Error::io("cannot read what another rank has handed over", error);
         let size = file.metadata().map_err(failed)?.len();
         let mut bytes = zeroed(size.checked_sub(at).ok_or_else(wrong)?)?;

@@ -237,6 +237,16 @@ fn is_there(store: &dyn Store, key: &str, writer: WriterId) -> Result<bool> {
 }
 
 /// Destination of a checkpoint.
+///
+/// ```
+/// use treering::{Level, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod"))?;
+/// let save = run.checkpoint(0, &[Variable::new("heat", &[1.0f64; 100])])?;
+/// assert_eq!(save.level(), Level::Shared); // `Level::Node` with `Options::shared_every`
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Level {
     /// The memory of ranks: it survives the death of some ranks, and is lost with the program.
@@ -247,7 +257,7 @@ pub enum Level {
     Shared,
 }
 
-/// Who waits: only the program's thread may ask a communicator for deaths.
+/// The waiting thread: only the program's thread may ask a communicator for deaths.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum WaitsIn {
     Program,
@@ -360,7 +370,7 @@ impl Save {
         Save { waited, halts: false, changed: 0, blocked: Duration::ZERO, found: None }
     }
 
-    /// The step that was handed over.
+    /// The step that was given to [`Run::checkpoint`](crate::Run::checkpoint).
     pub fn step(&self) -> u64 {
         self.waited.step.0
     }
@@ -370,7 +380,7 @@ impl Save {
         self.waited.progress.is_none()
     }
 
-    /// The bytes that had changed and were copied.
+    /// Number of bytes that had changed and were copied.
     pub fn changed_bytes(&self) -> u64 {
         self.changed
     }
@@ -385,8 +395,12 @@ impl Save {
         self.waited.level
     }
 
-    /// Waits until it is complete in the first tier: it survives the process. With several ranks, this rank's group has
-    /// done its part.
+    /// Waits until the checkpoint is complete in the first tier: it survives the process. With several ranks, this rank's
+    /// group has done its part.
+    ///
+    /// The wait has no time limit, with several ranks neither. When a minute has passed, a notice on standard error reports
+    /// it, then each time after twice as long. **Errors**: [`ErrorKind::Usage`] for a checkpoint that was skipped, or the
+    /// reason for which the save failed; with several ranks, the death of a rank of this group fails it.
     pub fn staged(&self) -> Result<()> {
         let progress = self.waited.progress()?;
         let notice = self.waited.notice("complete in the first tier");
@@ -401,36 +415,40 @@ impl Save {
         }
     }
 
-    /// Waits until it is complete in the last tier: it survives the node. An error says why it is not
-    /// there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
-    /// [`Run::finish`](crate::Run::finish). With several ranks, a death ends the waiting: the error is of kind
-    /// [`ErrorKind::Dead`], and [`Run::go_on_with`](crate::Run::go_on_with) tells what has become of the checkpoint.
+    /// Waits until the checkpoint is complete in the last tier: it survives the node. An error gives the reason why it is
+    /// not there yet; a checkpoint that stays in a nearer tier is tried again at the next save and in
+    /// [`Run::finish`](crate::Run::finish).
     ///
-    /// A wait of more than a minute is reported on standard error, then each time after twice as long.
+    /// **Waiting**: with one rank without a time limit. With several ranks, the error after
+    /// [`Options::patience`](crate::Options::patience), and up to five seconds more for the store, is of kind
+    /// [`ErrorKind::Late`]; the save goes on, and can be waited for again. A death ends the wait, too: the error is of kind [`ErrorKind::Dead`], and
+    /// [`Run::go_on_with`](crate::Run::go_on_with) decides the fate of the checkpoint. When a minute has passed, a notice on
+    /// standard error reports the wait, then each time after twice as long.
     ///
-    /// A checkpoint that is meant for the nodes only ([`Save::level`]) is never there: this is an error of kind
-    /// [`ErrorKind::Usage`] then, at once.
+    /// A checkpoint that is meant for the nodes only ([`Save::level`]), or was skipped, never reaches the last tier: the
+    /// error is of kind [`ErrorKind::Usage`], at once.
     pub fn durable(&self) -> Result<()> {
         self.waited.durable(WaitsIn::Program, FOR_EVER).map(drop)
     }
 
-    /// Waits as [`durable`](Save::durable) does, but no longer than that: `false` if it is not in the last tier by then.
-    /// Nothing is given up; it can be waited for again.
+    /// Waits as [`durable`](Save::durable) does, for at most `time`, and without notices. Returns `false` if the checkpoint
+    /// is not in the last tier by then. Nothing is given up; it can be waited for again.
     pub fn wait_timeout(&self, time: Duration) -> Result<bool> {
         self.waited.durable(WaitsIn::Program, time.min(FOR_EVER))
     }
 
-    /// Whether it is complete in the last tier. Does not wait; with several ranks it looks into the store, which has 50 ms
-    /// to answer. A save that failed or was skipped is not durable: [`durable`](Save::durable) tells why.
+    /// Whether the checkpoint is complete in the last tier. Does not wait; with several ranks the store is asked, which has
+    /// 50 ms to answer. A save that failed or was skipped is not durable: [`durable`](Save::durable) returns the reason.
     pub fn is_durable(&self) -> bool {
         let Some(progress) = &self.waited.progress else { return false };
         progress.is_durable() || self.waited.is_found(progress)
     }
 
-    /// Calls a function with what [`durable`](Save::durable) would return, in a thread of its own that waits for it. The
+    /// Calls a function with the result of [`durable`](Save::durable), in a thread of its own that waits for it. The
     /// thread ends with the process: a program that wants to be sure calls [`Run::finish`](crate::Run::finish). With
-    /// several ranks that thread does not hear of deaths and gives up after
-    /// [`Options::patience`](crate::Options::patience).
+    /// several ranks that thread does not notice deaths and gives up after
+    /// [`Options::patience`](crate::Options::patience). The only error here is that the system has no more threads; the save
+    /// goes on.
     pub fn on_durable(&self, call: impl FnOnce(Result<()>) + Send + 'static) -> Result<()> {
         let waited = self.waited.clone();
         let thread = std::thread::Builder::new().name("treering-wait".into());
@@ -440,7 +458,7 @@ impl Save {
     }
 
     /// Whether the program was asked to stop after this checkpoint (`treering halt`), which goes to the shared
-    /// store; the same on all ranks. The program does so by calling [`Run::finish`](crate::Run::finish) and ending.
+    /// store; the same on all ranks. The program stops by calling [`Run::finish`](crate::Run::finish) and ending.
     pub fn halts(&self) -> bool {
         self.halts
     }

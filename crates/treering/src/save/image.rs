@@ -50,7 +50,7 @@ impl EntrustedPack {
     }
 }
 
-/// How far a pack has come.
+/// Progress of a pack.
 #[derive(Default)]
 struct ImageState {
     /// The bytes that were appended, and those of them that are written.
@@ -182,7 +182,7 @@ impl Put for ImagePut<'_> {
     }
 
     fn read_back(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Err(Error::new(ErrorKind::Io, "what is written behind cannot be read back"))
+        Err(Error::new(ErrorKind::Io, "data that another thread writes cannot be read back"))
     }
 
     fn finish(self: Box<Self>) -> Result<()> {

@@ -397,7 +397,7 @@ fn part_at(mut part: Footer, at: u64) -> Pack {
     pack_of(part)
 }
 
-/// How an aggregator divides its memory.
+/// Division of an aggregator's memory.
 struct PullBudget {
     /// The bytes that are fetched at a time.
     piece: u64,

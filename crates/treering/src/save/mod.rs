@@ -75,7 +75,7 @@ pub(crate) struct RankOf {
     pub(crate) ranks: u32,
 }
 
-/// How a run is written.
+/// Settings by which a run is written.
 #[derive(Clone)]
 pub(crate) struct WriterSettings {
     pub(crate) run: String,

@@ -375,7 +375,7 @@ impl Leftovers {
             let steps: Vec<String> = steps.iter().map(Step::to_string).collect();
             opened.notes.push(format!(
                 "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
-                 since, and goes on from what the last tier has",
+                 since, and continues from the newest checkpoint of the last tier",
                 steps.join(", "),
                 tiers.near[place].name()
             ));

@@ -72,7 +72,7 @@ impl LogWriter {
         let key = self.names.entry(self.writer().opening);
         let gone = |kind, what: &str| {
             Error::new(kind, what).at(format!("{key} in {}", self.store.name())).hint(
-                "somebody has removed, moved or replaced the store: put it back, or end this program and \
+                "the store was removed, moved or replaced: put it back, or end this program and \
                  start it again on the store that it should use",
             )
         };

@@ -177,7 +177,7 @@ pub(crate) fn recover(
 enum RecoveryReport {
     Holds(NodeParts),
     Brought,
-    /// Parts that nobody can use, and why.
+    /// Parts that cannot be used, and why.
     Useless(Vec<(u32, String)>),
     Failed {
         code: u8,
@@ -389,7 +389,7 @@ impl<'a> Chief<'a> {
 
     fn next(&mut self) -> Result<RecoveryOrder> {
         if self.rounds > ROUNDS {
-            return Err(Error::new(ErrorKind::Busy, "what nodes hold keeps changing"));
+            return Err(Error::new(ErrorKind::Busy, "the stores of the nodes keep changing"));
         }
         let log = completed(&self.tiers.last, self.run)?;
         self.refuse_alone(&log)?;
@@ -403,7 +403,7 @@ impl<'a> Chief<'a> {
             let OnNodes { sequence, writer, step, bring, missing } = &checkpoint;
             if let Some(group) = missing {
                 self.notes.push(format!(
-                    "step {step} was on nodes only and is not complete: nobody holds the part of group {group}"
+                    "step {step} was on nodes only and is not complete: no node holds the part of group {group}"
                 ));
             } else if bring.is_empty() {
                 self.notes
@@ -421,7 +421,7 @@ impl<'a> Chief<'a> {
         if !steps.is_empty() {
             let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
             self.notes.push(format!(
-                "what nodes hold of steps {} is given up: the run was opened since, and has gone on without it",
+                "checkpoints of steps {} on nodes are given up: the run was opened since, and has continued without them",
                 steps.join(", ")
             ));
         }

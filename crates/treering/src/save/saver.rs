@@ -38,7 +38,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// How often who waits for saves looks around.
+/// Interval at which a thread that waits for saves looks around.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A part of a save.

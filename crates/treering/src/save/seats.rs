@@ -68,7 +68,7 @@ pub(crate) fn assign(wishes: &[SeatWish], per_group: u32) -> Vec<(GroupId, u32)>
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeRole {
     Aggregates,
-    /// It computes, and hands its checkpoints to this rank if there is one.
+    /// The rank computes, and hands its checkpoints to this rank if there is one.
     Computes(Option<Rank>),
 }
 

@@ -70,13 +70,13 @@ fn reported(code: u8, what: String) -> Error {
 
 /// The part of a rank in its group.
 pub(crate) enum Team {
-    /// It has its pack for itself.
+    /// The rank has its pack for itself.
     Alone,
     Leader(Leader),
     Member(Member),
-    /// It hands everything to an aggregator.
+    /// The rank hands everything to an aggregator.
     Hander(Hander),
-    /// It is the aggregator.
+    /// The rank is the aggregator.
     Aggregator(Box<Aggregator>),
 }
 

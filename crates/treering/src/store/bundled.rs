@@ -18,7 +18,7 @@ use crate::format::{BundledName, Names};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 
-/// How often bundles are listed again for an object that moves from one to another.
+/// Number of times that bundles are listed again for an object that moves from one to another.
 const TRIES: usize = 8;
 
 /// A store whose bundles are looked into.

@@ -117,7 +117,7 @@ impl DirectoryStore {
     }
 }
 
-/// Who holds a lock, as its file tells.
+/// The holder of a lock, from its file.
 fn holder(error: &io::Error) -> String {
     match error.to_string() {
         text if text.is_empty() => "another process".to_string(),

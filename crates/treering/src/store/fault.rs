@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What goes wrong.
+/// Kind of an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The call fails; nothing happens.
@@ -69,7 +69,7 @@ impl FaultStore {
         FaultStore { inner, plan: Arc::new(FaultPlan { calls, at, fault }) }
     }
 
-    /// How many calls there were.
+    /// The number of calls so far.
     pub fn calls(&self) -> u64 {
         self.plan.calls.load(Ordering::SeqCst)
     }

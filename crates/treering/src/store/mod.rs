@@ -50,7 +50,7 @@ pub trait Store: Send + Sync {
     fn open(&self, key: &str) -> Result<Box<dyn Blob>>;
 
     /// Every copy of an object, the nearest first. A tier without a copy is left out; a tier that cannot
-    /// be read gives its error, which says more than a copy that is missing.
+    /// be read contributes its error, which is more useful than a missing copy.
     fn copies(&self, key: &str) -> Vec<Result<Box<dyn Blob>>>;
 
     /// The items of a folder, sorted by name; a folder that does not exist is empty.
@@ -69,7 +69,7 @@ pub trait Store: Send + Sync {
     fn sweep(&self, folder: &str) -> Result<()>;
 
     /// Takes a lock that ends with the returned value, or with the process. `None`: this store has no
-    /// locks. A lock is a courtesy between people: nothing that keeps data safe may rest on it.
+    /// locks. Locks only report conflicts early: the safety of data must not depend on them.
     fn lock(&self, key: &str) -> Result<Option<Lock>>;
 }
 
@@ -79,7 +79,7 @@ pub trait Put: Send {
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
     /// Reads back bytes that were appended.
     fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<()>;
-    /// Makes it durable.
+    /// Makes the object durable, and visible under its key.
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
@@ -102,7 +102,7 @@ pub trait Blob: Send + Sync {
     fn in_order(&self) -> bool;
 }
 
-/// Something in a folder.
+/// An entry of a folder of a store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreItem {
     /// The last part of its key.
@@ -113,7 +113,7 @@ pub struct StoreItem {
     pub folder: bool,
 }
 
-/// Held until it is dropped.
+/// A lock of a store, held until it is dropped.
 pub type Lock = Box<dyn Any + Send + Sync>;
 
 /// Reads ranges one after another, for blobs that gain nothing by reading them together.

@@ -13,7 +13,7 @@ use std::io::{self, IoSliceMut};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What goes wrong at one operation.
+/// Kind of a fault at one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SimFault {
     /// The operation fails, once.
@@ -92,9 +92,9 @@ pub struct SimDisk(Arc<Mutex<SimState>>);
 /// Rolling 0 everywhere loses everything that was not synced.
 #[derive(Clone, Copy, Debug)]
 pub enum PowerCut {
-    /// Everything unsynced is lost.
+    /// All unsynced changes are lost.
     Lose,
-    /// Everything unsynced happens to be there.
+    /// All unsynced changes survive.
     Keep,
     /// Each change by the dice.
     Random(u64),
@@ -141,7 +141,7 @@ impl SimDisk {
         state.fault = Some((at, fault));
     }
 
-    /// How many operations there were, since the last injection.
+    /// The number of operations since the last injection.
     pub fn operations(&self) -> u64 {
         self.held().operations
     }
@@ -151,7 +151,7 @@ impl SimDisk {
         self.held().dead
     }
 
-    /// How many outcomes a power cut at this moment may have.
+    /// The number of possible outcomes of a power cut at this moment.
     pub fn outcomes(&self) -> u64 {
         let state = self.held();
         let unsynced = state.files.iter().filter(|c| c.synced != c.now).count();

@@ -686,7 +686,7 @@ fn who_begins_afresh_is_told_and_who_restores_is_not() {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     assert_eq!(with_steps(&store, "r", 0..2), [] as [&str; 0]);
     let notes = with_steps(&store, "r", 0..2);
-    assert!(notes.len() == 1 && notes[0].contains("begins afresh"), "{notes:?}");
+    assert!(notes.len() == 1 && notes[0].contains("starts over"), "{notes:?}");
     let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
     let mut data = vec![0u64; 5000];
     run.restore(&mut [VariableMut::new("x", &mut data)]).unwrap();

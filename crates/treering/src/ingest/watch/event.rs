@@ -9,6 +9,18 @@ use std::path::Path;
 use std::time::Duration;
 
 /// An event that a [`Watcher`](super::Watcher) reports. Its `Display` is a sentence for people.
+///
+/// ```no_run
+/// use treering::{Place, WatchEvent, WatchSettings, Watcher};
+/// let settings = WatchSettings::new(Place::parse("store#sim")?, "out");
+/// let mut watcher = Watcher::open(settings, |event| match event {
+///     WatchEvent::Taken { place, bytes, .. } => println!("{place}: {bytes} bytes"),
+///     WatchEvent::Retry { step, error, .. } => eprintln!("step {step}: {error}"),
+///     other => println!("{other}"),
+/// })?;
+/// watcher.once()?;
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum WatchEvent<'a> {

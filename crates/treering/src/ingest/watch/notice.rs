@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-/// How often everything is listed again.
+/// Interval at which everything is listed again.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// A change that was noticed. Paths are relative to the folder.
@@ -33,13 +33,13 @@ pub(super) enum Noticed {
     Made(PathBuf),
     /// A file was written to, and not closed yet.
     Written(PathBuf),
-    /// A file was closed after writing, or moved in.
+    /// A file was closed after writing, or moved into the folder.
     Finished(PathBuf),
     /// A folder was moved away.
     FolderGone(PathBuf),
-    /// Something a person should know.
+    /// A note for people.
     Note(String),
-    /// Nothing more will be noticed.
+    /// No more changes will be noticed.
     Lost(Error),
     /// The service is asked to end.
     Stop,
@@ -57,7 +57,7 @@ struct Notice {
     written: HashSet<PathBuf>,
     /// When everything was listed.
     listed: Instant,
-    /// What a person was told; nothing is told twice.
+    /// Notes that were reported; none is reported twice.
     notes: HashSet<String>,
     events: Sender<Noticed>,
     /// The watcher was dropped.
@@ -196,7 +196,7 @@ impl Notice {
 
     fn vanished(&self) -> Error {
         Error::new(ErrorKind::NotFound, format!("{} is gone", self.folder.display()))
-            .hint("start again when the folder is back; what was taken is in the run")
+            .hint("start again when the folder is back; ingested sets are in the run")
     }
 
     /// What was moved away is watched no more: its name is not what it was.

@@ -14,13 +14,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::UNIX_EPOCH;
 
-/// What became of an original.
+/// Fate of an original.
 #[derive(Debug)]
 pub(super) enum Fate {
     Removed,
-    /// It was changed or is gone: it is not what was taken.
+    /// The file was changed or is gone: it is not the one that was ingested.
     Changed,
-    /// Somebody has it open for writing.
+    /// A process has the file open for writing.
     Open,
     /// No checkpoint of its step holds these bytes.
     NotHeld,

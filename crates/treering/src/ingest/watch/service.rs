@@ -81,7 +81,20 @@ pub struct Watcher {
     stopped: bool,
 }
 
-/// Ends a [`Watcher`] from another thread.
+/// Ends a [`Watcher`] from another thread. Returned by [`Watcher::stopper`].
+///
+/// ```no_run
+/// use treering::{Place, WatchSettings, Watcher};
+/// let settings = WatchSettings::new(Place::parse("store#sim")?, "out");
+/// let mut watcher = Watcher::open(settings, |event| println!("{event}"))?;
+/// let stop = watcher.stopper();
+/// std::thread::spawn(move || {
+///     std::thread::sleep(std::time::Duration::from_secs(3600));
+///     stop.stop();
+/// });
+/// watcher.serve()?; // returns after an hour
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone)]
 pub struct WatchStop {
     events: Sender<Noticed>,
@@ -95,7 +108,7 @@ impl WatchStop {
 }
 
 impl Watcher {
-    /// Begins to watch. `told` is called for every event, on the thread that calls
+    /// Begins to watch. The function `told` is called with every event, on the thread that calls
     /// [`serve`](Self::serve) or [`once`](Self::once).
     pub fn open(
         settings: WatchSettings,
@@ -151,8 +164,8 @@ impl Watcher {
                     format!("{path} has lost what this service wrote to run {:?}", self.run),
                 )
                 .hint(
-                    "mount or move the store back to where it was, and the service goes on; start the \
-                     service anew if it is to begin a new store",
+                    "mount or move the store back to where it was, and the service continues; restart the \
+                     service if it is to begin a new store",
                 ));
             }
         }

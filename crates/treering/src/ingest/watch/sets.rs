@@ -24,13 +24,13 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// The pause before a held file is looked at again, at first and at most.
 const HOLD: Duration = Duration::from_millis(100);
 const LONGEST_HOLD: Duration = Duration::from_secs(30);
-/// How long a set is held before that is reported.
+/// Time for which a set is held before that is reported.
 const REPORT_AFTER: Duration = Duration::from_secs(5);
 
 /// Time since the service began.
 pub(super) type Moment = Duration;
 
-/// What tells that a file was written to, or replaced.
+/// Signature of a file, by which a write or a replacement is noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct FileStamp {
     pub(super) size: u64,
@@ -39,14 +39,14 @@ pub(super) struct FileStamp {
     pub(super) inode: u64,
 }
 
-/// How a file was noticed.
+/// Event by which a file was noticed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FileSign {
-    /// It is there; nothing is known of who writes it.
+    /// The file is there; its writers are unknown.
     Found,
     /// It was made: by somebody who has it open, or as a second name of a file that is whole.
     Made,
-    /// Somebody writes it, and has it open.
+    /// A process writes the file, and has it open.
     Written,
     /// It was closed after writing, or moved in.
     Finished,
@@ -81,7 +81,7 @@ pub(super) struct ShortSet {
 /// All files that were noticed.
 pub(super) struct Sets {
     rule: SetRule,
-    /// How many files the set before had.
+    /// Number of files of the set before.
     usual: Option<usize>,
     steps: BTreeMap<u64, StepFiles>,
 }
@@ -91,7 +91,7 @@ struct StepFiles {
     waiting: BTreeMap<String, Waiting>,
     /// Files that are there as they were taken, and whether the newest set has them.
     taken: BTreeMap<String, (FileStamp, bool)>,
-    /// What the run holds of this step.
+    /// Files of this step that the run holds.
     held: HashMap<(String, u64, u64), bool>,
     names: HashSet<String>,
     /// It cannot be taken as it is.
@@ -379,7 +379,7 @@ impl StepFiles {
         self.newest() > 0 && self.waiting.keys().all(|name| !self.names.contains(name))
     }
 
-    /// How many files the newest set of this step has.
+    /// Number of files of the newest set of this step.
     fn newest(&self) -> usize {
         self.held.values().filter(|newest| **newest).count()
     }

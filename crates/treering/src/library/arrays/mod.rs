@@ -32,7 +32,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A format of arrays.
+/// A format of exported arrays. [`ArrayExport`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ArrayFormat {
@@ -106,7 +106,7 @@ pub struct ArrayExport {
     pub ranks: Vec<Rank>,
 }
 
-/// An export of arrays.
+/// The result of an export of arrays. Returned by [`export_arrays`], which has an example.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ExportedArrays {
     /// The file or folder that was written.
@@ -162,7 +162,8 @@ const SMALL: u64 = 1 << 20;
 /// Writes arrays of a checkpoint below the folder `to`: a file `RUN-STEP.h5`, a folder `RUN-STEP` of `.npy` files, or a
 /// folder `RUN-STEP.zarr`.
 ///
-/// All of it appears at once, when it is durable. Nothing is replaced, and after an error nothing is there. Every frame
+/// The output appears at once, when it is durable. An existing file or folder is never replaced, and after an error there is
+/// no output. Every frame
 /// is verified before a value of it is written. Arrays may be larger than memory. `progress` is called with the bytes
 /// that are written and those of all arrays.
 ///

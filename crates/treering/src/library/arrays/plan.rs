@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The longest name of a file.
 const MAX_FILE_NAME: usize = 255;
-/// How many names an error lists.
+/// Number of names that an error lists.
 const MOST_NAMES: usize = 20;
 
 /// A variable of the checkpoint, and the file that it is an array of.

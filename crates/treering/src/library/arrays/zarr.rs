@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 /// The level of Zstandard.
 pub(super) const LEVEL: i32 = 3;
 
-/// What `zarr.json` says of a group.
+/// Content of `zarr.json` for a group.
 pub(super) fn group(attributes: &Value) -> Value {
     json!({ "zarr_format": 3, "node_type": "group", "attributes": attributes })
 }
 
-/// What `zarr.json` says of an array that is cut into chunks.
+/// Content of `zarr.json` for an array that is cut into chunks.
 pub(super) fn array(array: &OutputArray, chunks: &Tiles) -> Value {
     let (data_type, fill) = data_type(array.dtype);
     let mut codecs = Vec::new();

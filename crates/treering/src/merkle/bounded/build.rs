@@ -11,7 +11,7 @@ use crate::merkle::{Digest, digest};
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// How many children a node has.
+/// Number of children of a node.
 pub const NODE: u64 = 1024;
 
 /// Makes the trees of one variable, for several bounds at once.
@@ -26,7 +26,7 @@ pub struct Builder {
 /// Hands over a range of the data.
 type Lend<'a> = dyn Fn(Range<u64>, &mut dyn FnMut(&[u8])) + Sync + 'a;
 
-/// What is computed for one strip of data and one recipe.
+/// Results for one strip of data and one recipe.
 struct Out<'a> {
     leaves: &'a mut [u8],
     nans: &'a mut [u8],
@@ -83,8 +83,8 @@ impl Builder {
         }
     }
 
-    /// The same for data that is not in memory: `lend` is asked for ranges of it, each once, in order
-    /// or from several threads, and hands them to the function it is given.
+    /// Builds trees of data that is not in memory: `lend` is asked for ranges of it, each once, in order or from
+    /// several threads, and passes them to the function it is given.
     pub fn build_from(
         &self,
         bytes: u64,
@@ -159,7 +159,7 @@ impl Builder {
         }
     }
 
-    /// How many bytes each tree over so much data takes, with what is kept free in front.
+    /// Size in bytes of each tree over this much data, with the space that is kept free in front.
     pub fn sizes(&self, bytes: u64) -> Result<Vec<u64>> {
         let layout = |recipe: &Recipe| Layout::new(self.dtype, bytes, recipe);
         let sizes = self.recipes.iter().map(|r| Ok(self.front as u64 + layout(r)?.len()));
@@ -232,7 +232,7 @@ fn put_leaf(out: &mut [u8], leaf: Leaf) {
     out[8..].copy_from_slice(&leaf[1].to_le_bytes());
 }
 
-/// What is left to be given out of an image, strip by strip.
+/// The parts of an image that are still to be handed out, strip by strip.
 struct ImageParts<'a> {
     leaves: &'a mut [u8],
     nans: &'a mut [u8],

@@ -11,12 +11,12 @@ use super::wide::{self, WideCell};
 use super::{Grid, Leaf};
 use crate::merkle::prefetch;
 
-/// How many components are worked off at a time.
+/// Number of components that are processed at a time.
 pub(super) const SEGMENT: usize = 1024;
-/// How far ahead the data is asked for, in bytes.
+/// Prefetch distance in bytes.
 const AHEAD: usize = 4096;
 
-/// What a chunk came to.
+/// Results of a chunk.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) leaf: Leaf,
@@ -206,7 +206,7 @@ impl Loops {
         done
     }
 
-    /// The same as [`Loops::segment`] for f64 values.
+    /// Processes a segment as [`Loops::segment`] does, for f64 values.
     #[inline(always)]
     fn wide_segment(
         &self,
@@ -275,7 +275,7 @@ fn f16_bits(raw: &[u8; 2]) -> u32 {
     u16::from_le_bytes(*raw) as u32
 }
 
-/// The same number as an f32; every f16 is one. Without branches, and without arithmetic on denormals.
+/// The number as an f32; every f16 is one. Without branches, and without arithmetic on denormals.
 #[inline(always)]
 pub(crate) fn widen_f16(bits: u32) -> u32 {
     let (sign, rest) = ((bits & 0x8000) << 16, bits & 0x7fff);
@@ -360,7 +360,7 @@ fn negative_wide(bits: u64) -> u64 {
     (bits > 1 << 63) as u64 * u64::MAX
 }
 
-/// The same as [`uniform`].
+/// The cell as of [`uniform`], for f64 values.
 #[inline(always)]
 fn pure_wide(bits: u64, scale: f64) -> u64 {
     let scaled = f64::from_bits(bits & (u64::MAX >> 1)) * scale;
@@ -372,7 +372,7 @@ fn pure_wide(bits: u64, scale: f64) -> u64 {
     if inside { t } else { 0 }
 }
 
-/// The same as [`Zones::cell`], in integers: the fraction is shifted into place.
+/// The cell as of [`Zones::cell`], in integers: the fraction is shifted into place.
 #[inline(always)]
 fn uniform_wide(bits: u64, e: i16, m: u8) -> u64 {
     let rest = bits & (u64::MAX >> 1);

@@ -3,7 +3,7 @@
 use super::Bound;
 use crate::array::DType;
 
-/// How values are put into cells; the head of this module has the law.
+/// Division of values into cells; the head of this module has the law.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Grid {
     /// No cells: the leaf is a digest of the chunk's bytes.
@@ -17,14 +17,14 @@ pub enum Grid {
     },
     /// The bit pattern without its lowest bits.
     Ordinal {
-        /// How many bits are dropped.
+        /// Number of bits that are dropped.
         s: u8,
         /// Whether denormals have cells.
         denormals: bool,
     },
 }
 
-/// How many cells of an octave a relative bound of a new tree is wide.
+/// Width of a relative bound of a new tree in cells of an octave.
 const FINE: u64 = 4;
 /// At least so many cells fit into an absolute bound of a new tree, and less than twice as many: so
 /// jitter of up to two cells is within it (of one cell for complex numbers), and cells that four planes
@@ -39,7 +39,7 @@ const SLACK: f64 = 1.0 + 1e-12;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Component {
     pub(crate) bytes: usize,
-    /// How many bits of fraction it has.
+    /// Number of bits of its fraction.
     pub(crate) mantissa: u8,
     /// Whether cells have 64 bits.
     pub(crate) wide: bool,
@@ -69,7 +69,7 @@ impl Component {
         ((1 << (top - self.mantissa as u32)) - 1) << self.mantissa
     }
 
-    /// How many components of some data are NaN.
+    /// Number of components of some data that are NaN.
     pub(crate) fn nans(self, data: &[u8]) -> u64 {
         let infinity = self.infinity();
         match self.bytes {
@@ -147,8 +147,8 @@ impl Grid {
         }
     }
 
-    /// How many cells apart two values may be and are still surely within `bound`; nothing when even
-    /// values of the same cell may be beyond it.
+    /// Largest number of cells between two values that are surely within `bound`; `None` if even values of the same
+    /// cell may be beyond it.
     pub fn reach(self, dtype: DType, bound: Bound) -> Option<u64> {
         let Some(component) = Component::of(dtype) else {
             return (self == Grid::Bits).then_some(0);

@@ -15,16 +15,16 @@ use std::ops::Range;
 /// How much data a strip covers, if chunks are small enough; what one task works on.
 const STRIP_BYTES: u64 = 4 << 20;
 
-/// How a tree is made.
+/// Recipe of a tree: bound, chunk size and planes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Recipe {
     /// The bound it was asked for.
     pub bound: Bound,
     /// The cells that serve it.
     pub grid: Grid,
-    /// How many bytes a chunk has.
+    /// Size of a chunk in bytes.
     pub chunk: u32,
-    /// How many planes the sketch has.
+    /// Number of planes of the sketch.
     pub planes: u8,
 }
 
@@ -53,7 +53,7 @@ impl Recipe {
     /// Refuses sizes that do not work.
     pub fn check(self) -> Result<Recipe> {
         if !self.chunk.is_power_of_two() || !(512..=1 << 20).contains(&self.chunk) {
-            return Err(Error::usage(format!("{} bytes are no chunk of a tree", self.chunk))
+            return Err(Error::usage(format!("invalid chunk of a tree: {} bytes", self.chunk))
                 .hint("give a power of two from 512 B to 1 MiB; 4 KiB is usual"));
         }
         if self.planes > MAX_PLANES {
@@ -63,12 +63,12 @@ impl Recipe {
     }
 }
 
-/// Where what is in an image.
+/// Byte ranges of the sections of a tree image (levels, leaves, NaN counts, planes).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    /// How many chunks there are.
+    /// Number of chunks.
     pub chunks: u64,
-    /// How many bytes of data a chunk has.
+    /// Size of a chunk of the data in bytes.
     pub chunk: u64,
     /// The bytes of data.
     pub bytes: u64,
@@ -80,11 +80,11 @@ pub struct Layout {
     pub nans: Range<u64>,
     /// The place of the planes.
     pub planes: Range<u64>,
-    /// How many planes there are.
+    /// Number of planes.
     pub plane_count: u8,
-    /// How many bytes a plane of one chunk has.
+    /// Size of a plane of one chunk in bytes.
     pub stride: u64,
-    /// How many chunks a strip has; a multiple of eight.
+    /// Number of chunks of a strip; a multiple of eight.
     pub strip: u64,
 }
 
@@ -149,7 +149,7 @@ impl Layout {
         self.chunks == 0
     }
 
-    /// How many strips there are.
+    /// The number of strips.
     pub fn strips(&self) -> u64 {
         self.chunks.div_ceil(self.strip)
     }
@@ -176,15 +176,15 @@ impl Layout {
 /// A whole tree in memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
-    /// How it was made.
+    /// The recipe by which it was made.
     pub recipe: Recipe,
-    /// Where what is in it.
+    /// The byte ranges of its sections.
     pub layout: Layout,
     /// The digest of everything but the planes.
     pub root: Digest,
-    /// How many values are NaN.
+    /// Number of values that are NaN.
     pub nans: u64,
-    /// How many bytes are kept free in front of the body.
+    /// Number of bytes that are kept free in front of the body.
     pub front: usize,
     /// The front, then levels, leaves, numbers of NaN and planes.
     pub bytes: Vec<u8>,

@@ -8,7 +8,7 @@ pub(crate) struct Keys {
     pub(crate) first: Vec<u32>,
     pub(crate) second: Vec<u32>,
     pub(crate) wide: Vec<u64>,
-    /// The same keys in four rows of 16 bits, the lowest first, each less by [`HALF`].
+    /// The keys in four rows of 16 bits, the lowest first, each less by [`HALF`].
     rows: [Vec<[i16; 16]>; 4],
     /// Whether AVX2 is there.
     pub(super) vectors: bool,
@@ -159,7 +159,7 @@ impl Keys {
     }
 }
 
-/// How many words are looked at at a time.
+/// Number of words that are processed at a time.
 pub(super) const BLOCK: usize = 16;
 /// Room for the places of all bits of a block, and some more.
 pub(super) type Places = [u16; 64 * BLOCK + 8];

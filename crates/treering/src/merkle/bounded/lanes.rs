@@ -9,7 +9,7 @@ use std::arch::x86_64::*;
 #[cfg(target_arch = "x86_64")]
 use std::mem::MaybeUninit;
 
-/// Where the planes of a chunk go: plane p begins `pitch` bytes after plane p − 1.
+/// Destination of the planes of a chunk: plane p begins `pitch` bytes after plane p − 1.
 pub(super) struct ChunkPlanes<'a> {
     pub(super) out: &'a mut [u8],
     pub(super) pitch: usize,
@@ -41,7 +41,7 @@ pub(super) fn sum_wide(cells: &[u64], keys: &[u64]) -> u128 {
     sums.into_iter().chain(products).fold(0, u128::wrapping_add)
 }
 
-/// How a cell is found in a vector of f32 bits; see `cells`.
+/// Method by which a cell is found in a vector of f32 bits; see `cells`.
 #[derive(Clone, Copy)]
 pub(super) enum Cell {
     /// Cells of one width: multiply by this.
@@ -50,9 +50,9 @@ pub(super) enum Cell {
     Ordinal(u8, bool),
 }
 
-/// What a piece of values came to, all three loops in one, as long as nothing is without a cell.
+/// Results of a piece of values, all three loops in one, as long as every value has a cell.
 pub(super) struct Fused {
-    /// How many values were done; the rest is less than a vector.
+    /// Number of values that were processed; the rest is less than a vector.
     pub(super) done: usize,
     pub(super) sums: (u64, u64),
     /// Whether something has no cell: then nothing of this counts.
@@ -175,7 +175,7 @@ unsafe fn fused_avx2(
     Fused { done: whole, sums: (total_avx2(a), total_avx2(b)), none }
 }
 
-/// How far ahead the data is asked for, in bytes.
+/// Prefetch distance in bytes.
 #[cfg(target_arch = "x86_64")]
 const FAR: usize = 4096;
 

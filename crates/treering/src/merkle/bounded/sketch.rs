@@ -6,26 +6,26 @@ use super::{Bound, Grid, Leaf};
 use crate::array::DType;
 use std::sync::Arc;
 
-/// What is known of a chunk without its values.
+/// Verdict on a chunk without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Nothing differs beyond the bound.
+    /// All values are within the bound.
     Within,
     /// Components differ beyond the bound: how many, the first, and the most cells between two of
     /// them. Others may be open.
     Beyond {
-        /// How many surely differ.
+        /// Number of components that surely differ.
         count: u64,
         /// The first that does.
         first: u64,
         /// Whether there are components that only their values could decide.
         open: bool,
     },
-    /// Something differs beyond the bound, but not even the planes tell where.
+    /// Some value differs beyond the bound, but even the planes do not locate it.
     Somewhere,
     /// The planes do not close the gap: one more may.
     More,
-    /// Only the values can tell.
+    /// The decision needs the values.
     Open,
 }
 
@@ -41,7 +41,7 @@ pub struct Sketch {
 }
 
 impl Sketch {
-    /// For chunks of up to `chunk` bytes, with `planes` planes kept. Nothing if sketches cannot tell.
+    /// A sketch for chunks of up to `chunk` bytes, with `planes` planes kept. `None` if sketches cannot decide.
     pub fn new(grid: Grid, dtype: DType, bound: Bound, chunk: u32, planes: u8) -> Option<Sketch> {
         let component = Component::of(dtype)?;
         let reach = grid.reach(dtype, bound)?.min(i64::MAX as u64) as i64;
@@ -53,7 +53,7 @@ impl Sketch {
         Some(Sketch { grid, dtype, bound, keys, reach, planes, components })
     }
 
-    /// How many planes can be read.
+    /// Number of planes that can be read.
     pub fn planes(&self) -> u8 {
         self.planes
     }

@@ -10,7 +10,7 @@ use super::lanes::ChunkPlanes;
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64::*;
 
-/// How a cell is found in a vector of f64 bits; see `cells`.
+/// Method by which a cell is found in a vector of f64 bits; see `cells`.
 #[derive(Clone, Copy)]
 pub(super) enum WideCell {
     /// Cells of one width: multiply by this.
@@ -41,9 +41,9 @@ impl WideCell {
     }
 }
 
-/// What a segment of values came to.
+/// Results of a segment of values.
 pub(super) struct WideFused {
-    /// How many values were done; the rest is less than a block.
+    /// Number of values that were processed; the rest is less than a block.
     pub(super) done: usize,
     pub(super) sum: u128,
     /// Whether something has no cell, or one that these loops do not find: then nothing of this counts.
@@ -138,7 +138,7 @@ unsafe fn fused_avx2(
     }
 }
 
-/// How far ahead the data is asked for, in bytes.
+/// Prefetch distance in bytes.
 #[cfg(target_arch = "x86_64")]
 const FAR: usize = 4096;
 

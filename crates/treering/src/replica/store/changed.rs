@@ -30,7 +30,7 @@ impl ReplicaStore {
         self.submit_changed_streams(tag, changes, None)
     }
 
-    /// The same if the blocks are streams of variables.
+    /// Submits changes if the blocks are streams of variables.
     pub(crate) fn submit_changed_streams(
         &mut self,
         tag: u64,

@@ -89,7 +89,7 @@ impl<'a> Fetch<'a> {
         self.assign()
     }
 
-    /// The same with deliveries that are known to all ranks.
+    /// Expects deliveries that are known to all ranks.
     pub(crate) fn expect(
         &mut self,
         wants: Vec<Want>,

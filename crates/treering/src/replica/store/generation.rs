@@ -73,7 +73,7 @@ impl RangeCopy {
         checksum(self.bytes()) == self.checksum
     }
 
-    /// The same memory, for a message.
+    /// Shares the memory, for a message.
     pub(crate) fn share(self: &Arc<Self>) -> Bytes {
         Bytes::from_owner(SharedCopy(self.clone()))
     }

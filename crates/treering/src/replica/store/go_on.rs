@@ -26,8 +26,8 @@ pub struct Survived {
 }
 
 impl ReplicaStore {
-    /// Goes on with the communicator that shrinking has made; collective on it. A submit that was under way is given
-    /// up, unless some survivor knows that it was completed.
+    /// Continues with the communicator that [`Comm::shrink`] returned; collective on it. A submit that was under way is
+    /// given up, unless some survivor knows that it was completed.
     pub fn go_on_with(&mut self, smaller: Arc<dyn Comm>) -> Result<Survived> {
         let mut link = Link::new(smaller, self.link.traffic);
         let Knowledge { agreed, remakes } = self.knowledge();
@@ -64,10 +64,10 @@ impl ReplicaStore {
         let known = roster.ranks.iter().all(|rank| (rank.0 as usize) < self.places.len());
         match ordered && known {
             true => Ok(()),
-            false => {
-                Err(Error::usage("the communicator has ranks that are no survivors of the store's")
-                    .hint("hand over the communicator that shrinking the store's one returns"))
-            }
+            false => Err(Error::usage(
+                "the communicator has ranks that are not survivors of the store's",
+            )
+            .hint("give the communicator that shrinking the store's own returns")),
         }
     }
 

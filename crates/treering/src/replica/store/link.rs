@@ -226,7 +226,7 @@ impl Link {
         call(&*self.comm).map_err(|error| match error.kind() {
             ErrorKind::Dead | ErrorKind::Revoked => {
                 let error = error.hint(
-                    "shrink the communicator and hand the smaller one to ReplicaStore::go_on_with",
+                    "shrink the communicator and pass the smaller one to ReplicaStore::go_on_with",
                 );
                 self.stopped = Some(error.clone());
                 error

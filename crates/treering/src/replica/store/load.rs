@@ -50,8 +50,8 @@ impl ReplicaStore {
         self.load_checked(Ok(requests.to_vec()))
     }
 
-    /// The same into memory of the caller's, which must be as long as the requested blocks. `bytes` of the result is
-    /// empty.
+    /// Loads blocks as [`ReplicaStore::load`] does, into memory of the caller, which must be as long as the requested
+    /// blocks. `bytes` of the result is empty.
     pub fn load_into(&mut self, requests: &[Range<u64>], into: &mut [u8]) -> Result<LoadedBlocks> {
         let wants = self.submitted().and_then(|generation| wants(generation, requests));
         let wants = wants.and_then(|(wants, len)| match len == into.len() {
@@ -64,7 +64,7 @@ impl ReplicaStore {
         self.load_wants(wants, into)
     }
 
-    /// The same if the requests may be an error, which all ranks return.
+    /// Loads blocks; the requests may be an error, which all ranks return.
     pub(crate) fn load_checked(
         &mut self,
         requests: Result<Vec<Range<u64>>>,

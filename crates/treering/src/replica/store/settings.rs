@@ -5,6 +5,18 @@ use crate::error::{Error, Result};
 use crate::replica::probing::Probing;
 
 /// Settings of a replica store, the same on all ranks.
+///
+/// ```
+/// use std::sync::Arc;
+/// use treering::{Alone, Options, ReplicaSettings};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path();
+/// let settings = ReplicaSettings { budget: 8 << 30, ..ReplicaSettings::default() };
+/// let options = Options::directory(store, "rod")
+///     .ranks(Arc::new(Alone::new())) // or the communicator of an MPI
+///     .replicas(1)
+///     .replica_settings(settings);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaSettings {
     /// Bytes of a block. Default: 64.

@@ -52,7 +52,7 @@ impl ReplicaStore {
         self.submit_slices(tag, &[bytes], first, None)
     }
 
-    /// The same with the blocks of this rank in several slices, each of them of whole blocks.
+    /// Submits the blocks of this rank in several slices, each of them of whole blocks.
     pub(crate) fn submit_slices(
         &mut self,
         tag: u64,

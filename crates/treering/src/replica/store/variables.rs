@@ -32,7 +32,7 @@ pub(crate) struct Streams {
     shares: Vec<(u64, u64)>,
     /// The chunks of this rank's stream.
     digests: Vec<Digest>,
-    /// Where its slices lay: addresses and lengths.
+    /// Addresses and lengths of its slices.
     places: Vec<(usize, usize)>,
     /// Whether most of it is constant: then the next generation shares most of its memory.
     pub(crate) mostly_constant: bool,
@@ -51,7 +51,7 @@ impl ReplicaStore {
         self.submit_labelled((tag, 0), Ok(variables))
     }
 
-    /// The same with a second number of the caller's. An error in place of variables is that of all ranks.
+    /// Submits variables with a second number of the caller's. An error in place of variables is that of all ranks.
     pub(crate) fn submit_labelled(
         &mut self,
         (tag, label): (u64, u64),
@@ -119,8 +119,8 @@ impl ReplicaStore {
         current.streams.clone().filter(|_| whole)
     }
 
-    /// Fills arrays from the newest generation, which was submitted as variables; collective. Each rank hands over the
-    /// arrays that it wants. An error names what is lost; the arrays are unspecified then.
+    /// Fills arrays from the newest generation, which was submitted as variables; collective. Each rank passes the
+    /// arrays that it wants. An error names lost data; the content of the arrays is then unspecified.
     pub fn load_variables(&mut self, arrays: &mut [VariableMut]) -> Result<()> {
         let held = self.hold_streams();
         let held = held.as_ref().map(|held| held as &dyn HeldState).map_err(Clone::clone);
@@ -134,7 +134,7 @@ impl ReplicaStore {
     pub(crate) fn hold_streams(&mut self) -> Result<HeldStreams> {
         let found = self.submitted().and_then(|generation| match &generation.streams {
             Some(streams) => Ok((generation.members.clone(), streams.clone(), generation.tag)),
-            None => Err(Error::usage("what was submitted last are no variables")
+            None => Err(Error::usage("the newest generation was not submitted as variables")
                 .hint("submit variables, or load blocks")),
         });
         let requests = found.as_ref().map_err(Clone::clone).map(|(submitted, streams, _)| {
@@ -229,7 +229,7 @@ impl<'a> Stream<'a> {
         Ok(Stream { slices, constant, block, blocks })
     }
 
-    /// Where the slices lie.
+    /// Addresses and lengths of the slices.
     fn places(&self) -> Vec<(usize, usize)> {
         self.slices.iter().map(|slice| (slice.as_ptr().addr(), slice.len())).collect()
     }

@@ -26,9 +26,9 @@ const NETWORK: [u32; 10] = [
 /// Answer to the request for a read lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lease {
-    /// Nobody can write to the file.
+    /// No process can write to the file.
     Granted,
-    /// Somebody can, or the file system has another reason.
+    /// A process can write to it, or the file system has another reason.
     Refused,
     /// This user or this file system has no leases.
     NotAnswered,
