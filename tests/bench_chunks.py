@@ -3,7 +3,8 @@
 usage: bench_chunks.py TREERING [--scale N] [--dir DIR]
 
 Comparing is held to the time in which h5py reads both files, ingest and export to their times for a chunk for each
-step. Peak memory is that of the process. Files come back byte for byte, or it ends with 1.
+step: at most 2 and 3 times as long, or it ends with 1. Peak memory is that of the process. Files come back byte for
+byte, or it ends with 1.
 """
 
 import argparse
@@ -17,6 +18,15 @@ import time
 import h5py
 import netCDF4
 import numpy
+
+
+COMPARE, BOTH_WAYS = 2.0, 3.0
+
+
+def judged(ratio, most):
+    """The ratio as text, and whether it is within its limit."""
+    within = ratio <= most
+    return f"{ratio:.2f}" + ("" if within else f" (more than {most})"), within
 
 
 def field(shape):
@@ -92,15 +102,21 @@ def study(program, folder, name, shape, writer, chunks):
     writer(other, changed, chunks)
     size = values.nbytes / 1e6
     del values, changed
+    good = True
     print(f"{name}: {size:.0f} MB, {shape} in chunks of {tuple(used)}")
     for label, pair, code in (("the same chunks", (far, other), 1), ("a chunk for each step", (far, steps), 0)):
         ours, memory = treering(program, "compare", *pair, code=code)
         limit = read(*pair)
-        print(f"  compare with {label}: {ours:.2f} s, {ours / limit:.2f} of h5py reading both ({limit:.2f} s); {memory:.0f} MiB")
+        ratio, within = judged(ours / limit, COMPARE)
+        good &= within
+        print(f"  compare with {label}: {ours:.2f} s, {ratio} of h5py reading both ({limit:.2f} s); {memory:.0f} MiB")
     plain = both_ways(program, folder, steps)
     ours = both_ways(program, folder, far)
     for what, (seconds, memory), (limit, _) in zip(("ingest", "export"), ours, plain):
-        print(f"  {what}: {seconds:.2f} s, {seconds / limit:.2f} of a chunk for each step ({limit:.2f} s); {memory:.0f} MiB")
+        ratio, within = judged(seconds / limit, BOTH_WAYS)
+        good &= within
+        print(f"  {what}: {seconds:.2f} s, {ratio} of a chunk for each step ({limit:.2f} s); {memory:.0f} MiB")
+    return good
 
 
 def main():
@@ -114,9 +130,13 @@ def main():
         return (shape[0], *(n // options.scale for n in shape[1:]))
 
     with tempfile.TemporaryDirectory(dir=options.dir) as folder:
-        study(options.program, folder, "small chunks", scaled(200, 420, 420), write, (100, 10, 10))
-        study(options.program, folder, "all steps in a chunk", scaled(300, 600, 600), write, (300, 10, 10))
-        study(options.program, folder, "netCDF's default", scaled(60, 721, 1440), write_netcdf, None)
+        studies = [
+            ("small chunks", scaled(200, 420, 420), write, (100, 10, 10)),
+            ("all steps in a chunk", scaled(300, 600, 600), write, (300, 10, 10)),
+            ("netCDF's default", scaled(60, 721, 1440), write_netcdf, None),
+        ]
+        good = [study(options.program, folder, *one) for one in studies]
+    raise SystemExit(0 if all(good) else 1)
 
 
 if __name__ == "__main__":

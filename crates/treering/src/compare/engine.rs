@@ -1035,6 +1035,7 @@ impl<'s> Comparison<'s> {
             }));
             tally.append(sum.tally);
         }
+        Picture::slice(&mut outcome.pictures);
         // The first in the order of memory of the whole array.
         examples.sort_by_key(|(position, _)| *position);
         let first = examples.into_iter().take(self.settings.examples);

@@ -79,7 +79,8 @@ impl LetterWriter {
             self.value(b);
         }
         self.word(pictures.len() as u64);
-        for Picture { axes, extent, size, cells } in pictures {
+        // Slices are cut when everything has arrived.
+        for Picture { axes, extent, size, cells, slice: _ } in pictures {
             self.words(&axes.iter().map(|axis| *axis as u64).collect::<Vec<_>>());
             self.words(extent);
             self.words(size);
@@ -165,7 +166,7 @@ impl LetterReader<'_> {
         let axes = self.words()?.into_iter().map(|axis| axis as usize).collect();
         let (extent, size) = (self.words()?, self.words()?);
         let cells = self.words()?.into_iter().map(|bits| Number(f64::from_bits(bits))).collect();
-        Ok(Picture { axes, extent, size, cells })
+        Ok(Picture { axes, extent, size, cells, slice: None })
     }
 }
 

@@ -255,6 +255,19 @@ pub struct Picture {
     pub size: Vec<u64>,
     /// The largest difference in each cell, row by row.
     pub cells: Vec<Number>,
+    /// For a slice, the axis that it is across, and its indices there. `None`: the largest along all other axes.
+    pub slice: Option<MapSlice>,
+}
+
+/// The indices of a slice across an axis; several where the array has more of them than the map has cells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MapSlice {
+    /// The axis.
+    pub axis: usize,
+    /// The first index.
+    pub from: u64,
+    /// The index behind the last one.
+    pub until: u64,
 }
 
 /// Cells of a map of one axis, along each side of a plane, and of each of three planes.
@@ -266,8 +279,8 @@ const MOST_MAPPED: usize = 32;
 const MOST_OF_NAME: usize = 6;
 
 impl Picture {
-    /// The maps of an array: a profile, a plane, or the three projections of a box. Axes of extent 1 do not count, and
-    /// more axes are shown by their last three.
+    /// The maps of an array: a profile, a plane, or the three projections of a box and the box itself, out of which slices
+    /// are cut when it is complete. Axes of extent 1 do not count, and more axes are shown by their last three.
     pub(super) fn of(shape: &[u64]) -> Vec<Picture> {
         let mut long: Vec<usize> = (0..shape.len()).filter(|axis| shape[*axis] > 1).collect();
         if long.is_empty() {
@@ -277,7 +290,7 @@ impl Picture {
             [] => Vec::new(),
             [x] => vec![vec![x]],
             [y, x] => vec![vec![y, x]],
-            [.., z, y, x] => vec![vec![y, x], vec![z, x], vec![z, y]],
+            [.., z, y, x] => vec![vec![y, x], vec![z, x], vec![z, y], vec![z, y, x]],
         };
         let side = if planes.len() == 1 { PLANE } else { PROJECTION };
         let blank = |axes: Vec<usize>| {
@@ -285,9 +298,47 @@ impl Picture {
             let extent: Vec<u64> = axes.iter().map(|axis| shape[*axis]).collect();
             let size: Vec<u64> = extent.iter().map(|e| (*e).clamp(1, most)).collect();
             let cells = vec![Number(0.0); size.iter().product::<u64>() as usize];
-            Picture { axes, extent, size, cells }
+            Picture { axes, extent, size, cells, slice: None }
         };
         planes.into_iter().map(blank).collect()
+    }
+
+    /// Cuts the box among complete maps into its three slices through the largest difference.
+    pub(super) fn slice(maps: &mut Vec<Picture>) {
+        let Some(whole) = maps.pop_if(|map| map.axes.len() == 3) else { return };
+        let largest = (0..whole.cells.len()).max_by(|p, q| {
+            let (p, q) = (whole.cells[*p].0, whole.cells[*q].0);
+            p.total_cmp(&q)
+        });
+        let Some(at) = largest else { return };
+        let [_, rows, columns] = [0, 1, 2].map(|axis| whole.size[axis] as usize);
+        let place = [at / (rows * columns), at / columns % rows, at % columns];
+        for across in 0..3 {
+            let [high, wide] = [[1, 2], [0, 2], [0, 1]][across];
+            let cell = |i: u64, j: u64| {
+                let mut at = place;
+                (at[across], at[high], at[wide]) = (place[across], i as usize, j as usize);
+                whole.cells[(at[0] * rows + at[1]) * columns + at[2]]
+            };
+            let size = vec![whole.size[high], whole.size[wide]];
+            let cells = (0..size[0]).flat_map(|i| (0..size[1]).map(move |j| (i, j)));
+            let edge = |cell: usize| {
+                let all = cell as u128 * u128::from(whole.extent[across]);
+                all.div_ceil(u128::from(whole.size[across])) as u64
+            };
+            let slice = MapSlice {
+                axis: whole.axes[across],
+                from: edge(place[across]),
+                until: edge(place[across] + 1),
+            };
+            maps.push(Picture {
+                axes: vec![whole.axes[high], whole.axes[wide]],
+                extent: vec![whole.extent[high], whole.extent[wide]],
+                cells: cells.map(|(i, j)| cell(i, j)).collect(),
+                size,
+                slice: Some(slice),
+            });
+        }
     }
 
     pub(super) fn add(&mut self, index: &[u64], difference: f64) {
