@@ -190,6 +190,30 @@ pair("equal", "furnished-other-version", furnished, (values, "", "earliest"),
      (values, "", "latest"))
 
 
+def behind_unknown_filter(path, options):
+    """Values that are addresses, packed by a filter that nobody knows."""
+    kind, change = options
+    with h5py.File(path, "w") as file:
+        first, second = (file.create_dataset(name, data=[n]) for n, name in enumerate("xy"))
+        if kind == "references":
+            values, dtype = [first.ref, first.ref if change else second.ref], h5py.ref_dtype
+        else:
+            values, dtype = [b"aa", b"bX" if change else b"bb", b"cc"], h5py.string_dtype("ascii")
+        file.create_dataset("v", data=np.array(values, dtype), chunks=(2,), compression="gzip", shuffle=True)
+    with open(path, "rb") as inside:
+        data = inside.read()
+    # The filter pipeline names deflate (1) with one value, the level; now it names a filter that nobody has.
+    head = b"\x01\x00\x08\x00\x01\x00\x01\x00deflate\x00"
+    assert data.count(head) == 1, data.count(head)
+    with open(path, "wb") as out:
+        out.write(data.replace(head, b"\xff\x7f\x08\x00\x01\x00\x01\x00deflate\x00"))
+
+
+for kind in ["texts", "references"]:
+    pair("equal", f"unknown-filter-{kind}-same", behind_unknown_filter, (kind, False), (kind, False))
+    pair("unknown", f"unknown-filter-{kind}", behind_unknown_filter, (kind, False), (kind, True))
+
+
 def user_block(path, text):
     with h5py.File(path, "w", userblock_size=512) as file:
         file.create_dataset("x", data=values, compression="gzip")
@@ -209,6 +233,28 @@ def virtual(path, data):
 
 
 pair("unknown", "virtual", virtual, values, near)
+
+
+def growing(path, is_virtual):
+    """The same rows, in a virtual dataset that grows with its source, which stores another extent than it has, or written out."""
+    rows = np.arange(12.0).reshape(3, 4)
+    source = path + ".source"
+    with h5py.File(source, "w") as file:
+        file.create_dataset("s", data=rows[:1], maxshape=(None, 4), chunks=(1, 4))
+    with h5py.File(path, "w") as file:
+        if is_virtual:
+            layout = h5py.VirtualLayout((1, 4), "f8", maxshape=(None, 4))
+            part = h5py.VirtualSource(os.path.basename(source), "s", (1, 4), maxshape=(None, 4))
+            layout[: h5py.h5s.UNLIMITED, :] = part[: h5py.h5s.UNLIMITED, :]
+            file.create_virtual_dataset("v", layout)
+        else:
+            file.create_dataset("v", data=rows, maxshape=(None, 4))
+    with h5py.File(source, "r+") as file:
+        file["s"].resize((3, 4))
+        file["s"][:] = rows
+
+
+pair("unknown", "virtual-growing", growing, True, False)
 
 
 def netcdf(path, options):
@@ -621,6 +667,12 @@ def objects():
         file[of] = x
         file.create_group(group)
 
+    def twice(file, is_one):
+        file["y"] = x
+        file["g/x"] = file["y"] if is_one else x
+
+    write("two-names", lambda file: twice(file, True))
+    write("two-objects", lambda file: twice(file, False))
     write("kind-a", lambda file: kinds(file, "p", "q"))
     write("kind-b", lambda file: kinds(file, "q", "p"))
     write("lone-a", lambda file: file.create_dataset("p", data=x))

@@ -117,6 +117,8 @@ pub(super) struct FoundArray {
     pub(super) element: Option<Arc<ElementType>>,
     /// Whether values are addresses of others.
     pub(super) refers: bool,
+    /// Whether its true extent follows from other datasets, and is not known.
+    pub(super) grows: bool,
     /// Where to look for values that lie in other files.
     pub(super) outside: Option<Arc<dyn Outside>>,
     /// Factor and offset of packed numbers, and whether they may be unsigned.
@@ -180,6 +182,7 @@ impl FoundArray {
             unmarked: false,
             element: None,
             refers: false,
+            grows: false,
             outside: None,
             scale: None,
             offset: None,
@@ -300,7 +303,7 @@ impl FoundArray {
     pub(super) fn undecoded(&self, why: Error, stored: Option<Arc<StoredBytes>>) -> UndecodedArray {
         UndecodedArray {
             name: self.description.name.clone(),
-            description: Some(self.description.clone()),
+            description: (!self.grows).then(|| self.description.clone()),
             why,
             stored,
             is_group: false,

@@ -146,6 +146,7 @@ impl Inventory {
         let is_followed =
             |item: &str| item.strip_prefix(LINK).is_some_and(|path| followed.contains(path));
         self.items.retain(|item, _| !is_followed(item));
+        self.hard.retain(|link, _| !followed.contains(link));
         self
     }
 

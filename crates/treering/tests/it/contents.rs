@@ -335,6 +335,9 @@ fn objects_and_what_links_lead_to_are_compared_as_a_whole() {
         // An object of a group belongs to it, whatever other names it has.
         ("hard-a.h5:g", "hard-b.h5:g", false, Different),
         ("hard-a.h5:g", "hard-a.h5:g", false, Equal),
+        // Names of one object, if links are followed, are as good as equal objects.
+        ("two-names.h5", "two-objects.h5", false, Different),
+        ("two-names.h5", "two-objects.h5", true, Equal),
         ("groups.h5:g1", "groups.h5:g2", false, Equal),
         ("groups.h5", "groups.h5", true, Equal),
         // Attributes behind links, links behind links, and objects without arrays.

@@ -389,6 +389,8 @@ impl Dataset<'_> {
                 let mut fill = self.fill.clone();
                 swap(&mut fill, self.found.swap);
                 let mapped = VirtualLayout::parse(self.meta, &mut rest, fill);
+                // The library finds its extent in the sources.
+                self.found.grows = mapped.is_err() && self.space.largest != self.space.shape;
                 Ok(self.outside(mapped, "its values lie in other datasets"))
             }
             _ => Ok(self.opaque(odd())),
@@ -412,8 +414,11 @@ impl Dataset<'_> {
         Placement::Unreadable(why, Some(StoredBytes::elsewhere(self.meta.whole)))
     }
 
-    /// Stored chunks, with everything that their values depend on.
+    /// Stored chunks, with everything that their values depend on: the whole file if values are addresses in it.
     fn stored(&self, dims: &[u64], bare: bool, chunks: &[Stored]) -> Arc<StoredBytes> {
+        if self.found.refers {
+            return StoredBytes::all(self.meta.whole);
+        }
         let spans = chunks.iter().map(|chunk| (chunk.at, chunk.len)).collect();
         let places: Vec<_> = chunks.iter().map(|chunk| (chunk.index, chunk.left_out)).collect();
         let how = (&self.of_type, &self.fill, &self.pipeline, dims, bare, places);
@@ -422,7 +427,18 @@ impl Dataset<'_> {
 
     /// An array of which hardly any value was written. Its size would be believed by whoever plans to read it.
     fn unwritten(&self) -> Placement {
-        Placement::Unreadable(hardly_written(), Some(self.stored(&[], false, &[])))
+        let mut fill = self.fill.clone();
+        swap(&mut fill, self.found.swap);
+        let stored = match (self.found.refers, &self.found.element) {
+            (true, _) => StoredBytes::all(self.meta.whole),
+            // Nothing was written, so nothing else matters: neither filters nor chunks.
+            (false, None) => {
+                let how = format!("unwritten: {:?} {fill:?}", self.found.description.dtype);
+                StoredBytes::at(self.meta.whole, Vec::new(), how)
+            }
+            (false, Some(_)) => self.stored(&[], false, &[]),
+        };
+        Placement::Unreadable(hardly_written(), Some(stored))
     }
 
     fn contiguous(&self, at: Option<u64>, len: u64) -> Result<Placement> {
@@ -502,6 +518,9 @@ impl Dataset<'_> {
         }
         let written = stored.iter().fold(0u64, |n, chunk| n.saturating_add(chunk.len));
         let most = written.saturating_mul(most_inflated(&codings)).saturating_add(MOST_UNPAID);
+        if self.found.bytes() > most && stored.is_empty() {
+            return Ok(self.unwritten());
+        }
         if self.found.bytes() > most || overlap(&stored) {
             return Ok(Placement::Unreadable(
                 hardly_written(),
