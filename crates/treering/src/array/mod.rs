@@ -599,7 +599,7 @@ impl<'a> VariableMut<'a> {
     /// let view = VariableMut::strided("view", &mut grid, 5 * 30, &[5, 15], &[30, 2])?;
     /// # Ok::<(), treering::Error>(())
     /// ```
-    pub fn strided<T: Element + bytemuck::Pod>(
+    pub fn strided<T: Element>(
         name: &str,
         data: &'a mut [T],
         offset: u64,
@@ -609,7 +609,7 @@ impl<'a> VariableMut<'a> {
         let mut description = described::<T>(name, data.len());
         description.shape.0.splice(..1, shape.iter().copied());
         let place = ViewPlace::of::<T>(offset, shape, strides);
-        let view = place.and_then(|place| StridedMut::new(bytemuck::cast_slice_mut(data), &place));
+        let view = place.and_then(|place| StridedMut::new(data, &place));
         let view = view.map_err(|error| error.at(format!("variable {name:?}")))?;
         let memory = Memory::Strided(view);
         Ok(VariableMut { description, memory, optional: false, inner: Vec::new(), is_shaped: true })

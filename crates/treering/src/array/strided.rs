@@ -7,6 +7,7 @@
 //! Laws: only elements of the view are read or written, whatever lies between them. Gathered bytes are the elements in C
 //! order.
 
+use super::DType;
 use super::element::{Element, scalars_of};
 use crate::error::{Error, Result};
 use std::borrow::Cow;
@@ -234,13 +235,16 @@ unsafe impl Send for StridedMut<'_> {}
 unsafe impl Sync for StridedMut<'_> {}
 
 impl<'a> StridedMut<'a> {
-    pub(super) fn new(bytes: &'a mut [u8], place: &ViewPlace) -> Result<Self> {
-        let view = Strided::new(bytes, place)?;
+    /// A view of a slice. Of elements that may not hold any bytes (`bool`), only valid values are written.
+    pub(super) fn new<T: Element>(data: &'a mut [T], place: &ViewPlace) -> Result<Self> {
+        let view = Strided::new(T::bytes(data), place)?;
         let (layout, mut now) = (ViewLayout::clone(&view.layout), Vec::new());
         view.gather(0..layout.bytes(), &mut now);
-        let all = (bytes.len() / place.size) as u64;
-        let first = bytes.as_mut_ptr().wrapping_add(place.offset.min(all) as usize * place.size);
-        Ok(StridedMut { first, layout, bytes: now, flags: false, of: PhantomData })
+        let all = (size_of_val(data) / place.size) as u64;
+        let offset = place.offset.min(all) as usize * place.size;
+        let first = data.as_mut_ptr().cast::<u8>().wrapping_add(offset);
+        let flags = T::DTYPE == DType::Bool;
+        Ok(StridedMut { first, layout, bytes: now, flags, of: PhantomData })
     }
 
     /// A view of memory by the address of its first element.
@@ -309,8 +313,7 @@ mod tests {
             let mut filled = memory.clone();
             places.iter().enumerate().for_each(|(at, place)| changed[*place as usize] = at as u32);
             let values: Vec<u32> = (0..places.len() as u32).collect();
-            let target = bytemuck::cast_slice_mut(&mut filled);
-            let mut view = StridedMut::new(target, &place).unwrap();
+            let mut view = StridedMut::new(&mut filled[..], &place).unwrap();
             view.bytes.copy_from_slice(bytemuck::cast_slice(&values));
             view.settle();
             prop_assert_eq!(filled, changed);

@@ -77,8 +77,11 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// The boxes of an array, and what they are boxes of.
+    /// The boxes of an array, and what they are boxes of; of a chosen rank, its own array.
     pub(super) fn sources(&self, name: &str) -> Result<ArraySources<'_>> {
+        if let Some(rank) = self.chosen_rank() {
+            return self.variable(rank, name).map(ArraySources::own);
+        }
         let of_name = |entry: &&VariableEntry| entry.description.name == name;
         let entries: Vec<&VariableEntry> = self.entries().iter().filter(of_name).collect();
         match entries.is_empty() {
@@ -225,8 +228,9 @@ impl<'a> ArraySources<'a> {
                     "variable {name:?} of rank {} and that of rank {} are not boxes of the same array",
                     first.rank, entry.rank
                 );
-                return Err(Error::new(ErrorKind::Mismatch, what)
-                    .hint("read the variable of each rank separately"));
+                return Err(Error::new(ErrorKind::Mismatch, what).hint(
+                    "each rank has an array of its own: choose one with Checkpoint::of_rank",
+                ));
             }
         }
         // Rows of a global array are in the order of ranks.

@@ -53,6 +53,8 @@ pub struct Checkpoint {
     manifest: Manifest,
     /// The groups that are loaded: all of them, or one.
     groups: BTreeMap<GroupId, Group>,
+    /// The rank whose own variables are read; `None`: arrays of all ranks, and otherwise those of rank 0.
+    of_rank: Option<Rank>,
     /// The variables of all ranks, group by group.
     variables: Vec<VariableEntry>,
     /// The packs of each group's epoch, oldest first.
@@ -166,6 +168,7 @@ impl Checkpoint {
             handles,
             manifest,
             groups,
+            of_rank: None,
             variables: Vec::new(),
             packs,
             deltas: Deltas::new(),
@@ -199,6 +202,7 @@ impl Checkpoint {
             handles: Handles::new(store),
             manifest,
             groups: BTreeMap::new(),
+            of_rank: None,
             variables: Vec::new(),
             packs: Vec::new(),
             deltas: Deltas::new(),
@@ -384,7 +388,48 @@ impl Checkpoint {
         self.notes.get()
     }
 
-    /// Fills whole variables; type, shape and name must agree with what is stored. As in [`variable`](Self::variable), an
+    /// Makes all reads those of a rank's own variables, as that rank handed them over: its own array where several ranks
+    /// have one of that name, its own box of a global array, and indices that begin with 0. It can be called again for
+    /// another rank. Without it, [`read`](Self::read), [`read_range`](Self::read_range) and
+    /// [`read_into`](Self::read_into) are of rank 0, and [`read_box`](Self::read_box), [`read_slab`](Self::read_slab) and
+    /// [`read_array`](Self::read_array) of global arrays.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use treering::{Comm, Library, Options, Rank, Run, ThreadRanks, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// # let shared = store.clone();
+    /// ThreadRanks::new(2).run(move |comm: Arc<dyn Comm>| {
+    ///     let seed = [u64::from(comm.rank().0); 4]; // each rank has an array of its own
+    ///     let mut run = Run::open(Options::directory(&shared, "dice").ranks(comm))?;
+    ///     run.checkpoint(7, &[Variable::new("seed", &seed)])?;
+    ///     run.finish()
+    /// });
+    /// let checkpoint = Library::open(&store)?.checkpoint("dice", Some(7))?.of_rank(Rank(1))?;
+    /// assert_eq!(checkpoint.read::<u64>("seed")?, [1; 4]);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    pub fn of_rank(mut self, rank: Rank) -> Result<Self> {
+        let ranks = self.manifest.ranks;
+        if rank.0 >= ranks {
+            let what = format!("there is no rank {rank} of {ranks}");
+            return Err(Error::usage(what).at(self.place()).hint("ranks are counted from 0"));
+        }
+        self.of_rank = Some(rank);
+        Ok(self)
+    }
+
+    /// The rank whose own variables are read, if one was chosen.
+    pub(super) fn chosen_rank(&self) -> Option<Rank> {
+        self.of_rank
+    }
+
+    fn rank(&self) -> Rank {
+        self.of_rank.unwrap_or(Rank(0))
+    }
+
+    /// Fills whole variables of rank 0, or of the rank of [`of_rank`](Self::of_rank); type, shape and name must agree with what is stored. As in [`variable`](Self::variable), an
     /// array of a file may be named without its file.
     ///
     /// On an error the arrays' content is unspecified.
@@ -394,12 +439,13 @@ impl Checkpoint {
 
     fn read_all(&self, targets: &mut [VariableMut]) -> Result<()> {
         let mut targets: Vec<&mut VariableMut> = targets.iter_mut().collect();
-        let find = |name: &str| match self.variable(Rank(0), name) {
+        let rank = self.rank();
+        let find = |name: &str| match self.variable(rank, name) {
             // Two files have it: nobody could tell which is meant.
             Err(error) if error.kind() == ErrorKind::Usage => Err(error),
             found => Ok(found.ok()),
         };
-        let entries = self.fill(Rank(0), &mut targets, &find, false)?;
+        let entries = self.fill(rank, &mut targets, &find, false)?;
         let mut filled = entries.into_iter().zip(targets.iter_mut());
         filled.try_for_each(|(entry, target)| match entry {
             Some((entry, hashes)) => self.check_root(entry, target.bytes(), hashes),
@@ -426,16 +472,17 @@ impl Checkpoint {
             .collect()
     }
 
-    /// A whole variable of rank 0, named as in [`variable`](Self::variable).
+    /// A whole variable of rank 0, or of the rank of [`of_rank`](Self::of_rank), named as in [`variable`](Self::variable).
     pub fn read<T: Element>(&self, name: &str) -> Result<Vec<T>> {
-        let entry = self.variable(Rank(0), name)?;
+        let entry = self.variable(self.rank(), name)?;
         let scalars = entry.description.shape.elements().unwrap_or(0);
         self.read_range(name, 0..scalars.checked_div(scalars_of::<T>()).unwrap_or(0))
     }
 
-    /// The elements `range` of a variable of rank 0, counted in the order of memory.
+    /// The elements `range` of a variable of rank 0, or of the rank of [`of_rank`](Self::of_rank), counted in the order of
+    /// memory.
     pub fn read_range<T: Element>(&self, name: &str, range: Range<u64>) -> Result<Vec<T>> {
-        let entry = self.variable(Rank(0), name)?;
+        let entry = self.variable(self.rank(), name)?;
         let Description { dtype, shape, .. } = &entry.description;
         check_type(name, *dtype, T::DTYPE)?;
         let (scalars, each) = (shape.elements().unwrap_or(0), scalars_of::<T>());

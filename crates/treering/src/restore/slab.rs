@@ -8,7 +8,7 @@
 
 use super::boxes::{ArraySource, ArraySources};
 use super::checkpoint::Checkpoint;
-use crate::array::{CommonRun, DType, Description, Element, IndexBox, Order, Part, Shape};
+use crate::array::{CommonRun, DType, Description, Element, IndexBox, Order, Shape};
 use crate::array::{fill, filled, scalars_of};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::zeroed;
@@ -133,7 +133,7 @@ impl Checkpoint {
     }
 
     /// Reads a whole array of any type: the global one if ranks saved parts of one, or that of the only rank that has it.
-    /// Memory for all of its elements is allocated; without it, the error is of kind
+    /// If several ranks have arrays of that name, [`of_rank`](Checkpoint::of_rank) selects one. Memory for all of its elements is allocated; without it, the error is of kind
     /// [`ErrorKind::Limit`](crate::ErrorKind::Limit).
     ///
     /// ```
@@ -163,14 +163,18 @@ impl Checkpoint {
     }
 
     /// Reads all arrays, each as [`read_array`](Checkpoint::read_array) does, except those that belong to one of several
-    /// ranks alone. All of them are in memory at once. One array that cannot be read is an error of the whole call.
+    /// ranks alone, which [`of_rank`](Checkpoint::of_rank) reads. All of them are in memory at once. One array that cannot be
+    /// read is an error of the whole call.
     pub fn read_arrays(&self) -> Result<Vec<StoredArray>> {
         let mut seen = BTreeSet::new();
         let mut arrays = Vec::new();
         for entry in self.entries().iter().filter(|entry| !entry.is_hidden()) {
             let Description { name, part, .. } = &entry.description;
-            let of_all = matches!(part, Some(Part::Box(_) | Part::Rows | Part::Same));
-            if (of_all || self.manifest().ranks == 1) && seen.insert(name.as_str()) {
+            let is_wanted = match self.chosen_rank() {
+                Some(rank) => entry.rank == rank,
+                None => part.is_some() || self.manifest().ranks == 1,
+            };
+            if is_wanted && seen.insert(name.as_str()) {
                 arrays.push(self.read_array(name)?);
             }
         }

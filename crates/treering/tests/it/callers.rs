@@ -1,6 +1,8 @@
 //! What programs call: saves that are waited for in several ways, checkpoints that are due, elements of all types,
 //! slabs and whole arrays, removing what is not wanted any more.
 
+use half::{bf16, f16};
+use num_complex::Complex;
 use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -330,6 +332,12 @@ fn elements_of_all_types_come_back() {
     let pairs: Vec<[f64; 2]> = vec![[1.0, 2.0]; 10];
     let tensors = [[[1i32, 2], [3, 4]]; 7];
     let time = 0.125f64;
+    let single: Vec<Complex<f32>> = (0..300).map(|at| Complex::new(at as f32, -0.5)).collect();
+    let spectrum: Vec<Complex<f64>> =
+        (0..300).map(|at| Complex::new(0.25, f64::from(at))).collect();
+    // All bit patterns, those of NaNs among them.
+    let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+    let brains: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
     let state = [
         Variable::new("mask", &mask),
         Variable::new("positions", &positions),
@@ -337,6 +345,10 @@ fn elements_of_all_types_come_back() {
         Variable::new("fortran", &positions).fortran(),
         Variable::new("tensors", &tensors),
         Variable::scalar("time", &time),
+        Variable::new("c64", &single),
+        Variable::new("c128", &spectrum),
+        Variable::new("f16", &halves),
+        Variable::new("bf16", &brains),
     ];
     let described = |at: usize| {
         let of = state[at].description();
@@ -349,6 +361,9 @@ fn elements_of_all_types_come_back() {
     assert_eq!(described(3), (DType::F64, vec![3, 500]));
     assert_eq!(described(4), (DType::I32, vec![7, 2, 2]));
     assert_eq!(described(5), (DType::F64, vec![]));
+    assert_eq!(described(6), (DType::C64, vec![300]));
+    assert_eq!(described(7), (DType::C128, vec![300]));
+    assert_eq!((described(8).0, described(9).0), (DType::F16, DType::BF16));
     run.checkpoint(1, &state).unwrap();
     run.finish().unwrap();
 
@@ -356,14 +371,26 @@ fn elements_of_all_types_come_back() {
     let (mut mask_back, mut growing) = (vec![true; 1000], Vec::<bool>::new());
     let (mut back, mut tensors_back, mut time_back) = (Vec::<[f64; 3]>::new(), tensors, 0f64);
     tensors_back.fill([[0; 2]; 2]);
+    let mut single_back = vec![Complex::<f32>::ZERO; 300];
+    let (mut spectrum_back, mut brains_back) = (Vec::<Complex<f64>>::new(), Vec::<bf16>::new());
+    let mut halves_back = vec![f16::ZERO; halves.len()];
     let restored = run.restore(&mut [
         VariableMut::new("mask", &mut mask_back),
         VariableMut::growing("positions", &mut back),
         VariableMut::new("tensors", &mut tensors_back),
         VariableMut::scalar("time", &mut time_back),
+        VariableMut::new("c64", &mut single_back),
+        VariableMut::growing("c128", &mut spectrum_back),
+        VariableMut::new("f16", &mut halves_back),
+        VariableMut::growing("bf16", &mut brains_back),
     ]);
     assert_eq!(restored.unwrap().unwrap().step, 1);
     assert!(mask_back == mask && back == positions && tensors_back == tensors);
+    assert!(single_back == single && spectrum_back == spectrum);
+    let bits = |halves: &[f16]| halves.iter().map(|half| half.to_bits()).collect::<Vec<_>>();
+    assert!(bits(&halves_back) == bits(&halves));
+    let bits = |brains: &[bf16]| brains.iter().map(|brain| brain.to_bits()).collect::<Vec<_>>();
+    assert!(bits(&brains_back) == bits(&brains));
     assert_eq!(time_back.to_bits(), time.to_bits());
     run.restore_step(1, &mut [VariableMut::growing("mask", &mut growing)]).unwrap();
     assert!(growing == mask);
@@ -374,6 +401,10 @@ fn elements_of_all_types_come_back() {
 
     let checkpoint = Library::of(store).checkpoint("r", Some(1)).unwrap();
     assert!(checkpoint.read::<bool>("mask").unwrap() == mask);
+    assert!(checkpoint.read::<Complex<f64>>("c128").unwrap() == spectrum);
+    assert!(checkpoint.read_array("c64").unwrap().values::<Complex<f32>>().unwrap() == single);
+    assert!(bits(&checkpoint.read::<bf16>("bf16").unwrap()) == bits(&brains));
+    assert!(checkpoint.read::<f16>("bf16").is_err());
     assert_eq!(checkpoint.read_range::<[f64; 3]>("positions", 2..4).unwrap(), positions[2..4]);
     assert!(checkpoint.read_range::<[f64; 3]>("positions", 2..501).is_err());
     assert_eq!(checkpoint.read::<[f64; 7]>("pairs").unwrap_err().kind(), ErrorKind::Mismatch);
@@ -382,7 +413,7 @@ fn elements_of_all_types_come_back() {
     assert!(array.values::<[f64; 3]>().unwrap() == positions);
     assert!(array.values::<f32>().is_err());
     let all = checkpoint.read_arrays().unwrap();
-    assert_eq!(all.len(), 6);
+    assert_eq!(all.len(), 10);
     let fortran = all.iter().find(|array| array.name == "fortran").unwrap();
     assert_eq!(fortran.order, Order::Fortran);
     let scalar = checkpoint.read_array("time").unwrap();
@@ -444,6 +475,20 @@ fn views_are_saved_and_filled_and_what_lies_between_stays() {
     assert!(Variable::strided("x", &grid, 99, &[10], &[-11]).is_ok());
     assert!(Variable::strided("x", &grid, 0, &[10], &[1, 1]).is_err());
     assert!(Variable::strided("x", &grid, u64::MAX, &[1], &[1]).is_err());
+    // Flags, too: every third one comes back, and those between stay.
+    let store = memory();
+    let mut flags: Vec<bool> = (0..3000).map(|at| at % 7 < 3).collect();
+    let mut run = Run::open(Options::in_store(store, "flags")).unwrap();
+    run.checkpoint(1, &[Variable::strided("mask", &flags, 1, &[1000], &[3]).unwrap()]).unwrap();
+    let expected: Vec<bool> = (0..3000).map(|at| at % 3 != 1 || at % 7 < 3).collect();
+    flags.fill(true);
+    let view = VariableMut::strided("mask", &mut flags, 1, &[1000], &[3]).unwrap();
+    run.restore_step(1, &mut [view]).unwrap();
+    assert!(flags == expected);
+    run.finish().unwrap();
+    let mut none: [bool; 0] = [];
+    assert!(VariableMut::strided("x", &mut none, 0, &[0], &[1]).is_ok());
+    assert!(VariableMut::strided("x", &mut none, 0, &[1], &[1]).is_err());
     let points = [[1f32, 2.0, 3.0]; 50];
     let every_other = Variable::strided("x", &points, 0, &[25], &[2]).unwrap();
     assert_eq!(every_other.description().shape.0, [25, 3]);
@@ -554,6 +599,75 @@ fn slabs_of_arrays_of_ranks_are_those_of_the_whole() {
         assert!(checkpoint.read_slab::<f32>("grid", &slab).is_err());
         assert!(checkpoint.read_array("nothing").is_err());
     }
+}
+
+/// Each of three ranks has an array of its own, rows of a global one, and one that only it has.
+#[test]
+fn what_each_rank_saved_can_be_read() {
+    let store = memory();
+    let shared = store.clone();
+    let ends = ThreadRanks::new(3).run(move |comm: Arc<dyn Comm>| {
+        let rank = u64::from(comm.rank().0);
+        let own: Vec<u64> = (0..rank + 2).map(|at| 100 * rank + at).collect();
+        let rows = [rank as f64; 4];
+        let mut run = Run::open(Options::in_store(shared.clone(), "r").ranks(comm)).unwrap();
+        let state = [
+            Variable::new("own", &own),
+            Variable::new("rows", &rows).shaped(&[2, 2]).part_of(&[6, 2], &[2 * rank, 0]),
+            Variable::new("last", &own),
+        ];
+        run.checkpoint(1, &state[..if rank == 2 { 3 } else { 2 }]).unwrap();
+        run.finish().unwrap();
+    });
+    assert!(ends.iter().all(|end| matches!(end, End::Done(()))), "{ends:?}");
+    let mut checkpoint = Library::of(store).checkpoint("r", None).unwrap();
+
+    // Without a choice: nobody could tell which is meant, and the sentence says what to call.
+    let refused = checkpoint.read_array("own").unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Mismatch);
+    assert!(refused.to_string().contains("of_rank"), "{refused}");
+    assert_eq!(checkpoint.read::<u64>("own").unwrap(), [0, 1]);
+    assert_eq!(checkpoint.read_array("rows").unwrap().shape.0, [6, 2]);
+
+    for rank in [0, 2, 1] {
+        checkpoint = checkpoint.of_rank(Rank(rank)).unwrap();
+        let own: Vec<u64> = (0..u64::from(rank) + 2).map(|at| 100 * u64::from(rank) + at).collect();
+        let last = own.len() as u64 - 1;
+        assert_eq!(checkpoint.read::<u64>("own").unwrap(), own);
+        assert_eq!(
+            checkpoint.read_range::<u64>("own", last..last + 1).unwrap(),
+            own[last as usize..]
+        );
+        let mut filled = Vec::<u64>::new();
+        checkpoint.read_into(&mut [VariableMut::growing("own", &mut filled)]).unwrap();
+        assert_eq!(filled, own);
+        assert_eq!(checkpoint.read_box::<u64>("own", &[last], &[1]).unwrap(), own[last as usize..]);
+        let slab = Slab::new(&[0], &[2]).stride(&[last]);
+        assert_eq!(
+            checkpoint.read_slab::<u64>("own", &slab).unwrap(),
+            [own[0], own[last as usize]]
+        );
+        let mut two = [0u64; 2];
+        checkpoint.read_slab_into("own", &slab, &mut two).unwrap();
+        assert_eq!(two, [own[0], own[last as usize]]);
+        assert_eq!(checkpoint.read_array("own").unwrap().values::<u64>().unwrap(), own);
+        // Its box of a global array, by indices of its own.
+        let rows = checkpoint.read_array("rows").unwrap();
+        assert_eq!(
+            (rows.shape.0.as_slice(), rows.values::<f64>().unwrap()),
+            (&[2, 2][..], vec![f64::from(rank); 4])
+        );
+        let row = checkpoint.read_box::<f64>("rows", &[1, 0], &[1, 2]).unwrap();
+        assert_eq!(row, [f64::from(rank); 2]);
+        assert!(checkpoint.read_box::<f64>("rows", &[2, 0], &[1, 2]).is_err());
+        let all = checkpoint.read_arrays().unwrap();
+        let names: Vec<&str> = all.iter().map(|array| &array.name[..]).collect();
+        assert_eq!(names.len(), if rank == 2 { 3 } else { 2 }, "{names:?}");
+        assert_eq!(checkpoint.read::<u64>("last").is_ok(), rank == 2);
+        assert_eq!(checkpoint.read_array("last").is_ok(), rank == 2);
+    }
+    let refused = checkpoint.of_rank(Rank(3)).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::Usage);
 }
 
 fn with_steps(store: &Arc<dyn Store>, run: &str, steps: std::ops::Range<u64>) -> Vec<String> {
