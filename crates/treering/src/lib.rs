@@ -32,11 +32,17 @@
 
 #![cfg_attr(not(feature = "tools"), allow(dead_code, unused_imports))] // what only tools use
 
-#[cfg(not(all(target_os = "linux", target_pointer_width = "64", target_endian = "little")))]
-compile_error!(
-    "treering works on Linux with 64-bit little-endian processors only: stored bytes are those of memory, and durable \
-     files rest on what Linux promises of them"
-);
+/// Items for one configuration, and others for all others. rustfmt finds the modules in macros of this name.
+macro_rules! cfg_if {
+    (if #[cfg($cfg:meta)] { $($item:item)* } else { $($other:item)* }) => {
+        $(#[cfg($cfg)] $item)*
+        $(#[cfg(not($cfg))] $other)*
+    };
+}
+
+// On other platforms the crate is this sentence, and not one error for everything that they lack.
+cfg_if! {
+if #[cfg(all(target_os = "linux", target_pointer_width = "64", target_endian = "little"))] {
 
 // README and the chapters of the book that have Rust code: their examples are tests.
 
@@ -182,3 +188,13 @@ pub use io::write_whole;
 pub use library::{open_side, open_side_following};
 #[cfg(feature = "tools")]
 pub use report::VariableSummary;
+
+} else {
+
+compile_error! {
+    "treering works on Linux with 64-bit little-endian processors only: stored bytes are those of memory, and durable \
+     files rest on what Linux promises of them"
+}
+
+}
+}

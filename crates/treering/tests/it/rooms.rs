@@ -302,3 +302,29 @@ fn the_reader_of_the_interface_sees_modules_lists_and_new_names() {
     assert_eq!(modules, ["testing"]);
     assert_eq!(names, ["B", "d", "F"]);
 }
+
+/// The crate as other platforms see it: without any of its modules, and with one error, which says why.
+#[test]
+fn other_platforms_are_refused_with_one_sentence() {
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let root = std::fs::read_to_string(crate_folder.join("src/lib.rs")).unwrap();
+    let here = "#[cfg(all(target_os = \"linux\",";
+    assert_eq!(root.matches(here).count(), 1);
+    let folder = tempfile::tempdir().unwrap();
+    let elsewhere = folder.path().join("lib.rs");
+    std::fs::write(&elsewhere, root.replace(here, "#[cfg(all(target_os = \"windows\",")).unwrap();
+    let cargo = std::env::var_os("CARGO").map(PathBuf::from);
+    let beside = cargo.map(|cargo| cargo.with_file_name("rustc")).filter(|rustc| rustc.is_file());
+    let mut rustc = std::process::Command::new(beside.unwrap_or("rustc".into()));
+    rustc.args(["--edition", "2024", "--crate-type", "lib", "--emit", "metadata", "--out-dir"]);
+    let output = rustc.arg(folder.path()).arg(elsewhere).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    let errors: Vec<&str> = told.lines().filter(|line| line.starts_with("error")).collect();
+    assert_eq!(errors.len(), 2, "{told}");
+    assert!(errors[0].starts_with("error: treering works on Linux"), "{told}");
+    assert!(errors[1].contains("aborting due to 1 previous error"), "{told}");
+    // What builds on Linux only is not fetched there.
+    let manifest = std::fs::read_to_string(crate_folder.join("Cargo.toml")).unwrap();
+    let (everywhere, linux) = manifest.split_once("[target.'cfg(target_os = \"linux\")'").unwrap();
+    assert!(!everywhere.contains("io-uring") && linux.contains("io-uring"));
+}
