@@ -165,6 +165,9 @@ pub struct Run {
     protected: Vec<Arc<dyn ProtectedArray>>,
     /// The bytes of the arrays that the last restore filled.
     restored_bytes: u64,
+    /// Other times and another way to report a long wait than those of [`WaitNotice`].
+    #[cfg(test)]
+    reporting: Option<(Duration, fn(&str))>,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,
@@ -265,6 +268,8 @@ impl Run {
             upkeep,
             protected: Vec::new(),
             restored_bytes: 0,
+            #[cfg(test)]
+            reporting: None,
             process: std::process::id(),
             _lock: opened.lock,
         })
@@ -1022,7 +1027,12 @@ impl Run {
     }
 
     fn wait_notice(&self, until: &str) -> WaitNotice {
-        WaitNotice::new(named(&self.options.writer.run), until.to_string())
+        let notice = WaitNotice::new(named(&self.options.writer.run), until.to_string());
+        #[cfg(test)]
+        if let Some((first, say)) = self.reporting {
+            return notice.reporting(first, say);
+        }
+        notice
     }
 
     /// Waits until the last of the old checkpoints that may go are gone.
@@ -1163,6 +1173,48 @@ mod tests {
     use crate::array::VariableMut;
     use crate::comm::{End, ThreadRanks};
     use crate::store::MemoryStore;
+    use crate::testing::{Call, HookedStore};
+    use std::sync::Mutex;
+    use std::sync::mpsc::channel;
+
+    /// The end of a program waits for its checkpoints as long as that takes, and not without a word.
+    #[test]
+    fn a_run_that_is_dropped_on_a_store_that_hangs_says_so_and_loses_nothing() {
+        static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+        let (go, gone) = channel::<()>();
+        let gone = Mutex::new(gone);
+        let inner: Arc<dyn Store> = Arc::new(MemoryStore::new());
+        let store = HookedStore::new(inner.clone(), move |call| {
+            if matches!(call, Call::Finish(_)) {
+                // Held until the sender is gone.
+                let _ = gone.lock().unwrap().recv();
+            }
+            Ok(())
+        });
+        let mut run = Run::open(Options::in_store(Arc::new(store), "rod")).unwrap();
+        run.reporting = Some((Duration::from_millis(50), |text| {
+            SAID.lock().unwrap().push(text.to_string());
+        }));
+        let data = vec![1u8; 100_000];
+        run.checkpoint(0, &[Variable::new("x", &data)]).unwrap();
+        let (begun, dropped) = (Instant::now(), std::thread::spawn(move || drop(run)));
+        while SAID.lock().unwrap().len() < 2 {
+            assert!(begun.elapsed() < Duration::from_secs(60), "nobody has said anything");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(!dropped.is_finished());
+        drop(go);
+        dropped.join().unwrap();
+        let said = SAID.lock().unwrap().join("\n");
+        assert!(
+            said.contains("\"rod\"") && said.contains("until its checkpoints are written"),
+            "{said}"
+        );
+        let mut back = vec![0u8; data.len()];
+        let mut run = Run::open(Options::in_store(inner, "rod")).unwrap();
+        assert!(run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().is_some());
+        assert!(back == data);
+    }
 
     /// A capture that fails between its begin and its end costs that save, and is not taken for the next.
     #[test]

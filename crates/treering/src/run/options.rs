@@ -494,7 +494,9 @@ impl Options {
 
     /// Calls a function during restores with two numbers: the bytes that are filled so far, and the bytes of all arrays that
     /// are to be filled. At the end both are the same. The function is called from several threads, so it should return soon.
-    /// A restore from the memory of ranks ([`Options::replicas`]) does not call it.
+    /// A restore from the memory of ranks ([`Options::replicas`]) does not call it, and neither do saves:
+    /// [`Save::is_durable`](crate::Save::is_durable) reports on each of them, and [`Run::finish`](crate::Run::finish) reports
+    /// a wait of more than a minute on standard error.
     ///
     /// ```
     /// use treering::Options;

@@ -7,12 +7,15 @@ use super::schedule::Every;
 use super::{Options, Overload};
 use crate::array::Bound;
 use crate::codec::{Aim, Encoding};
+use crate::compact::Compaction;
 use crate::error::{Error, Result};
 use crate::lineage::{ChunkSize, Method};
 use crate::redundancy::Redundancy;
+use crate::replica::ReplicaSettings;
 use crate::store::{DirectoryStore, Store};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -39,7 +42,7 @@ struct Settings {
     growth: Option<f64>,
     every: Option<String>,
     deadline: Option<u64>,
-    signals: Option<bool>,
+    on_signals: Option<bool>,
     patience: Option<String>,
     ranks_per_pack: Option<u32>,
     pack_together: Option<Size>,
@@ -47,18 +50,21 @@ struct Settings {
     shared_every: Option<u32>,
     redundancy: Option<String>,
     replicas: Option<u32>,
+    replica_settings: Option<ReplicaTable>,
     spares: Option<u32>,
     domain: Option<String>,
-    compact: Option<bool>,
+    /// A table of numbers, or whether to compact.
+    compact: Option<Value>,
     keep: Option<KeepSettings>,
     limit: Option<Size>,
     store_limit: Option<Size>,
     trees_only: Option<bool>,
     tree: Option<TreeTable>,
+    reference: Option<ReferenceTable>,
     #[serde(default)]
-    bounds: BTreeMap<String, String>,
+    bound: BTreeMap<String, String>,
     #[serde(default)]
-    labels: BTreeMap<String, String>,
+    label: BTreeMap<String, String>,
 }
 
 /// The arguments of [`Options::keep`].
@@ -75,6 +81,35 @@ struct KeepSettings {
 struct TreeTable {
     chunk: Option<Size>,
     planes: Option<u8>,
+}
+
+/// The numbers of a [`Compaction`]. Default: as they are.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CompactTable {
+    files: Option<u64>,
+    pack_bytes: Option<Size>,
+}
+
+/// The settings of replicas that sizes and memory decide. Default: as they are.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReplicaTable {
+    block_size: Option<Size>,
+    range_blocks: Option<u64>,
+    budget: Option<Size>,
+    piece: Option<Size>,
+    keep_own: Option<bool>,
+    repeated: Option<bool>,
+}
+
+/// The arguments of [`Options::reference`], with one bound for all variables.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ReferenceTable {
+    store: PathBuf,
+    run: String,
+    bound: Option<String>,
 }
 
 /// A number of bytes, or a text such as `512MiB`.
@@ -171,15 +206,64 @@ fn redundancy(text: &str) -> Result<Redundancy> {
     choice("redundancy", text, &choices)
 }
 
+fn refused(error: toml::de::Error) -> Error {
+    let what = error.to_string();
+    let what: Vec<&str> = what.lines().map(str::trim).collect();
+    Error::usage(format!("invalid options: {}", what.join(" ").trim()))
+        .hint("the keys are those of the methods of Options; the book lists them")
+}
+
+/// The rule for compactions; `None`: never.
+fn compaction(value: Value, now: Option<Compaction>) -> Result<Option<Compaction>> {
+    let rule = now.unwrap_or_default();
+    if let Value::Boolean(compact) = value {
+        return Ok(compact.then_some(rule));
+    }
+    let CompactTable { files, pack_bytes } = value.try_into().map_err(|error| {
+        refused(error).at("option \"compact\"").hint("write true, false or { files = 128 }")
+    })?;
+    let pack_bytes = pack_bytes.map(|bytes| size("compact.pack_bytes", bytes)).transpose()?;
+    Ok(Some(Compaction {
+        files: files.unwrap_or(rule.files),
+        pack_bytes: pack_bytes.unwrap_or(rule.pack_bytes),
+    }))
+}
+
+impl ReplicaTable {
+    fn apply(self, mut settings: ReplicaSettings) -> Result<ReplicaSettings> {
+        let bytes = |key: &str, given: Option<Size>, now: u64| match given {
+            Some(given) => size(&format!("replica_settings.{key}"), given),
+            None => Ok(now),
+        };
+        settings.block_size = bytes("block_size", self.block_size, settings.block_size)?;
+        settings.budget = bytes("budget", self.budget, settings.budget)?;
+        settings.piece = bytes("piece", self.piece, settings.piece)?;
+        settings.range_blocks = self.range_blocks.unwrap_or(settings.range_blocks);
+        settings.keep_own = self.keep_own.unwrap_or(settings.keep_own);
+        settings.repeated = self.repeated.unwrap_or(settings.repeated);
+        Ok(settings)
+    }
+}
+
+impl ReferenceTable {
+    #[cfg(feature = "tools")]
+    fn apply(self, options: Options) -> Result<Options> {
+        let bound = self.bound.map(|bound| Bound::parse(&bound)).transpose()?;
+        let settings = crate::compare::CompareSettings { bound, ..Default::default() };
+        Ok(options.reference(Arc::new(DirectoryStore::new(&self.store)), &self.run, settings))
+    }
+
+    #[cfg(not(feature = "tools"))]
+    fn apply(self, _: Options) -> Result<Options> {
+        Err(Error::usage("this program cannot compare its run with a reference").hint(
+            "build it with the feature `tools` of treering, or leave out the key `reference`",
+        ))
+    }
+}
+
 impl Settings {
     fn of(table: Table) -> Result<Settings> {
-        let wrong = |error: toml::de::Error| {
-            let what = error.to_string();
-            let what: Vec<&str> = what.lines().map(str::trim).collect();
-            Error::usage(format!("invalid options: {}", what.join(" ").trim()))
-                .hint("the keys are those of the methods of Options; the book lists them")
-        };
-        Value::Table(table).try_into().map_err(wrong)
+        Value::Table(table).try_into().map_err(refused)
     }
 
     /// Replaces the options that have a key here.
@@ -230,7 +314,7 @@ impl Settings {
             options =
                 options.deadline(time.ok_or_else(|| wrong("deadline", &seconds, "1767225600"))?);
         }
-        options.signals = self.signals.unwrap_or(options.signals);
+        options.signals = self.on_signals.unwrap_or(options.signals);
         if let Some(text) = self.patience {
             let limit = time(&text).ok_or_else(|| wrong("patience", &text, "10min"))?;
             options = options.patience(limit);
@@ -253,15 +337,18 @@ impl Settings {
         if let Some(copies) = self.replicas {
             options = options.replicas(copies);
         }
+        if let Some(table) = self.replica_settings {
+            options.replica_settings = table.apply(options.replica_settings)?;
+        }
         if let Some(ranks) = self.spares {
             options = options.spares(ranks);
         }
         if let Some(name) = self.domain {
             options = options.domain(&name);
         }
-        if let Some(compact) = self.compact {
-            let rule = options.writer.compaction.unwrap_or_default();
-            options = options.compact(compact.then_some(rule));
+        if let Some(value) = self.compact {
+            let rule = compaction(value, options.writer.compaction)?;
+            options = options.compact(rule);
         }
         if let Some(KeepSettings { last, every }) = self.keep {
             options = options.keep(last, every);
@@ -281,11 +368,14 @@ impl Settings {
             let planes = planes.unwrap_or(options.trees.planes);
             options = options.tree(chunk, planes);
         }
-        for (pattern, bound) in &self.bounds {
+        if let Some(table) = self.reference {
+            options = table.apply(options)?;
+        }
+        for (pattern, bound) in &self.bound {
             options.bounds.retain(|(known, _)| known != pattern);
             options = options.bound(pattern, Bound::parse(bound)?);
         }
-        for (key, text) in &self.labels {
+        for (key, text) in &self.label {
             options = options.label(key, text);
         }
         options.labels.check()?;
@@ -307,19 +397,29 @@ fn value(text: &str) -> Value {
     parsed.unwrap_or_else(|| Value::String(text.to_string()))
 }
 
-/// The options that variables of the environment are.
-fn environment(variables: impl Iterator<Item = (String, String)>) -> Table {
-    let named = variables.filter_map(|(name, text)| {
-        let key = name.strip_prefix(PREFIX)?.to_lowercase();
-        Some((key, value(&text)))
-    });
-    named.collect()
+/// Replaces options by those that variables of the environment are, one by one: an error names its variable.
+fn with_variables(
+    mut options: Options,
+    variables: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Options> {
+    for (name, text) in variables {
+        let shown = name.to_string_lossy().into_owned();
+        let Some(key) = shown.strip_prefix(PREFIX) else { continue };
+        let place = format!("environment variable {shown}");
+        let wrong = |what: &str| Error::usage(format!("invalid options: {what}")).at(&place);
+        let text = text.into_string().map_err(|_| wrong("the value is not UTF-8"))?;
+        let table = Table::from_iter([(key.to_lowercase(), value(&text))]);
+        let given = Settings::of(table).and_then(|given| given.apply(options));
+        options = given.map_err(|error| error.at(&place))?;
+    }
+    Ok(options)
 }
 
 impl Options {
-    /// Options from TOML: the folder of the store, the run, and any other option. Keys have the names of methods, but for
-    /// `signals`, `bounds` and `labels`; a key that does not exist is an error that names it. `deadline` is a number of
-    /// seconds since 1970, as in `SLURM_JOB_END_TIME`.
+    /// Options from TOML: the folder of the store, the run, and most other options. Keys have the names of methods; a key
+    /// that does not exist is an error that names it. `deadline` is a number of seconds since 1970, as in
+    /// `SLURM_JOB_END_TIME`. `bound` and `label` are tables of patterns and keys. What has no key are objects of the program:
+    /// `ranks`, `aggregated`, `on_progress`, and other stores than folders.
     ///
     /// ```
     /// use treering::Options;
@@ -330,7 +430,7 @@ impl Options {
     ///     every = "10min"        # or "100 steps", or "optimum:24h"
     ///     staging = "512MiB"
     ///     encoding = "fastest"
-    ///     bounds = { "heat*" = "abs:1e-6" }
+    ///     bound = { "heat*" = "abs:1e-6" }
     ///     "#,
     /// )?;
     /// let options = options.with_environment()?; // who starts the program has the last word
@@ -359,8 +459,8 @@ impl Options {
     /// as `TREERING_OPTION_STAGING=512MiB`, with the keys of [`Options::from_toml`]. The person who starts a program can
     /// thus override its options.
     ///
-    /// A file that cannot be read, an unknown key and an invalid value are errors. The options are consumed then; a program
-    /// that goes on without the environment passes a clone.
+    /// A file that cannot be read, an unknown key, an invalid value and a value that is not UTF-8 are errors, which name the
+    /// file or the variable. The options are consumed then; a program that goes on without the environment passes a clone.
     pub fn with_environment(self) -> Result<Options> {
         let mut options = self;
         if let Some(path) = std::env::var_os(FILE) {
@@ -371,10 +471,7 @@ impl Options {
                 read.map_err(|e| Error::io(format!("cannot read options from {shown}"), e))?;
             options = options.with_toml(&text).map_err(|error| error.at(shown))?;
         }
-        let variables = std::env::vars_os();
-        let variables = variables
-            .filter_map(|(name, text)| Some((name.into_string().ok()?, text.into_string().ok()?)));
-        Settings::of(environment(variables))?.apply(options)
+        with_variables(options, std::env::vars_os())
     }
 }
 
@@ -382,6 +479,7 @@ impl Options {
 mod tests {
     use super::*;
     use crate::store::MemoryStore;
+    use std::os::unix::ffi::OsStringExt;
 
     fn plain() -> Options {
         Options::in_store(Arc::new(MemoryStore::new()), "r")
@@ -398,19 +496,21 @@ mod tests {
             overload = "skip"
             growth = 0.5
             every = "optimum:24h"
-            signals = true
+            on_signals = true
             patience = "90s"
             ranks_per_pack = 4
             shared_every = 10
             redundancy = "xor:4"
             replicas = 3
             domain = "rack 7"
-            compact = false
+            compact = { files = 64, pack_bytes = "1MiB" }
+            replica_settings = { block_size = 128, budget = "4GiB", keep_own = true }
+            reference = { store = "archive", run = "monday", bound = "abs:1e-6" }
             keep = { last = 3, every = 100 }
             limit = "10GiB"
             store_limit = "2TB"
-            bounds = { "p*" = "abs:1e-6" }
-            labels = { git = "4542149" }
+            bound = { "p*" = "abs:1e-6" }
+            label = { git = "4542149" }
         "#;
         let options = plain().with_toml(text).unwrap();
         assert_eq!(options.writer.chunk, ChunkSize::new(128).unwrap());
@@ -423,7 +523,16 @@ mod tests {
         assert!(options.signals && options.patience == Duration::from_secs(90));
         assert_eq!((options.ranks_per_pack, options.shared_every, options.replicas), (4, 10, 3));
         assert_eq!(options.redundancy, Redundancy::Xor { set: 4 });
-        assert!(options.domain.as_deref() == Some("rack 7") && options.writer.compaction.is_none());
+        assert_eq!(options.domain.as_deref(), Some("rack 7"));
+        let rule = Compaction { files: 64, pack_bytes: 1 << 20 };
+        assert_eq!(options.writer.compaction, Some(rule));
+        let ReplicaSettings { block_size, budget, keep_own, piece, .. } = options.replica_settings;
+        assert_eq!((block_size, budget, keep_own, piece), (128, 4 << 30, true, 16 << 20));
+        let reference = options.reference.clone().unwrap();
+        assert_eq!(
+            (&reference.run[..], reference.settings.bound),
+            ("monday", Some(Bound::abs(1e-6)))
+        );
         assert_eq!(options.bounds, [("p*".to_string(), Bound::abs(1e-6))]);
         assert_eq!(options.labels.get("git"), Some("4542149"));
         let keep = options.keep.unwrap();
@@ -438,10 +547,10 @@ mod tests {
     fn later_settings_replace_earlier_ones_in_both_directions() {
         let near = |options: &Options| options.writer.tiers.near.len();
         let [on, off] = [
-            "signals = true\ncompact = true\ntrees_only = true\nnode = \"ssd\"\ndeadline = 2000000000\n\
-             tree = { chunk = \"8KiB\", planes = 2 }\nbounds = { \"p*\" = \"abs:1e-6\" }",
-            "signals = false\ncompact = false\ntrees_only = false\nnode = \"\"\ndeadline = 1000000000\n\
-             tree = { chunk = 4096 }\nbounds = { \"p*\" = \"abs:1e-3\" }",
+            "on_signals = true\ncompact = true\ntrees_only = true\nnode = \"ssd\"\ndeadline = 2000000000\n\
+             tree = { chunk = \"8KiB\", planes = 2 }\nbound = { \"p*\" = \"abs:1e-6\" }",
+            "on_signals = false\ncompact = false\ntrees_only = false\nnode = \"\"\ndeadline = 1000000000\n\
+             tree = { chunk = 4096 }\nbound = { \"p*\" = \"abs:1e-3\" }",
         ];
         let check = |options: &Options, first: bool| {
             assert_eq!((options.signals, options.trees_only), (first, first));
@@ -466,17 +575,17 @@ mod tests {
         assert_eq!(near(&given.with_toml("growth = 1").unwrap()), 2);
         // The environment has the last word over the program and over TOML.
         let variables = [
-            ("SIGNALS", "false"),
+            ("ON_SIGNALS", "false"),
             ("COMPACT", "false"),
             ("TREES_ONLY", "false"),
             ("NODE", ""),
             ("DEADLINE", "1000000000"),
             ("TREE", "{ chunk = 4096 }"),
-            ("BOUNDS", "{ \"p*\" = \"abs:1e-3\" }"),
+            ("BOUND", "{ \"p*\" = \"abs:1e-3\" }"),
         ];
-        let variables = variables.map(|(name, text)| (format!("{PREFIX}{name}"), text.to_string()));
-        let table = environment(variables.into_iter());
-        check(&Settings::of(table).unwrap().apply(once).unwrap(), false);
+        let variables =
+            variables.map(|(name, text)| (format!("{PREFIX}{name}").into(), text.into()));
+        check(&with_variables(once, variables.into_iter()).unwrap(), false);
     }
 
     #[test]
@@ -489,9 +598,17 @@ mod tests {
             ("overload = \"panic\"", "overload"),
             ("encoding = \"zstd:fast\"", "encoding"),
             ("chunk = 100", "100"),
-            ("bounds = { x = \"1e-6\" }", "1e-6"),
+            ("bound = { x = \"1e-6\" }", "1e-6"),
+            ("signals = true", "signals"),
+            ("compact = { size = 3 }", "size"),
+            ("compact = \"often\"", "compact"),
+            ("compact = { pack_bytes = \"much\" }", "compact.pack_bytes"),
+            ("replica_settings = { copies = 3 }", "copies"),
+            ("replica_settings = { budget = \"much\" }", "replica_settings.budget"),
+            ("reference = { store = \"x\" }", "run"),
+            ("reference = { store = \"x\", run = \"y\", bound = \"5\" }", "5"),
             ("replicas = \"many\"", "replicas"),
-            ("labels = { step = \"5\" }", "step"),
+            ("label = { step = \"5\" }", "step"),
             ("keep = { newest = 3 }", "newest"),
             ("tree = { depth = 3 }", "depth"),
             ("tree = { chunk = \"8GiB\" }", "tree.chunk"),
@@ -513,13 +630,26 @@ mod tests {
             ("TREERING_OTHER", "7"),
             ("HOME", "/root"),
         ];
-        let variables = variables.map(|(name, text)| (name.to_string(), text.to_string()));
-        let table = environment(variables.into_iter());
-        let options = Settings::of(table).unwrap().apply(plain()).unwrap();
+        let given = |variables: &[(&str, &[u8])]| {
+            let of = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+            let variables: Vec<_> =
+                variables.iter().map(|(name, text)| (OsString::from(name), of(text))).collect();
+            with_variables(plain(), variables.into_iter())
+        };
+        let options = given(&variables.map(|(name, text)| (name, text.as_bytes()))).unwrap();
         assert_eq!((options.staging, options.replicas), (1 << 30, 3));
         assert_eq!(options.every, Some(Every::Steps(5)));
-        let unknown =
-            environment([("TREERING_OPTION_STAGIGN".to_string(), "1".to_string())].into_iter());
-        assert!(Settings::of(unknown).err().unwrap().to_string().contains("stagign"));
+        // Nothing is dropped silently, and an error says that it came from the environment.
+        for (name, text, named) in [
+            ("TREERING_OPTION_STAGIGN", &b"1"[..], "stagign"),
+            ("TREERING_OPTION_STAGING", b"much", "much"),
+            ("TREERING_OPTION_RUN", b"r\xff", "not UTF-8"),
+        ] {
+            let error = given(&[(name, text)]).err().unwrap();
+            assert_eq!(error.kind(), crate::error::ErrorKind::Usage);
+            let told = error.to_string();
+            assert!(told.contains(named) && told.contains(name), "{told}");
+        }
+        assert!(given(&[("HOME", b"r\xff")]).is_ok());
     }
 }
