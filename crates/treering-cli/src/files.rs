@@ -21,9 +21,9 @@ pub struct IngestArguments {
     /// Position of the rank in a file's name: a regular expression with one group, as in 'rank(\d+)'. Default: the
     /// last number in the name, if files of the set differ in it or it stands behind the word rank.
     #[arg(long, value_name = "REGEX")]
-    pub rank: Option<String>,
+    pub rank_pattern: Option<String>,
     /// Assign all files to rank 0, and ignore numbers in their names.
-    #[arg(long, conflicts_with = "rank")]
+    #[arg(long, conflicts_with = "rank_pattern")]
     pub no_ranks: bool,
     /// Number of ranks that share a pack.
     #[arg(long, value_name = "N", default_value_t = 32)]
@@ -60,7 +60,7 @@ pub struct IngestArguments {
 impl IngestArguments {
     /// Rules for the names of files.
     pub fn rules(&self, step: Option<&str>) -> Result<FileRules> {
-        let rules = FileRules::new(step, self.rank.as_deref())?;
+        let rules = FileRules::new(step, self.rank_pattern.as_deref())?;
         Ok(if self.no_ranks { rules.without_ranks() } else { rules })
     }
 
@@ -131,6 +131,22 @@ fn likeness(text: &str) -> Result<(Regex, String)> {
     Ok((pattern, by.to_string()))
 }
 
+/// A bound: a number is an absolute one.
+fn bound(text: &str) -> Result<Bound> {
+    match text.parse() {
+        Ok(number) => Ok(Bound::abs(number)),
+        Err(_) => Bound::parse(text),
+    }
+}
+
+/// A bound, of the variables that match a pattern or, without one, of all.
+pub fn limit_or_bound(text: &str) -> Result<(Option<String>, Bound)> {
+    match text.contains('=') {
+        true => limit(text).map(|(pattern, bound)| (Some(pattern), bound)),
+        false => bound(text).map(|bound| (None, bound)),
+    }
+}
+
 /// A pattern of names and the bound of variables that match it; names may hold '=', bounds do not.
 pub fn limit(text: &str) -> Result<(String, Bound)> {
     let bad = |why: &str| {
@@ -138,12 +154,8 @@ pub fn limit(text: &str) -> Result<(String, Bound)> {
             "write a name (* and ? stand for anything), '=' and a bound, as in 'temp*=1e-6' or 'v_?=rel:1e-4'",
         )
     };
-    let (pattern, bound) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
-    let bound = match bound.parse() {
-        Ok(number) => Bound::abs(number),
-        Err(_) => Bound::parse(bound)?,
-    };
-    Ok((pattern.to_string(), bound))
+    let (pattern, of_these) = text.rsplit_once('=').ok_or_else(|| bad("there is no '='"))?;
+    Ok((pattern.to_string(), bound(of_these)?))
 }
 
 impl AimName {
@@ -285,7 +297,7 @@ pub struct ExportArguments {
     format: Option<FormatName>,
     /// Export only variables that match; * and ? stand for anything, and the name of the file may be left out. May be
     /// given several times.
-    #[arg(long, alias = "variable", value_name = "GLOB", requires = "format")]
+    #[arg(long, value_name = "GLOB", requires = "format")]
     vars: Vec<String>,
     /// Export only files of this rank. With --as: arrays as this rank saved them, boxes with their ghost cells
     /// included. May be given several times.

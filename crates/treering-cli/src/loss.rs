@@ -14,7 +14,7 @@ pub struct LossArguments {
     replicas: u64,
     /// Number of ranks of a node: whole nodes fail, and copies are on different nodes.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    node: u64,
+    ranks_per_node: u64,
     /// Also simulate random failures of the real placement N times.
     #[arg(long, value_name = "N")]
     simulate: Option<u64>,
@@ -27,7 +27,7 @@ pub fn run(arguments: &LossArguments, json: bool) -> Result<()> {
     let settings = LossSettings {
         ranks: arguments.ranks,
         replicas: arguments.replicas,
-        ranks_per_node: arguments.node,
+        ranks_per_node: arguments.ranks_per_node,
         simulations: arguments.simulate,
     };
     let bar = match arguments.simulate {

@@ -15,7 +15,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use treering::{Error, Keep};
+use treering::{Error, ErrorKind, Keep};
 
 const INGEST_EXAMPLES: &str = "Examples:
   treering ingest store#sim@100 out/step_100/          one checkpoint of the files of a folder
@@ -213,14 +213,31 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| refuse(&error));
+    let json = cli.json;
     match prepare().and_then(|()| carry_out(cli)) {
         Ok(code) => code,
         Err(error) => {
-            output::complain(error.to_string());
+            output::fail(&error, json);
             ExitCode::from(2)
         }
     }
+}
+
+/// Ends the command that was called with wrong arguments, or asked for help.
+fn refuse(error: &clap::Error) -> ! {
+    let mut options = std::env::args_os().skip(1).take_while(|argument| argument != "--");
+    if error.use_stderr() && options.any(|argument| argument == "--json") {
+        let text = error.to_string();
+        let what = text.lines().next().unwrap_or_default();
+        output::json_line(&serde_json::json!({
+            "error": what.strip_prefix("error: ").unwrap_or(what),
+            "kind": format!("{:?}", ErrorKind::Usage),
+            "code": ErrorKind::Usage.code(),
+            "hint": "treering --help, or treering COMMAND --help, lists what there is",
+        }));
+    }
+    error.exit()
 }
 
 /// Raises the limit of open files as far as the system permits, for folders of thousands of files, and starts a thread for
@@ -299,4 +316,34 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
         Command::DemoSimulation(arguments) => demo::simulation::run(&arguments),
     };
     done.map(|()| ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::{BTreeMap, BTreeSet};
+
+    /// The long options of a command and of those below it, with what stands for their values; none for a flag.
+    fn options(command: &clap::Command, found: &mut BTreeMap<String, BTreeSet<Vec<String>>>) {
+        for argument in command.get_arguments() {
+            let Some(long) = argument.get_long() else { continue };
+            assert!(argument.get_all_aliases().is_none(), "--{long} has a second name");
+            let names = argument.get_value_names().unwrap_or_default();
+            let takes = argument.get_action().takes_values();
+            let names = names.iter().filter(|_| takes).map(ToString::to_string).collect();
+            found.entry(long.to_string()).or_default().insert(names);
+        }
+        command.get_subcommands().for_each(|below| options(below, found));
+    }
+
+    #[test]
+    fn an_option_has_one_meaning_in_all_commands() {
+        let mut command = Cli::command();
+        command.build();
+        let mut found = BTreeMap::new();
+        options(&command, &mut found);
+        assert!(found.len() > 60, "{}", found.len());
+        found.retain(|_, values| values.len() > 1);
+        assert!(found.is_empty(), "{found:#?}");
+    }
 }

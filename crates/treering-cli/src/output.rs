@@ -189,8 +189,26 @@ pub fn line(text: impl AsRef<str>) {
     }
 }
 
+/// Whether a JSON document was printed.
+static PRINTED: AtomicBool = AtomicBool::new(false);
+
+/// Prints an error: the sentence on standard error; before it, if JSON was asked for and no document was printed yet, one
+/// that has the error.
+pub fn fail(error: &Error, json: bool) {
+    if json && !PRINTED.load(Ordering::Relaxed) {
+        json_line(&serde_json::json!({
+            "error": error.to_string(),
+            "kind": format!("{:?}", error.kind()),
+            "code": error.kind().code(),
+            "hint": error.advice(),
+        }));
+    }
+    complain(error.to_string());
+}
+
 /// Prints one JSON document.
 pub fn json(value: &impl Serialize) -> Result<()> {
+    PRINTED.store(true, Ordering::Relaxed);
     let text = serde_json::to_string_pretty(value)
         .map_err(|e| Error::usage(format!("the result cannot be written as JSON: {e}")))?;
     line(text);

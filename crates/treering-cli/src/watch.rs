@@ -41,10 +41,10 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub watch: Option<PathBuf>,
     /// Position of the step in a file's path: a regular expression with groups, as in 'step(\d+)' or
-    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number. Files that do not match are left out; files that --rank
-    /// does not match are of rank 0.
+    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number. Files that do not match are left out; files that
+    /// --rank-pattern does not match are of rank 0.
     #[arg(long, value_name = "REGEX", requires = "watch")]
-    step: Option<String>,
+    step_pattern: Option<String>,
     /// Number of files of a set. Default: that of the set before.
     #[arg(long = "files", value_name = "N", requires = "watch", value_parser = at_least_one)]
     count: Option<usize>,
@@ -95,7 +95,7 @@ pub fn run(arguments: &IngestArguments, json: bool) -> Result<()> {
 fn settings(arguments: &IngestArguments) -> Result<WatchSettings> {
     let own = &arguments.watch;
     Ok(WatchSettings {
-        rules: arguments.rules(own.step.as_deref())?,
+        rules: arguments.rules(own.step_pattern.as_deref())?,
         files: own.count,
         settle: own.settle,
         remove: own.remove,

@@ -165,6 +165,11 @@ impl Error {
         self.kind
     }
 
+    /// The advice that the sentence ends with, if there is some.
+    pub fn advice(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// Whether the error is due to the death of ranks: the survivors can go on with each other
     /// ([`Run::go_on_with`](crate::Run::go_on_with)).
     pub fn is_death(&self) -> bool {
@@ -246,6 +251,7 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::Full);
         assert!(text.starts_with("cannot write a pack (runs/a/packs/1-0-g0): "));
         assert!(text.contains("treering prune"));
+        assert!(error.advice().is_some_and(|advice| text.ends_with(advice)));
         assert!(!text.contains('\n'));
     }
 

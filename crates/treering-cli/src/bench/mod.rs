@@ -50,7 +50,7 @@ pub struct Options {
     pub folders: Vec<PathBuf>,
     /// Position of the rank in a file's name, as in `ingest` (packs, ranks).
     #[arg(long, value_name = "REGEX")]
-    pub rank: Option<String>,
+    pub rank_pattern: Option<String>,
     /// Speed of the slow store in MB/s (packs, ranks).
     #[arg(long, value_name = "RATE", default_value_t = 100.0)]
     pub throttle: f64,

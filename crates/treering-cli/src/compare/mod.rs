@@ -9,7 +9,7 @@ pub use golden::{GoldenCommand, golden};
 pub use raw::RawOptions;
 pub use trees::{TreeArguments, show_trees, tree};
 
-use crate::files::limit;
+use crate::files::limit_or_bound;
 use crate::output;
 use crate::ranks::CommandRanks;
 use screen::ScreenSettings;
@@ -41,8 +41,9 @@ pub struct CompareOptions {
     #[arg(long)]
     bits: bool,
     /// Bound of variables that match, as in x=1e-6, 'v*=abs:1e-8,rel:1e-5', t=ulp:4 or n=bits; * and ? stand for
-    /// anything, and the name of the file may be left out. May be given several times; the first that matches counts.
-    #[arg(long, value_name = "GLOB=BOUND")]
+    /// anything, and the name of the file may be left out. Without GLOB=: bound of all variables. May be given several
+    /// times; the first that matches counts.
+    #[arg(long, value_name = "[GLOB=]BOUND")]
     bound: Vec<String>,
     /// Compare only variables that match; * and ? stand for anything, and the name of the file may be left out. Other
     /// content of files (attributes, links, texts) is then not compared. May be given several times.
@@ -120,7 +121,7 @@ impl CompareOptions {
         };
         let settings = CompareSettings {
             bound,
-            bounds: self.bound.iter().map(|text| limit(text)).collect::<Result<_>>()?,
+            bounds: self.bound.iter().map(|text| for_compare(text)).collect::<Result<_>>()?,
             variables: self.vars.clone(),
             exclude: self.exclude.clone(),
             attributes: !self.no_attributes,
@@ -138,6 +139,11 @@ impl CompareOptions {
         settings.check()?;
         Ok(settings)
     }
+}
+
+/// A bound of the variables that match; without a pattern, of all.
+fn for_compare(text: &str) -> Result<(String, Bound)> {
+    limit_or_bound(text).map(|(pattern, bound)| (pattern.unwrap_or("*".to_string()), bound))
 }
 
 pub fn run(options: &CompareOptions, json: bool) -> Result<ExitCode> {

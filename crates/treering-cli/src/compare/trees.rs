@@ -1,6 +1,7 @@
 //! `treering tree`, and what `show` says about tree files.
 
 use super::raw::RawOptions;
+use crate::files::limit_or_bound;
 use crate::output;
 use std::path::Path;
 use treering::{
@@ -20,8 +21,9 @@ pub struct TreeOptions {
     /// Make a tree for this bound in representable numbers; may be given several times.
     #[arg(long, value_name = "N")]
     ulp: Vec<u64>,
-    /// Make a tree for this bound: abs:1e-6, rel:1e-5, abs:1e-8,rel:1e-5, ulp:4 or bits.
-    #[arg(long, value_name = "BOUND")]
+    /// Make a tree for this bound, of all variables or of those that match: abs:1e-6, rel:1e-5, abs:1e-8,rel:1e-5, ulp:4,
+    /// bits, 'v*=1e-6' or 'v*=ulp:4'; * and ? stand for anything. May be given several times.
+    #[arg(long, value_name = "[GLOB=]BOUND")]
     bound: Vec<String>,
     /// Size of a chunk: a power of two from 512 B to 1 MiB.
     #[arg(long, default_value = "4KiB", value_parser = output::parse_bytes)]
@@ -45,11 +47,15 @@ impl TreeOptions {
             }
         };
         bounds.extend(self.ulp.iter().map(|count| Bound::Ulp(*count)));
+        let mut bounds_of = Vec::new();
         for text in &self.bound {
-            bounds.push(Bound::parse(text)?);
+            match limit_or_bound(text)? {
+                (Some(pattern), bound) => bounds_of.push((pattern, bound)),
+                (None, bound) => bounds.push(bound),
+            }
         }
         let chunk = u32::try_from(self.chunk).unwrap_or(u32::MAX);
-        let settings = TreeSettings { bounds, chunk, planes };
+        let settings = TreeSettings { bounds, bounds_of, chunk, planes };
         settings.check()?;
         Ok(settings)
     }
@@ -67,7 +73,7 @@ pub struct TreeArguments {
     planes: u8,
     /// Keep the trees of all places as this checkpoint of a store, without the data.
     #[arg(long, value_name = "STORE#RUN@STEP")]
-    to: Option<String>,
+    into: Option<String>,
     #[command(flatten)]
     raw: RawOptions,
 }
@@ -85,7 +91,7 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
     let (mut kept, mut notes) = (Vec::new(), Vec::new());
     for place in &arguments.places {
         let path = Path::new(place);
-        if arguments.to.is_some() {
+        if arguments.into.is_some() {
             kept.push(open_side(place, raw.as_ref(), false)?);
             continue;
         }
@@ -130,7 +136,7 @@ pub fn tree(arguments: &TreeArguments, json: bool) -> Result<()> {
             return Err(Error::new(ErrorKind::NotFound, what));
         }
     }
-    if let Some(to) = arguments.to.as_ref().filter(|_| !kept.is_empty()) {
+    if let Some(to) = arguments.into.as_ref().filter(|_| !kept.is_empty()) {
         let to = Place::parse(to)?;
         let (Some(run), Some(step)) = (&to.run, to.step) else {
             return Err(Error::usage(format!("{to} names no step")).hint("write STORE#RUN@STEP"));

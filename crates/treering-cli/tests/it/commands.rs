@@ -3,7 +3,7 @@
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
-use treering::{Options, Run, Variable};
+use treering::{ErrorKind, Options, Run, Variable};
 
 fn treering(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_treering")).args(arguments).output().unwrap()
@@ -202,6 +202,83 @@ fn bad_input_gets_one_sentence_and_exit_code_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         assert!(told.starts_with("treering: ") && told.trim_end().lines().count() == 1, "{told}");
         assert!(output.stdout.is_empty());
+        // With --json there is one document on standard output, and the same sentence.
+        let output = treering(&[arguments, &["--json"][..]].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let failed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(told.trim_end(), format!("treering: {}", failed["error"].as_str().unwrap()));
+        assert_eq!(told, String::from_utf8(output.stderr).unwrap());
+        let kind = ErrorKind::from_code(failed["code"].as_u64().unwrap() as u8).unwrap();
+        assert_eq!(failed["kind"], format!("{kind:?}"));
+        let hint = failed["hint"].as_str();
+        assert!(hint.is_none_or(|hint| told.trim_end().ends_with(hint)), "{failed}");
+    }
+    // Arguments that are wrong by themselves, too.
+    for arguments in [&["ls", "--nonsense", "--json"][..], &["--json"], &["rm", "--json"]] {
+        let output = treering(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let failed: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&failed["kind"], &failed["code"]), (&"Usage".into(), &1.into()));
+        assert!(failed["error"].as_str().is_some_and(|error| !error.is_empty()), "{failed}");
+        assert!(!output.stderr.is_empty());
+    }
+    assert!(treering(&["ls", "--nonsense"]).stdout.is_empty());
+}
+
+/// Findings are the answer: the document has them, and there is no second one.
+#[test]
+fn damage_is_one_document_with_json() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let packs = Path::new(&store).join("runs/waves/packs");
+    let pack = std::fs::read_dir(packs).unwrap().map(|e| e.unwrap().path()).max().unwrap();
+    std::fs::write(&pack, b"no pack").unwrap();
+    let output = treering(&["verify", &store, "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert!(!report["findings"].as_array().unwrap().is_empty());
+    assert!(!output.stderr.is_empty());
+}
+
+#[test]
+fn a_tree_has_the_bounds_that_name_its_variable() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let mut run = Run::open(Options::directory(&store, "waves")).unwrap();
+    let data: Vec<f64> = (0..5000).map(f64::from).collect();
+    let state = [Variable::new("height", &data), Variable::new("speed", &data)];
+    run.checkpoint(0, &state).unwrap();
+    run.finish().unwrap();
+    let run = format!("{}#waves", store.display());
+    let golden = |name: &str, bounds: &[&str]| {
+        let file = folder.path().join(name).display().to_string();
+        json(&[&["golden", "record", &run, "-o", &file, "--json"], bounds].concat());
+        let shown = json(&["show", &file, "--json"]);
+        let trees = shown["trees"].as_array().unwrap().clone();
+        trees.iter().map(|tree| tree["name"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(golden("one.tree", &["--bound", "h*=1e-3"]), ["height"]);
+    let both = golden("both.tree", &["--bound", "abs:1e-6", "--bound", "speed=1e-3"]);
+    assert_eq!(both, ["height", "speed", "speed"]);
+    let made = json(&["tree", &run, "--bound", "speed=ulp:4", "--json"]);
+    assert!(made["trees"][0].as_str().unwrap().starts_with("1 tree in"), "{made}");
+    for wrong in ["nothing=1e-3", "=1e-3", "h*=soon"] {
+        assert_eq!(treering(&["tree", &run, "--bound", wrong]).status.code(), Some(2), "{wrong}");
+    }
+    // A comparison takes a bound without a name as that of all variables.
+    let mut other = Run::open(Options::directory(&store, "other")).unwrap();
+    let data: Vec<f64> = data.iter().map(|value| value + 0.25).collect();
+    other.checkpoint(0, &[Variable::new("height", &data), Variable::new("speed", &data)]).unwrap();
+    other.finish().unwrap();
+    let other = format!("{}#other", store.display());
+    for (bounds, code) in [
+        (vec!["--bound", "0.5"], 0),
+        (vec!["--bound", "abs:0.1"], 1),
+        (vec!["--bound", "speed=0.1", "--bound", "abs:0.5"], 1),
+        (vec!["--bound", "*=0.5"], 0),
+    ] {
+        let output = treering(&[&["compare", &run, &other], &bounds[..]].concat());
+        assert_eq!(output.status.code(), Some(code), "{bounds:?}");
     }
 }
 

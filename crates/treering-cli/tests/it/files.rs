@@ -160,10 +160,10 @@ fn folders_of_files_are_taken_in_and_given_back() {
     for (arguments, words) in [
         (vec!["ingest", &at("x"), &files], "names no step"),
         (vec!["ingest", &nowhere, "nowhere"], "there is no"),
-        (vec!["ingest", &nowhere, &files, "--rank", "("], "invalid pattern of the rank"),
-        (vec!["ingest", &nowhere, &files, "--rank", "state"], "it has no group"),
-        (vec!["ingest", &nowhere, &files, "--rank", "state_(\\d)"], "does not match"),
-        (vec!["ingest", &nowhere, &files, "--rank", "([a-z])"], "twice"),
+        (vec!["ingest", &nowhere, &files, "--rank-pattern", "("], "invalid pattern of the rank"),
+        (vec!["ingest", &nowhere, &files, "--rank-pattern", "state"], "it has no group"),
+        (vec!["ingest", &nowhere, &files, "--rank-pattern", "state_(\\d)"], "does not match"),
+        (vec!["ingest", &nowhere, &files, "--rank-pattern", "([a-z])"], "twice"),
         (vec!["ingest", &nowhere, &files, &files], "two files are called"),
     ] {
         let told = sentence(&arguments);
@@ -351,12 +351,9 @@ fn variables_are_named_by_file_and_array() {
     let found = json(&["compare", &step(1), &step(2), "--exclude", "b.st/*"], 0);
     assert_eq!((list(&found["variables"], "name").len(), &found["excluded"]), (2, &2.into()));
     json(&["compare", &step(1), &step(2), "--exclude", "b.st*", "--bound", "T=abs:1"], 0);
-    // The old name of the option works, too.
-    for (option, pattern, arrays) in
-        [("--vars", "T", vec!["a.st/T", "b.st/T"]), ("--variable", "b.st/*", vec!["b.st/T"])]
-    {
+    for (pattern, arrays) in [("T", vec!["a.st/T", "b.st/T"]), ("b.st/*", vec!["b.st/T"])] {
         let to = at(&format!("out-{}", arrays.len()));
-        let export = ["export", &step(2), "--as", "hdf5", option, pattern, "--to", &to];
+        let export = ["export", &step(2), "--as", "hdf5", "--vars", pattern, "--to", &to];
         assert_eq!(list(&json(&export, 0)["arrays"], "name"), arrays);
     }
     let lossy = |pattern: &str, step: &str| {

@@ -58,21 +58,30 @@ fn text_is_a_table_and_sentences_that_name_the_way() {
     let large = text(&["loss", "--ranks", "33554432", "--replicas", "4"]);
     assert!(large.contains("on average 1.68 % of 33554432 ranks"), "{large}");
     assert!(large.contains("error at most") && large.contains("approximate: "), "{large}");
-    let nodes =
-        text(&["loss", "--ranks", "384", "--replicas", "4", "--node", "48", "--simulate", "100"]);
+    let nodes = text(&[
+        "loss",
+        "--ranks",
+        "384",
+        "--replicas",
+        "4",
+        "--ranks-per-node",
+        "48",
+        "--simulate",
+        "100",
+    ]);
     assert!(nodes.contains("failed nodes") && nodes.contains("standard error"), "{nodes}");
     assert!(nodes.contains("100 simulations on the real placement"), "{nodes}");
 }
 
 #[test]
 fn nodes_fail_as_ranks_of_a_smaller_machine() {
-    let nodes = json(&["--ranks", "4096", "--replicas", "3", "--node", "16"]);
+    let nodes = json(&["--ranks", "4096", "--replicas", "3", "--ranks-per-node", "16"]);
     let ranks = json(&["--ranks", "256", "--replicas", "3"]);
     assert_eq!((&nodes["unit"], &nodes["units"]), (&"node".into(), &256.into()));
     assert_eq!(nodes["probabilities"], ranks["probabilities"]);
     assert_eq!(nodes["expected_failures_fraction"], ranks["expected_failures_fraction"]);
     // All ranks on one node: the first failure takes everything.
-    let one = json(&["--ranks", "8", "--replicas", "4", "--node", "8"]);
+    let one = json(&["--ranks", "8", "--replicas", "4", "--ranks-per-node", "8"]);
     assert_eq!(
         (number(&one, "expected_failures"), number(&one, "expected_failures_fraction")),
         (1.0, 1.0)
@@ -89,8 +98,16 @@ fn formula_and_simulation_agree_within_four_standard_errors() {
         ("10", "2", "4"),
         ("20000", "2", "1"),
     ] {
-        let arguments =
-            ["--ranks", ranks, "--replicas", replicas, "--node", node, "--simulate", "2000"];
+        let arguments = [
+            "--ranks",
+            ranks,
+            "--replicas",
+            replicas,
+            "--ranks-per-node",
+            node,
+            "--simulate",
+            "2000",
+        ];
         let report = json(&arguments);
         assert_eq!(report["simulations"], 2000);
         let difference = number(&report, "simulated_failures_fraction")
@@ -108,7 +125,7 @@ fn formula_and_simulation_agree_within_four_standard_errors() {
 
 #[test]
 fn nodes_without_a_formula_are_simulated_on_request() {
-    let arguments = ["loss", "--ranks", "1001", "--replicas", "2", "--node", "4"];
+    let arguments = ["loss", "--ranks", "1001", "--replicas", "2", "--ranks-per-node", "4"];
     let refused = treering(&arguments);
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(2));
@@ -116,7 +133,7 @@ fn nodes_without_a_formula_are_simulated_on_request() {
     let report = json(&[&arguments[1..], &["--simulate", "500"]].concat());
     assert_eq!((&report["method"], &report["units"]), (&"simulated".into(), &251.into()));
     // Almost the machine without the odd rank.
-    let even = json(&["--ranks", "1000", "--replicas", "2", "--node", "4"]);
+    let even = json(&["--ranks", "1000", "--replicas", "2", "--ranks-per-node", "4"]);
     let key = "expected_failures_fraction";
     assert!((number(&report, key) / number(&even, key) - 1.0).abs() < 0.2, "{report}");
 }
@@ -143,7 +160,7 @@ fn bad_arguments_get_one_sentence() {
             ranks,
             "--replicas",
             replicas,
-            "--node",
+            "--ranks-per-node",
             node,
             "--simulate",
             simulate,

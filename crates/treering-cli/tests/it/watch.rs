@@ -513,7 +513,7 @@ fn trouble_is_told_in_a_sentence() {
         (vec![&run, "--watch", &out, "--settle", "0"], "--files"),
         (vec![&run, "--watch", &out, "--settle", "soon"], "invalid time"),
         (vec![&run, "--watch", &out, "--files", "0"], "invalid number of files"),
-        (vec![&run, "--watch", &out, "--step", "x"], "invalid pattern of the step"),
+        (vec![&run, "--watch", &out, "--step-pattern", "x"], "invalid pattern of the step"),
         (vec![&run, "--watch", &out, "file"], "finds files itself"),
         (vec![&run, "file", "--remove"], "--watch"),
         (vec![&run, "--watch", &out, "--remove", "--error-bound", "x=1"], "are not removed"),

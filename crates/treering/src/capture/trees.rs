@@ -106,7 +106,7 @@ impl VariableTrees {
         settings: &TreeSettings,
     ) -> Result<VariableTrees> {
         let settings = TreeSettings { bounds: bounds.to_vec(), ..settings.clone() };
-        let recipes = settings.recipes(description.dtype)?;
+        let recipes = settings.recipes(description.dtype, |_| false)?;
         let name =
             |recipe: &crate::merkle::bounded::Recipe| tree_name(Rank(0), &description.name, recipe);
         Ok(VariableTrees {

@@ -17,8 +17,10 @@ use crate::merkle::bounded::{Bound, Image, Recipe};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeSettings {
-    /// A tree for each of these bounds.
+    /// A tree of every variable for each of these bounds.
     pub bounds: Vec<Bound>,
+    /// A tree for each of these bounds, of the variables whose names match its pattern (`*` and `?`).
+    pub bounds_of: Vec<(String, Bound)>,
     /// Size of a chunk in bytes. Default: 4096.
     pub chunk: u32,
     /// Number of planes of a sketch; 0: no sketch. Default: 4.
@@ -27,15 +29,21 @@ pub struct TreeSettings {
 
 impl Default for TreeSettings {
     fn default() -> Self {
-        TreeSettings { bounds: Vec::new(), chunk: 4096, planes: 4 }
+        TreeSettings { bounds: Vec::new(), bounds_of: Vec::new(), chunk: 4096, planes: 4 }
     }
 }
 
 impl TreeSettings {
-    /// The recipes for a type, without those that come to the same.
-    pub(crate) fn recipes(&self, dtype: DType) -> Result<Vec<Recipe>> {
+    /// The recipes for a variable of a type, without those that come to the same; `is_named` tells whether a pattern is for
+    /// it.
+    pub(crate) fn recipes(
+        &self,
+        dtype: DType,
+        is_named: impl Fn(&str) -> bool,
+    ) -> Result<Vec<Recipe>> {
+        let of_this = self.bounds_of.iter().filter(|(pattern, _)| is_named(pattern));
         let mut recipes: Vec<Recipe> = Vec::new();
-        for bound in &self.bounds {
+        for bound in self.bounds.iter().chain(of_this.map(|(_, bound)| bound)) {
             let recipe = Recipe::new(dtype, *bound, self.chunk, self.planes)?;
             if !recipes.iter().any(|r| r.grid == recipe.grid && r.bound == recipe.bound) {
                 recipes.push(recipe);
@@ -46,11 +54,15 @@ impl TreeSettings {
 
     /// Refuses invalid sizes and bounds.
     pub fn check(&self) -> Result<()> {
-        if self.bounds.is_empty() {
+        if self.bounds_of.iter().any(|(pattern, _)| pattern.is_empty()) {
+            return Err(Error::usage("a bound has an empty pattern of variables")
+                .hint("write '*' for all, or leave out the pattern"));
+        }
+        if self.bounds.is_empty() && self.bounds_of.is_empty() {
             return Err(Error::usage("a tree is made for a bound, and none was given")
                 .hint("give one, such as --abs 1e-6"));
         }
-        self.recipes(DType::F64).map(drop)
+        self.recipes(DType::F64, |_| true).map(drop)
     }
 }
 

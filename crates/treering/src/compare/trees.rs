@@ -66,11 +66,13 @@ pub fn make_beside(
     let before = settled_identity(path)?;
     let mut fields = source::open(path, raw)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let named = |pattern: &str, array: &str| {
+        let whole = variable_name(&name, array);
+        matches_variable(pattern, array, None) || matches_variable(pattern, &whole, None)
+    };
     fields.retain(|field| {
         let array = &field.description.name;
-        let named =
-            |name: &str| patterns.iter().any(|pattern| matches_variable(pattern, name, None));
-        patterns.is_empty() || named(array) || named(&variable_name(&name, array))
+        patterns.is_empty() || patterns.iter().any(|pattern| named(pattern, array))
     });
     if fields.is_empty() {
         return Err(nothing_in(path, !patterns.is_empty()));
@@ -80,12 +82,19 @@ pub fn make_beside(
     let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
     let mut made = Vec::new();
     for field in &fields {
-        let recipes = settings.recipes(field.description.dtype)?;
+        let array = &field.description.name;
+        let recipes = settings.recipes(field.description.dtype, |pattern| named(pattern, array))?;
+        if recipes.is_empty() {
+            continue;
+        }
         let images = build(field.description.dtype, &recipes, field.bytes.as_ref(), 0, &told)
             .map_err(|e| e.at(path.display()))?;
         for image in images {
             made.push((TreeEntry::new(&field.description, &image), image));
         }
+    }
+    if made.is_empty() {
+        return Err(nothing_in(path, true));
     }
     if identity(path)? != before {
         return Err(Error::new(
@@ -153,6 +162,11 @@ pub fn record(
             if let Some(unread) = &entry.unread {
                 return Err(unread.why.clone());
             }
+            let dtype = entry.description.dtype;
+            let recipes = settings.recipes(dtype, |pattern| entry.is_named(pattern))?;
+            if recipes.is_empty() {
+                continue;
+            }
             let Some(values) = &entry.values else {
                 return Err(Error::new(
                     ErrorKind::NotFound,
@@ -160,12 +174,11 @@ pub fn record(
                 )
                 .hint("record from a run that keeps its data"));
             };
-            let dtype = entry.description.dtype;
             let done = AtomicU64::new(0);
             let told =
                 |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());
-            let recipes = settings.recipes(dtype)?.into_iter().map(|r| r.proving(dtype));
-            let recipes: Vec<Recipe> = recipes.collect();
+            let recipes: Vec<Recipe> =
+                recipes.into_iter().map(|recipe| recipe.proving(dtype)).collect();
             for image in build(dtype, &recipes, values.as_ref(), 0, &told)? {
                 let tree = TreeEntry::new(&entry.description, &image);
                 let file = entry.origin.clone();

@@ -62,16 +62,14 @@ impl Library {
         keeper.restore(&mut [])?;
         let mut count = 0;
         for Step(step) in side.steps()?.into_iter().flatten() {
-            let mut made = self.trees_there(&beside, step);
-            let before = made.len();
-            for new in self.trees_of(run, step, patterns, settings, progress)? {
-                made.retain(|old| old.name != new.name);
-                made.push(new);
-            }
-            if made.is_empty() {
+            let new = self.trees_of(run, step, patterns, settings, progress)?;
+            if new.is_empty() {
                 continue;
             }
-            count += (made.len() - before.min(made.len())).max(1) as u64;
+            count += new.len() as u64;
+            let mut made = self.trees_there(&beside, step);
+            made.retain(|old| new.iter().all(|new| new.name != old.name));
+            made.extend(new);
             save(&mut keeper, step, &made)?;
         }
         keeper.finish()?;
@@ -170,10 +168,13 @@ fn make(
     let mut made = Vec::new();
     for entry in entries {
         let (name, rank, dtype) = (&entry.description.name, entry.rank, entry.description.dtype);
-        let named = |pattern: &String| matches_variable(pattern, name, entry.origin.as_ref());
-        let wanted = patterns.is_empty() || patterns.iter().any(named);
+        let named = |pattern: &str| matches_variable(pattern, name, entry.origin.as_ref());
+        let wanted = patterns.is_empty() || patterns.iter().any(|pattern| named(pattern));
         let Some(values) = entry.values.as_ref().filter(|_| wanted) else { continue };
-        let recipes = settings.recipes(dtype)?;
+        let recipes = settings.recipes(dtype, named)?;
+        if recipes.is_empty() {
+            continue;
+        }
         let done = AtomicU64::new(0);
         let told =
             |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, values.size());

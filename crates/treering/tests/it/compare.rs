@@ -99,7 +99,7 @@ fn side(path: &Path, raw: Option<&RawLayout>) -> Box<dyn Side> {
 }
 
 fn tree(path: &Path, raw: Option<&RawLayout>, bound: Bound, chunk: u32, planes: u8) -> PathBuf {
-    let settings = TreeSettings { bounds: vec![bound], chunk, planes };
+    let settings = TreeSettings { bounds: vec![bound], chunk, planes, ..TreeSettings::default() };
     make_trees_beside(path, raw, &[], &settings, &|_, _| {}).unwrap()
 }
 
@@ -476,7 +476,12 @@ fn golden_files_are_never_wrong() {
         let files = files(Kind::Raw, *dtype, &[1500], &data);
         let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
-        let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: number as u8 % 9 };
+        let settings = TreeSettings {
+            bounds: vec![bound],
+            chunk: 512,
+            planes: number as u8 % 9,
+            ..TreeSettings::default()
+        };
         record_golden(
             side(&files.b, Some(&raw)).as_ref(),
             &CompareSettings::default(),
@@ -514,7 +519,12 @@ fn complex_numbers_with_nan_are_not_told_apart_by_their_other_part() {
     let within = CompareSettings::within(Bound::abs(1e-2));
     check_answer(&run(&files.a, &files.b, None, &within), 0, "values");
     let golden = files._folder.path().join("golden.tree");
-    let settings = TreeSettings { bounds: vec![Bound::abs(1e-2)], chunk: 512, planes: 8 };
+    let settings = TreeSettings {
+        bounds: vec![Bound::abs(1e-2)],
+        chunk: 512,
+        planes: 8,
+        ..TreeSettings::default()
+    };
     record_golden(
         side(&files.b, None).as_ref(),
         &CompareSettings::default(),
@@ -536,7 +546,8 @@ fn damaged_golden_files_hide_nothing() {
         let (files, _) = jittery(differ);
         let path = files._folder.path().join("golden.tree");
         let bound = Bound::abs(1e-3);
-        let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
+        let settings =
+            TreeSettings { bounds: vec![bound], chunk: 512, planes: 4, ..TreeSettings::default() };
         record_golden(
             side(&files.b, None).as_ref(),
             &CompareSettings::default(),
@@ -722,7 +733,12 @@ fn runs_give_one_answer_with_and_without_trees() {
                 save(&mut run, 0..4, parted);
                 run.finish().unwrap();
                 if suffix == "-late" {
-                    let trees = TreeSettings { bounds: vec![bound], chunk: 512, planes };
+                    let trees = TreeSettings {
+                        bounds: vec![bound],
+                        chunk: 512,
+                        planes,
+                        ..TreeSettings::default()
+                    };
                     let late = format!("{name}-late");
                     library.make_trees(&late, None, &[], &trees, &|_, _| {}).unwrap();
                 }
@@ -771,7 +787,8 @@ fn trees_made_step_by_step_stay() {
     let mut run = Run::open(Options::in_store(store.clone(), "a")).unwrap();
     save(&mut run, 0..4, false);
     run.finish().unwrap();
-    let trees = TreeSettings { bounds: vec![bound], chunk: 512, planes: 2 };
+    let trees =
+        TreeSettings { bounds: vec![bound], chunk: 512, planes: 2, ..TreeSettings::default() };
     let source = StoredSide::open(store.clone(), "a", None).unwrap();
     for step in [2, 0, 3, 1] {
         library.make_trees("a", Some(step), &[], &trees, &|_, _| {}).unwrap();
@@ -1291,7 +1308,12 @@ fn steps_that_a_golden_file_expects_must_be_there() {
     write_run(folder.path(), "whole", 0..4);
     write_run(folder.path(), "crashed", 0..2);
     let golden = folder.path().join("golden.tree");
-    let settings = TreeSettings { bounds: vec![Bound::abs(1e-3)], chunk: 4096, planes: 4 };
+    let settings = TreeSettings {
+        bounds: vec![Bound::abs(1e-3)],
+        chunk: 4096,
+        planes: 4,
+        ..TreeSettings::default()
+    };
     let whole = open_side(&format!("{}#whole", folder.path().display()), None, false).unwrap();
     record_golden(whole.as_ref(), &CompareSettings::default(), &settings, &golden, &|_, _| {})
         .unwrap();
@@ -1395,7 +1417,8 @@ fn golden_files_prove_differences_of_every_type() {
         let files = files(Kind::Raw, *dtype, &[1500], &[a.clone(), b.clone()]);
         let raw = RawLayout::values(*dtype, None);
         let golden = files._folder.path().join("golden.tree");
-        let settings = TreeSettings { bounds: vec![bound], chunk: 512, planes: 4 };
+        let settings =
+            TreeSettings { bounds: vec![bound], chunk: 512, planes: 4, ..TreeSettings::default() };
         record_golden(
             side(&files.b, Some(&raw)).as_ref(),
             &CompareSettings::default(),
@@ -1578,7 +1601,12 @@ fn widths_of_one_kind_are_compared_by_value() {
     }
     // A golden file has no values to widen.
     let golden = folder.path().join("golden.tree");
-    let settings = TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 4096, planes: 4 };
+    let settings = TreeSettings {
+        bounds: vec![Bound::abs(1e-6)],
+        chunk: 4096,
+        planes: 4,
+        ..TreeSettings::default()
+    };
     let choice = CompareSettings::default();
     record_golden(side(&a, None).as_ref(), &choice, &settings, &golden, &|_, _| {}).unwrap();
     let outcome = run(&golden, &b, None, &CompareSettings::default());

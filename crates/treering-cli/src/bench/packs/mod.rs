@@ -30,7 +30,7 @@ pub fn run(options: &Options, json: bool) -> Result<()> {
         return Err(Error::usage(format!("a store of {} MB/s is of no use", options.throttle))
             .hint("give a number above 0"));
     }
-    let ranks = set::ranks(folder, options.rank.as_deref())?;
+    let ranks = set::ranks(folder, options.rank_pattern.as_deref())?;
     let study = Study::new(&ranks)?;
     let bar = output::progress("measuring");
     let told = |done, total| {
@@ -111,7 +111,7 @@ fn moments(
     }
     let folders = std::iter::once(first).chain(later.iter().map(|folder| folder.as_path()));
     let moment = |folder: &Path| {
-        let study = Study::new(&set::ranks(folder, options.rank.as_deref())?)?;
+        let study = Study::new(&set::ranks(folder, options.rank_pattern.as_deref())?)?;
         let name = folder.file_name().unwrap_or(folder.as_os_str());
         study.moment(treering::testing::name_of(name), schemes)
     };

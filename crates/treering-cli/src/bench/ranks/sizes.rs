@@ -62,7 +62,7 @@ fn of_set(folder: &Path, options: &Options) -> Result<Sizes> {
     let steps = steps(folder)?;
     let sets: Vec<Vec<Files>> = steps
         .iter()
-        .map(|step| set::ranks(step, options.rank.as_deref()))
+        .map(|step| set::ranks(step, options.rank_pattern.as_deref()))
         .collect::<Result<_>>()?;
     let ranks = sets[0].len();
     if sets.iter().any(|set| set.len() != ranks) {

@@ -30,7 +30,7 @@ pub fn run(options: &Options) -> Result<Vec<End>> {
             files
         }
     };
-    let ranks = set::ranks(&folder, options.rank.as_deref())?;
+    let ranks = set::ranks(&folder, options.rank_pattern.as_deref())?;
     let size = |file: &treering::RankFile| {
         std::fs::metadata(&file.path).map(|m| m.len() as usize).map_err(|e| Error::io("no size", e))
     };

@@ -120,8 +120,8 @@ impl fmt::Display for WatchEvent<'_> {
             ),
             WatchEvent::Late { step, files } => write!(
                 f,
-                "step {step} is in the run already, and its files are gone: {} of it came later and stay; --step \
-                 sets the position of the step in a name",
+                "step {step} is in the run already, and its files are gone: {} of it came later and stay; \
+                 --step-pattern sets the position of the step in a name",
                 count(*files)
             ),
             WatchEvent::NotTaken { step, held: Some((file, why)), .. } => {
@@ -144,7 +144,7 @@ impl fmt::Display for WatchEvent<'_> {
             }
             WatchEvent::LeftOut { file, why } => write!(
                 f,
-                "{} {why} and is left out; --step and --rank set how names are read",
+                "{} {why} and is left out; --step-pattern and --rank-pattern set how names are read",
                 file.display()
             ),
             WatchEvent::NotRemoved { file, error } => write!(f, "{file} is not removed: {error}"),
