@@ -33,6 +33,12 @@ CARGO ?= cargo
 # All crates, built as for the tests, so that nothing is built twice.
 MPI := --features particles/mpi,orbits/mpi,kmeans/mpi
 BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
+# What the library offers beyond its default features.
+comma := ,
+empty :=
+ALL_FEATURES := $(subst $(empty) ,$(comma),$(addprefix treering/,half ndarray num-complex testing tracing))
+# The crates that a program compiles for treering without its default features, treering among them.
+BARE_CRATES := 47
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 
@@ -62,10 +68,13 @@ format:
 
 lints:
 	$(CARGO) clippy --workspace --all-targets $(MPI) -- -D warnings
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p treering
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --no-deps -p treering -p treering-mpi --features $(ALL_FEATURES)
 
-# A program that only saves and restores, with the library as it needs it.
+# A program that only saves and restores, with the library as it needs it. A crate more has a reason, and is counted here.
 bare:
+	@crates=$$($(CARGO) tree -p treering -e normal,build --no-default-features --prefix none | sed 's/ (.*//' | sort -u | wc -l); \
+		[ $$crates -gt 1 ] && [ $$crates -le $(BARE_CRATES) ] || \
+		{ echo "without default features, treering compiles $$crates crates; at most $(BARE_CRATES) are meant to be" >&2; exit 1; }
 	RUSTFLAGS="-D warnings" $(CARGO) run --quiet --profile bare -p minimal
 
 # Files of HDF5, netCDF and numpy are taken apart and come back byte for byte; pairs of them are compared.
