@@ -13,6 +13,10 @@ use std::time::{Duration, Instant};
 
 const FIRST: Duration = Duration::from_secs(60);
 
+/// The time until the first notice, and a way to report, for tests.
+#[cfg(test)]
+pub(crate) type NoticeWay = (Duration, fn(&str));
+
 /// Notices during one wait, or during one wait after another.
 pub(crate) struct WaitNotice {
     /// The waiting program or run, and the event that ends the wait.

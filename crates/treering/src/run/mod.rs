@@ -167,7 +167,7 @@ pub struct Run {
     restored_bytes: u64,
     /// Other times and another way to report a long wait than those of [`WaitNotice`].
     #[cfg(test)]
-    reporting: Option<(Duration, fn(&str))>,
+    reporting: Option<crate::waiting::NoticeWay>,
     /// The process that has opened it; a forked child has no threads to save with.
     process: u32,
     _lock: Option<Lock>,

@@ -821,7 +821,8 @@ fn kept_trees_of_ranks_are_told_apart() {
             run.finish().unwrap();
         });
         assert!(ends.iter().all(|end| matches!(end, End::Done(()))));
-        let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 512, planes: 4 };
+        let trees =
+            TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 512, ..TreeSettings::default() };
         let one = StoredSide::open(store.clone(), name, None).unwrap();
         let kept = format!("t{name}");
         library.keep_trees(&kept, 5, &[Box::new(one)], &[], &trees, &|_, _| {}).unwrap();
@@ -850,7 +851,8 @@ fn kept_trees_of_ranks_are_told_apart() {
     let mut run = Run::open(Options::in_store(store.clone(), "many")).unwrap();
     save(&mut run, 0..2, false);
     run.finish().unwrap();
-    let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 512, planes: 4 };
+    let trees =
+        TreeSettings { bounds: vec![Bound::abs(1e-6)], chunk: 512, ..TreeSettings::default() };
     let sides: [Box<dyn Side>; 1] = [Box::new(side("many"))];
     let refused = library.keep_trees("tm", 0, &sides, &[], &trees, &|_, _| {}).unwrap_err();
     assert!(refused.to_string().contains("one step"), "{refused}");
