@@ -141,6 +141,52 @@ fn every_link_leads_somewhere() {
     }
 }
 
+/// The part of a file from a heading to the next one of its level or above; without an anchor, all of it.
+fn section<'t>(text: &'t str, anchor: &str) -> &'t str {
+    let (mut start, mut level, mut at, mut in_block) = (None, 0, 0, false);
+    for line in text.split_inclusive('\n') {
+        in_block ^= line.starts_with("```");
+        let depth = line.bytes().take_while(|byte| *byte == b'#').count();
+        if !in_block && depth > 0 {
+            match start {
+                Some(start) if depth <= level => return &text[start..at],
+                None if anchors(line).contains(anchor) => (start, level) = (Some(at), depth),
+                _ => {}
+            }
+        }
+        at += line.len();
+    }
+    &text[start.unwrap_or(0)..]
+}
+
+#[test]
+fn a_section_ends_at_the_next_heading_of_its_level() {
+    let text = "# A\na\n## B c\nb\n```sh\n# no heading\n```\n### D\nd\n## E\ne\n";
+    assert_eq!(section(text, "b-c"), "## B c\nb\n```sh\n# no heading\n```\n### D\nd\n");
+    assert_eq!((section(text, "e"), section(text, "")), ("## E\ne\n", text));
+}
+
+/// Whoever looks for a task finds a section that shows it, by an example that runs.
+#[test]
+fn every_task_has_an_example_that_runs() {
+    const TABLE: &str = "| task | section |\n|---|---|\n";
+    let chapter = read("docs/src/checkpointing.md");
+    let (_, rows) = chapter.split_once(TABLE).expect("the table of tasks");
+    let rows: Vec<&str> = rows.lines().take_while(|line| line.starts_with('|')).collect();
+    assert!(rows.len() > 15, "{} tasks", rows.len());
+    for row in rows {
+        let places = links(row);
+        assert_eq!(places.len(), 1, "{row}");
+        for (path, anchor) in places {
+            let file = if path.is_empty() { "checkpointing.md" } else { &path };
+            let text = read(&format!("docs/src/{file}"));
+            let (blocks, _) = parse(section(&text, &anchor));
+            let runs = |block: &Block| ["rust", "sh"].contains(&block.kind.as_str());
+            assert!(blocks.iter().any(runs), "no example that runs: {row}");
+        }
+    }
+}
+
 #[test]
 fn every_block_says_what_it_is() {
     for file in files() {

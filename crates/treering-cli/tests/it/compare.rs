@@ -178,7 +178,7 @@ fn stored_runs_and_files_get_trees_in_the_store() {
     assert!(after["bytes_read"].as_u64() < Some(100_000));
     let file = raw(folder.path(), "wave.raw", &wave(1.0));
     let to = format!("{store}#files@1");
-    let made = treering(&["tree", &file, "--type", "f32", "--abs", "1e-5", "--to", &to]);
+    let made = treering(&["tree", &file, "--type", "f32", "--abs", "1e-5", "--into", &to]);
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     let held =
         answer(&["compare", &to, &format!("{}@1", place("one")), "--abs", "1e-5", "--json"], 0);
