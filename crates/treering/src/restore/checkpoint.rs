@@ -429,8 +429,8 @@ impl Checkpoint {
         self.of_rank.unwrap_or(Rank(0))
     }
 
-    /// Fills whole variables of rank 0, or of the rank of [`of_rank`](Self::of_rank); type, shape and name must agree with what is stored. As in [`variable`](Self::variable), an
-    /// array of a file may be named without its file.
+    /// Fills whole variables of rank 0, or of the rank of [`of_rank`](Self::of_rank); type, shape and name must agree with
+    /// what is stored. As in [`variable`](Self::variable), an array of a file may be named without its file.
     ///
     /// On an error the arrays' content is unspecified.
     pub fn read_into(&self, targets: &mut [VariableMut]) -> Result<()> {
