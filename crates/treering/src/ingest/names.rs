@@ -166,7 +166,7 @@ impl FileRules {
                 None if told => Err(Error::usage(format!(
                     "the rank in {name:?} is not a whole number of up to 32 bits"
                 ))
-                .hint("set the position of the rank in the name with --rank")),
+                .hint("set the position of the rank in the name with --rank-pattern")),
                 None => Ok(RankFile { rank: Rank(0), path, like: name.clone(), name }),
             }
         };
