@@ -160,6 +160,17 @@ impl Error {
         self
     }
 
+    /// The store of a node is full: it is not pruned, and leaves what has moved on by itself.
+    #[must_use]
+    pub(crate) fn on_node(mut self) -> Self {
+        if self.kind == ErrorKind::Full {
+            let hint = "free some space on the node, or leave Options::node out: checkpoints then go to the \
+                        shared store directly";
+            self.hint = Some(hint.to_string());
+        }
+        self
+    }
+
     /// The kind of this error.
     pub fn kind(&self) -> ErrorKind {
         self.kind
@@ -253,6 +264,16 @@ mod tests {
         assert!(text.contains("treering prune"));
         assert!(error.advice().is_some_and(|advice| text.ends_with(advice)));
         assert!(!text.contains('\n'));
+    }
+
+    /// A node's store is not pruned, so nobody is told to.
+    #[test]
+    fn a_full_node_is_not_to_be_pruned() {
+        let full = || Error::io("cannot write", std::io::ErrorKind::StorageFull.into());
+        let text = full().on_node().to_string();
+        assert!(!text.contains("prune") && text.contains("node"), "{text}");
+        let denied = || Error::io("cannot write", std::io::ErrorKind::PermissionDenied.into());
+        assert_eq!(denied().on_node().to_string(), denied().to_string());
     }
 
     /// Programs and ranks of other releases know kinds by these numbers.

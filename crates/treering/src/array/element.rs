@@ -35,6 +35,20 @@ use sealed::Sealed;
 /// assert_eq!(described(&[[0.0f32; 3]; 100]), (DType::F32, vec![100, 3])); // positions: one more axis
 /// assert_eq!(described(&[true; 8]), (DType::Bool, vec![8]));
 /// ```
+///
+/// No other crate can add types: one whose size is not that of its [`DType`] would be read wrong.
+///
+/// ```compile_fail,E0277
+/// #[derive(Clone, Copy)]
+/// struct Particle(u8);
+/// let _ = treering::Variable::new("x", &[Particle(1)]);
+/// ```
+///
+/// ```compile_fail,E0603
+/// #[derive(Clone, Copy)]
+/// struct Particle(u8);
+/// impl treering::array::element::sealed::Sealed for Particle {}
+/// ```
 pub trait Element: Copy + Zeroable + Send + Sync + Sealed + 'static {
     /// The stored type.
     const DTYPE: DType;
@@ -259,6 +273,29 @@ impl<T: Element + Pod> Grow for Vec<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every scalar type, and that the list is whole.
+    #[test]
+    fn an_element_has_the_size_of_its_type() {
+        let mut seen = Vec::new();
+        macro_rules! sizes {
+            ($($t:ty),* $(,)?) => { $(
+                assert_eq!(size_of::<$t>() as u64, <$t>::DTYPE.size(), "{:?}", <$t>::DTYPE);
+                seen.push(<$t>::DTYPE);
+            )* };
+        }
+        sizes!(u8, i8, u16, i16, u32, i32, u64, i64, f32, f64, bool);
+        #[cfg(feature = "num-complex")]
+        sizes!(num_complex::Complex<f32>, num_complex::Complex<f64>);
+        #[cfg(feature = "half")]
+        sizes!(half::f16, half::bf16);
+        if cfg!(all(feature = "num-complex", feature = "half")) {
+            // Bytes are handed over as such.
+            seen.push(DType::Bytes);
+            let missing: Vec<_> = DType::ALL.iter().filter(|d| !seen.contains(d)).collect();
+            assert!(missing.is_empty(), "{missing:?}");
+        }
+    }
 
     #[test]
     fn arrays_are_axes_and_take_whole_elements_only() {

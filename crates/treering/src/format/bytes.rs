@@ -99,8 +99,11 @@ impl<'a> Reader<'a> {
         if bytes.len() < 26 || &bytes[..8] != magic {
             return Err(Error::damaged(format!("not a {what}")));
         }
-        check_version([bytes[8], bytes[9]])?;
         let (body, seal) = bytes.split_at(bytes.len() - 16);
+        check_version_of([bytes[8], bytes[9]], || {
+            let own = [&magic[..], &super::VERSION.to_le_bytes(), &body[10..]].concat();
+            digest(&own).to_bytes() == *seal
+        })?;
         if digest(body).to_bytes() != *seal {
             return Err(Error::damaged(format!("the digest of this {what} does not match")));
         }
@@ -233,6 +236,17 @@ pub(super) fn check_version(bytes: [u8; 2]) -> Result<()> {
     }
 }
 
+/// The same of a file that has a digest. If it fits to what it would be in this release's version, the version itself is
+/// damaged: then nobody is to look for a newer release, and another copy or something older serves.
+pub(super) fn check_version_of(bytes: [u8; 2], fits_own: impl FnOnce() -> bool) -> Result<()> {
+    match check_version(bytes) {
+        Err(error) if error.kind() == ErrorKind::Mismatch && fits_own() => {
+            Err(Error::damaged("the version in the head of a file is damaged"))
+        }
+        checked => checked,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,6 +269,24 @@ mod tests {
             prop_assert_eq!(reader.ints().unwrap(), values);
             prop_assert!(reader.end().is_ok());
         }
+    }
+
+    /// Every flip of a bit of the version is damage, and a file of a newer release is none.
+    #[test]
+    fn a_damaged_version_is_told_apart_from_a_newer_one() {
+        let kind = |bytes: &[u8]| Reader::file(bytes, b"TREETEST", "test").err().map(|e| e.kind());
+        let mut file = Writer::file(b"TREETEST");
+        file.string("something");
+        let file = file.sealed();
+        assert_eq!(kind(&file), None);
+        for bit in 0..16 {
+            let mut bad = file.clone();
+            bad[8 + bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(kind(&bad), Some(ErrorKind::Damaged), "bit {bit}");
+        }
+        let mut newer = file[..file.len() - 16].to_vec();
+        newer[8..10].copy_from_slice(&(crate::format::VERSION + 1).to_le_bytes());
+        assert_eq!(kind(&Writer(newer).sealed()), Some(ErrorKind::Mismatch));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! therefore vouches for every byte of a pack. A manifest holds the seal of its newest pack, and
 //! each footer holds the seal of the pack before it in the epoch.
 
-use super::bytes::{Reader, Writer, check_version};
+use super::bytes::{Reader, Writer, check_version_of};
 use super::delta::{self, read_bitmap, read_regions, write_bitmap, write_regions};
 use super::names::{PackName, WriterId};
 use super::section::{VariableEntry, parse_section, write_section};
@@ -200,7 +200,7 @@ impl Footer {
         if head.len() as u64 != HEADER_BYTES || &head[..8] != MAGIC {
             return Err(Error::damaged("not a pack"));
         }
-        check_version([head[8], head[9]])?;
+        check_version_of([head[8], head[9]], || sealed(&header(), bytes) == seal.digest)?;
         if head != header() || sealed(head, bytes) != seal.digest {
             return Err(Error::damaged("the digest of a pack's footer does not match"));
         }

@@ -33,10 +33,10 @@ use crate::log::Log;
 use crate::merkle::Hasher;
 use crate::pack::{Before, Keeper, Learnt, remembers_no_longer};
 use crate::restore::{Checkpoint, Pack, Previous, RestoredVariable};
-use crate::run::{Options, Overload};
+use crate::run::Options;
 use crate::save::{
-    self, Decision, Epoch, GroupWriter, LogWriter, SealedPack, Vote, WriterSettings, decide, draft,
-    restore_cost,
+    self, Decision, Epoch, GroupWriter, LogWriter, SealedPack, Tiers, Vote, WriterSettings, decide,
+    draft, restore_cost,
 };
 use crate::source::{self, Anatomy, RawLayout};
 use crate::store::{Lock, Store};
@@ -175,8 +175,9 @@ impl Ingest {
         if settings.block == Some(0) {
             return Err(Error::usage("a block needs one byte at least"));
         }
-        options.check()?;
+        // First: some of them are only complete with others, about which the check would ask.
         refuse_unused(&options)?;
+        options.check()?;
         let within = settings.error_bounds.iter().map(Limit::new).collect::<Result<_>>()?;
         let writer = options.writer;
         let opened = save::open(&writer.tiers, &writer.run, None)?;
@@ -510,22 +511,79 @@ impl Ingest {
     }
 }
 
-/// Refuses options that ingest would ignore.
+/// Refuses options that ingest would ignore. Every field is named here, so that a new option does not compile until
+/// somebody has decided about it.
 fn refuse_unused(options: &Options) -> Result<()> {
     let plain = Options::in_store(options.writer.tiers.last.clone(), &options.writer.run);
+    let Options {
+        writer,
+        keep,
+        progress,
+        staging,
+        overload,
+        bounds,
+        trees,
+        trees_only,
+        reference,
+        ranks,
+        patience,
+        ranks_per_pack,
+        shared_every,
+        redundancy,
+        domain,
+        aggregator,
+        aggregator_memory,
+        replicas,
+        replica_settings,
+        spares,
+        every,
+        deadline,
+        signals,
+        labels: _,
+    } = options;
+    let WriterSettings {
+        run: _,
+        tiers: Tiers { near, last: _ },
+        chunk: _,
+        method: _,
+        encoding: _,
+        record: _,
+        growth: _,
+        compaction: _,
+        together,
+    } = writer;
     let unused = [
-        (!options.writer.tiers.near.is_empty(), "a node's store (Options::node)"),
-        (options.overload != Overload::Wait, "Options::overload"),
-        (options.staging != plain.staging, "Options::staging"),
-        (!options.bounds.is_empty(), "Options::bound"),
-        (options.trees != plain.trees, "Options::tree"),
-        (options.trees_only, "Options::trees_only"),
-        (options.reference.is_some(), "Options::reference"),
-        (options.keep.is_some(), "Options::keep and Options::limit"),
+        (!near.is_empty(), "a node's store (Options::node)"),
+        (aggregator.is_some(), "Options::aggregated"),
+        (ranks.is_some(), "Options::ranks; the ranks are those of the files"),
+        (*patience != plain.patience, "Options::patience"),
+        (
+            *ranks_per_pack != plain.ranks_per_pack,
+            "Options::ranks_per_pack; give IngestSettings::ranks_per_pack",
+        ),
+        (*together != plain.writer.together, "Options::pack_together"),
+        (*shared_every != plain.shared_every, "Options::shared_every"),
+        (*redundancy != plain.redundancy, "Options::redundancy"),
+        (domain.is_some(), "Options::domain"),
+        (*aggregator_memory != plain.aggregator_memory, "Options::aggregator_memory"),
+        (*replicas != plain.replicas, "Options::replicas"),
+        (*replica_settings != plain.replica_settings, "Options::replica_settings"),
+        (*spares != plain.spares, "Options::spares"),
+        (*staging != plain.staging, "Options::staging"),
+        (*overload != plain.overload, "Options::overload"),
+        (!bounds.is_empty(), "Options::bound"),
+        (*trees != plain.trees, "Options::tree"),
+        (*trees_only, "Options::trees_only"),
+        (reference.is_some(), "Options::reference"),
+        (keep.is_some(), "Options::keep, Options::limit and Options::store_limit"),
+        (every.is_some(), "Options::every"),
+        (deadline.is_some(), "Options::deadline"),
+        (*signals, "Options::on_signals"),
+        (progress.is_some(), "Options::on_progress"),
     ];
     match unused.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::usage(format!("ingest cannot use {what}"))
-            .hint("files are ingested as they are and go straight to the store")),
+            .hint("leave it out: files are ingested as they are, and go straight to the store")),
         None => Ok(()),
     }
 }

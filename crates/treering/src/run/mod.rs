@@ -1266,7 +1266,7 @@ mod tests {
             }
             let unkept = |note: &&String| note.contains("no replicas of step 1 are kept");
             let noted = run.notes().iter().filter(unkept).count();
-            // Until the failure is known behind the program, the next checkpoint builds on the failed one.
+            // The next one is whole if the failure is known by then.
             run.drain();
             run.checkpoint(2, &variables).unwrap().durable().unwrap();
             let failed: Vec<u64> = run.failures().iter().map(|(step, _)| *step).collect();

@@ -408,10 +408,21 @@ fn first_that_has(stores: &[Arc<dyn Store>], key: &str) -> Result<Option<Box<dyn
     Ok(None)
 }
 
+/// What has become of the checkpoints that an earlier process left.
+#[derive(Default)]
+pub(crate) struct RolledForward {
+    /// Those that are in the next tier now.
+    pub(crate) moved: Vec<Manifest>,
+    /// Those that could not be moved: step and reason.
+    pub(crate) trouble: Vec<(Step, Error)>,
+}
+
 /// Two neighbouring tiers of a run that this process has taken.
 pub(crate) struct Edge {
     path: PackPath,
     log: LogWriter,
+    /// The log of the last tier, only to learn whether the run is still this writer's.
+    of_last: LogWriter,
     run: String,
     /// Checkpoints that an earlier process left, still to be moved.
     left: VecDeque<Manifest>,
@@ -421,7 +432,7 @@ impl Edge {
     /// The edge from the tier of that number, of all tiers, to the next one.
     pub(crate) fn new(
         (tiers, number): (&[Arc<dyn Store>], usize),
-        log: LogWriter,
+        (log, of_last): (LogWriter, LogWriter),
         run: &str,
         left: VecDeque<Manifest>,
     ) -> Result<Self> {
@@ -432,29 +443,40 @@ impl Edge {
         path.behind = tiers[number + 2..].iter().map(bundled).collect();
         let there = Log::read(path.seen.clone(), run)?.survey().take_full(path.seen.as_ref());
         path.durable = there.iter().flat_map(FullManifest::packs).collect();
-        Ok(Edge { path, log, run: run.to_string(), left })
+        Ok(Edge { path, log, of_last, run: run.to_string(), left })
     }
 
-    /// Brings over what an earlier process left, as far as that is possible now. Failures come with their
-    /// steps.
-    pub(crate) fn roll_forward(&mut self) -> Vec<(Step, Error)> {
-        let mut trouble = Vec::new();
+    /// Brings over what an earlier process left, as far as that is possible now.
+    pub(crate) fn roll_forward(&mut self) -> RolledForward {
+        let mut rolled = RolledForward::default();
         let mut left = std::mem::take(&mut self.left);
         while let Some(manifest) = left.pop_front() {
-            let Err(error) = self.publish(&manifest) else { continue };
+            let Err(error) = self.publish(&manifest) else {
+                rolled.moved.push(manifest);
+                continue;
+            };
             let hopeless = is_hopeless(&error);
-            trouble.push((manifest.step, error));
+            rolled.trouble.push((manifest.step, error));
             if !hopeless {
                 left.push_front(manifest);
                 break;
             }
         }
         self.left = left;
-        trouble
+        rolled
     }
 
     /// Brings a checkpoint over: its packs, then its manifest; the bytes that were copied.
     fn publish(&mut self, manifest: &Manifest) -> Result<u64> {
+        let published = self.bring_over(manifest);
+        if published.as_ref().is_err_and(is_hopeless) {
+            // What a writer lacks that was overtaken is no damage: the next one has removed it.
+            self.of_last.catch_up_over_gaps()?;
+        }
+        published
+    }
+
+    fn bring_over(&mut self, manifest: &Manifest) -> Result<u64> {
         self.log.check()?;
         let full = FullManifest::read(self.path.from.as_ref(), manifest.clone())?;
         let bytes = self.path.bring_all(full.packs())?;
@@ -478,7 +500,10 @@ impl Edge {
             let manifest = log.manifest(*sequence)?;
             let open = |m: &Manifest| newest.is_some_and(|newest| m.epoch == newest.epoch);
             let waits = waiting.iter().any(|moving| moving.manifest.sequence == *sequence);
-            let moved = *sequence <= self.log.committed() && !waits;
+            // A writer that was overtaken and has not noticed leaves what the next one has here.
+            let later = |m: &Manifest| m.writer.opening > self.log.writer().opening;
+            let later = manifest.as_ref().is_some_and(later);
+            let moved = *sequence <= self.log.committed() && !waits && !later;
             match moved && !manifest.as_ref().is_some_and(open) {
                 true => entries.push(names.entry(*sequence)),
                 false => kept.extend(manifest),

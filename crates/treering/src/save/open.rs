@@ -140,7 +140,13 @@ pub(crate) fn open_locked(
             tiers.last.name()
         ));
     }
-    tiers.near.iter().try_for_each(|tier| mark_tier(tier.as_ref(), tiers.last.as_ref(), run))?;
+    for tier in &tiers.near {
+        match mark_tier(tier.as_ref(), tiers.last.as_ref(), run) {
+            // A node that is full makes room later, or is passed by.
+            Err(error) if error.kind() == ErrorKind::Full => {}
+            marked => marked?,
+        }
+    }
     let view = BundledStore::new(tiers.last.clone());
     let store = tiers.together(view.clone());
     let (opening, left, files) = take(tiers, &view, run, succession)?;
@@ -162,10 +168,17 @@ pub(crate) fn open_locked(
     clean(tiers, &opened.store, run, writer)?;
     reach("leftovers-removed");
     let all = tiers.all();
+    // What has come to a tier goes on to the next.
+    let mut came = Vec::new();
     for (number, left) in waiting.into_iter().enumerate() {
         let log = opened.log(&all[number + 1], number + 1 == tiers.near.len());
-        let mut edge = Edge::new((&all, number), log, run, left)?;
-        opened.trouble.extend(edge.roll_forward());
+        let logs = (log, opened.log(&tiers.last, true));
+        came.extend(left);
+        came.sort_by_key(|manifest: &Manifest| manifest.sequence);
+        let mut edge = Edge::new((&all, number), logs, run, came.into())?;
+        let rolled = edge.roll_forward();
+        opened.trouble.extend(rolled.trouble);
+        came = rolled.moved;
         opened.edges.push(edge);
     }
     Ok(opened)
@@ -279,15 +292,66 @@ fn take(
 /// has not been moved stands behind the newest number there; the opener goes on from it, and publishes it
 /// again under its own numbers. What stands at or behind a later opening is a past that nobody goes on with:
 /// another node has opened the run since. Everything else was moved, whatever was pruned since.
+///
+/// An opener may die, or find no room, before it has published all of them again. So an opening that nothing has
+/// followed counts for nothing here, and the old entries go when all new ones are there: then all old ones are left, or
+/// all new ones. Two entries of the same packs are one checkpoint. Only one thing is lost with such an opening: the packs
+/// of a save that was under way then, whose writer may have lived on and committed it in front of the last tier.
 #[derive(Default)]
 struct Leftovers {
-    /// By number: the checkpoint, and the tiers that have it.
-    by_number: BTreeMap<Sequence, (Manifest, Vec<usize>)>,
+    /// In the order in which they were made.
+    checkpoints: BTreeMap<LeftoverAge, Leftover>,
     /// Those that nobody goes on with, and where they are.
     abandoned: Vec<(Manifest, usize)>,
     /// The newest number in the nearer tiers.
     newest: Sequence,
     notes: Vec<String>,
+}
+
+/// The opening and the number under which a checkpoint was first made, and its packs.
+type LeftoverAge = (Sequence, u64, Vec<(String, PackName)>);
+
+/// A checkpoint with all its entries.
+struct Leftover {
+    /// The newest of its entries.
+    manifest: Manifest,
+    /// The numbers of its entries, and the tiers that have them.
+    entries: Vec<(Sequence, usize)>,
+}
+
+impl Leftover {
+    fn places(&self) -> BTreeSet<usize> {
+        self.entries.iter().map(|(_, place)| *place).collect()
+    }
+}
+
+/// The age of a checkpoint, which stays the same under all its numbers.
+fn age(full: &FullManifest) -> LeftoverAge {
+    let own = (full.manifest.writer.opening, full.manifest.sequence.0);
+    let made = full.made().map(|pack| (pack.writer.opening, pack.attempt)).max();
+    let (opening, number) = made.unwrap_or(own);
+    (opening, number, full.packs().collect())
+}
+
+/// Whether all packs of a checkpoint are in some tier; those of other runs are taken for granted.
+fn is_complete(tiers: &Tiers, run: &str, full: &FullManifest) -> Result<bool> {
+    let (names, store) = (Names::new(run), tiers.together(BundledStore::new(tiers.last.clone())));
+    for (_, pack) in full.packs().filter(|(of, _)| of == run) {
+        match store.open(&names.pack(pack)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => drop(opened?),
+        }
+    }
+    Ok(true)
+}
+
+/// The newest openings of a log, behind which it has nothing.
+fn openings_at_the_end(log: &Log) -> BTreeSet<Sequence> {
+    // One that was not announced any more is read.
+    let is_opening = |number: &Sequence| {
+        log.openings.contains(number) || matches!(log.entry(*number), Ok(LogEntry::Opening(_)))
+    };
+    log.sequences.iter().rev().copied().take_while(is_opening).collect()
 }
 
 impl Leftovers {
@@ -296,25 +360,55 @@ impl Leftovers {
         if tiers.near.is_empty() {
             return Ok(left);
         }
+        let mut found = Vec::new();
         for (number, tier) in tiers.near.iter().enumerate() {
             let near = Log::read(tier.clone(), run)?;
             left.newest = left.newest.max(near.newest());
             for sequence in near.sequences.iter().copied() {
-                let manifest = match near.entry(sequence) {
-                    Ok(LogEntry::Manifest(manifest)) => *manifest,
-                    Ok(_) => continue,
+                match near.entry(sequence) {
+                    Ok(LogEntry::Manifest(manifest)) => found.push((*manifest, number)),
+                    Ok(_) => {}
                     Err(error) => {
                         let what = format!("an entry of {} cannot be read: {error}", tier.name());
                         left.notes.push(what);
-                        continue;
                     }
-                };
-                let own = manifest.writer.opening;
-                if last.openings.iter().any(|other| own < *other && *other <= sequence) {
-                    left.abandoned.push((manifest, number));
-                } else if sequence > last.newest() {
-                    let entry = left.by_number.entry(sequence);
-                    entry.or_insert_with(|| (manifest, Vec::new())).1.push(number);
+                }
+            }
+        }
+        // Openings that have made nothing, in the last tier or here: what was before them goes on.
+        let mut idle = openings_at_the_end(last);
+        for (manifest, place) in &found {
+            let own = manifest.writer;
+            if idle.contains(&own.opening) {
+                let full = FullManifest::read(tiers.near[*place].as_ref(), manifest.clone())?;
+                if full.made().any(|pack| pack.writer == own) {
+                    idle.remove(&own.opening);
+                }
+            }
+        }
+        let used = last.sequences.iter().filter(|number| !idle.contains(number)).max();
+        let used = used.copied().unwrap_or_default();
+        for (manifest, place) in found {
+            let (own, sequence) = (manifest.writer.opening, manifest.sequence);
+            let mut later = last.openings.iter().filter(|other| !idle.contains(other));
+            if later.any(|other| own < *other && *other <= sequence) {
+                left.abandoned.push((manifest, place));
+            } else if sequence > used {
+                let full = FullManifest::read(tiers.near[place].as_ref(), manifest)?;
+                let behind = idle.iter().any(|other| own < *other && *other <= sequence);
+                if behind && !is_complete(tiers, run, &full)? {
+                    left.abandoned.push((full.manifest, place));
+                    continue;
+                }
+                let entry = left.checkpoints.entry(age(&full));
+                let manifest = full.manifest;
+                let known = entry.or_insert_with(|| Leftover {
+                    manifest: manifest.clone(),
+                    entries: Vec::new(),
+                });
+                known.entries.push((sequence, place));
+                if known.manifest.sequence < sequence {
+                    known.manifest = manifest;
                 }
             }
         }
@@ -337,11 +431,16 @@ impl Leftovers {
         opened.newest = opened.newest.max(self.newest);
         let mut renamed: HashMap<Sequence, Sequence> = HashMap::new();
         let mut known: HashSet<Vec<(String, PackName)>> = HashSet::new();
-        for (old, (mut manifest, places)) in self.by_number {
+        let mut old_entries: Vec<Vec<String>> = tiers.near.iter().map(|_| Vec::new()).collect();
+        for ((_, _, packs), leftover) in self.checkpoints {
             let sequence = opened.newest.next();
-            renamed.insert(old, sequence);
-            let store = tiers.near[places[0]].as_ref();
-            known.insert(FullManifest::read(store, manifest.clone())?.packs().collect());
+            let places = leftover.places();
+            for (old, place) in &leftover.entries {
+                renamed.insert(*old, sequence);
+                old_entries[*place].push(names.entry(*old));
+            }
+            known.insert(packs);
+            let mut manifest = leftover.manifest;
             (manifest.sequence, manifest.writer) = (sequence, opened.opening.writer);
             let rename = |origin: &mut Origin| {
                 let new = origin.run.is_none().then(|| renamed.get(&origin.sequence)).flatten();
@@ -351,15 +450,21 @@ impl Leftovers {
             manifest.parent.iter_mut().for_each(rename);
             for place in &places {
                 let tier = &tiers.near[*place];
-                tier.commit(&names.entry(sequence), &manifest.write())?;
-                tier.delete(&[names.entry(old)])?;
-            }
-            for place in &places {
+                let published = tier.commit(&names.entry(sequence), &manifest.write());
+                if !published.map_err(Error::on_node)? {
+                    let what = "another process writes to the store of this node";
+                    return Err(Error::new(ErrorKind::Busy, what)
+                        .at(names.entry(sequence))
+                        .hint("end it, and open the run again: nothing of it is lost"));
+                }
                 if !places.contains(&(place + 1)) {
                     waiting[*place].push_back(manifest.clone());
                 }
             }
             opened.newest = sequence;
+        }
+        for (tier, old) in tiers.near.iter().zip(&old_entries) {
+            tier.delete(old)?;
         }
         let mut given_up: BTreeMap<usize, BTreeSet<Step>> = BTreeMap::new();
         for (manifest, place) in self.abandoned {

@@ -97,8 +97,9 @@ impl<'a> RoomyPut<'a> {
         let finished = put.finish().map(|()| self.direct);
         // The bytes are gone, so this pack is, too. There may be room for the next one.
         let is_full = finished.as_ref().is_err_and(|error| error.kind() == ErrorKind::Full);
-        self.make_room.filter(|_| is_full && !self.direct).into_iter().for_each(|free| free());
-        finished
+        let on_node = self.make_room.filter(|_| is_full && !self.direct);
+        on_node.into_iter().for_each(|free| free());
+        if on_node.is_some() { finished.map_err(Error::on_node) } else { finished }
     }
 
     /// Copies the bytes so far to the last tier, and goes on there.

@@ -33,4 +33,4 @@ pub use crate::merkle::bounded::{Builder, Grid, Image, Leaf, MAX_PLANES, Recipe,
 pub use crate::merkle::{Digest, digest};
 pub use crate::points::{POINTS, PointHook, set_point_hook};
 pub use crate::source::{Anatomy, Field, decode_chunk, name_of, open as open_file, take_apart};
-pub use crate::store::{Disk, DiskFile, Fault, FaultStore, PowerCut, SimDisk, SimFault};
+pub use crate::store::{Disk, DiskFile, Fault, FaultStore, OsDisk, PowerCut, SimDisk, SimFault};

@@ -1,19 +1,16 @@
 //! Arrays of several ranks: the same on all, boxes with ghost cells, rows; restored on any number of ranks, and read
 //! once however many these are.
 
+use crate::support::{assert_sound, lockless_memory as memory};
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use treering::testing::{Call, HookedStore, Locks};
+use treering::testing::{Call, HookedStore};
 use treering::{
-    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Library, MemoryStore, Options, Rank, Result,
-    Run, Slab, Store, ThreadRanks, Variable, VariableMut, redistribute,
+    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Library, Options, Rank, Result, Run, Slab,
+    Store, ThreadRanks, Variable, VariableMut, redistribute,
 };
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
 
 fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
     let patience = Duration::from_secs(120);
@@ -41,11 +38,6 @@ fn on<T: std::fmt::Debug + Send + 'static>(
         run.finish().unwrap();
         made
     }))
-}
-
-fn assert_sound(store: &Arc<dyn Store>) {
-    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
 }
 
 /// The state of a generator of random numbers at a step.

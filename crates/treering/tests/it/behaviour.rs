@@ -1,11 +1,12 @@
 //! What a program can count on while it runs: bounded memory, waiting or skipping, learning, and
 //! results that do not depend on the number of threads.
 
+use crate::support::memory;
 use std::sync::{Arc, Condvar, Mutex};
 use treering::testing::{Call, Digest, Footer, HookedStore, Seal};
 use treering::{
-    ChunkSize, Encoding, Library, MemoryStore, Method, Options, Overload, Run, Store, StoreItem,
-    Variable, VariableMut,
+    ChunkSize, Encoding, Library, Method, Options, Overload, Run, Store, StoreItem, Variable,
+    VariableMut,
 };
 
 /// Numbers that do not repeat.
@@ -13,10 +14,6 @@ fn noise(words: usize, seed: u64) -> Vec<u64> {
     (0..words as u64)
         .map(|i| (i ^ seed << 32).wrapping_mul(0x9E3779B97F4A7C15).rotate_left(31))
         .collect()
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 /// Lets no pack begin while it is closed.

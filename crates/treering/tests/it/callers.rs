@@ -1,6 +1,7 @@
 //! What programs call: saves that are waited for in several ways, checkpoints that are due, elements of all types,
 //! slabs and whole arrays, removing what is not wanted any more.
 
+use crate::support::{assert_sound, lockless_memory as memory, steps_of as steps};
 use half::{bf16, f16};
 use num_complex::Complex;
 use std::future::Future;
@@ -11,15 +12,11 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
-use treering::testing::{Call, HookedStore, Locks};
+use treering::testing::{Call, HookedStore};
 use treering::{
     Bound, Comm, DType, DirectoryStore, Due, End, Error, ErrorKind, Every, Library, MemoryStore,
     Options, Order, Rank, Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
 };
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
 
 fn directory(folder: &Path) -> Arc<dyn Store> {
     Arc::new(DirectoryStore::new(folder))
@@ -272,25 +269,22 @@ fn look_at(library: &Library, data: &[f64]) {
     assert!(library.verify(None, true, &|_, _| {}).unwrap().is_sound());
 }
 
-#[test]
-fn a_library_reads_a_store_that_nobody_can_write_to() {
-    const TEST: &str = "callers::a_library_reads_a_store_that_nobody_can_write_to";
+/// A store with three checkpoints in a folder, and what they hold.
+fn written(folder: &Path) -> (PathBuf, Vec<f64>) {
     let data: Vec<f64> = (0..5000).map(|at| f64::from(at).sqrt()).collect();
-    if let Ok(folder) = std::env::var(CHILD) {
-        let folder = Path::new(&folder);
-        assert!(std::fs::write(folder.join("try"), "x").is_err(), "the mount is not read-only");
-        look_at(&Library::open(folder).unwrap(), &data);
-        let refused = Run::open(Options::directory(folder, "r")).err().unwrap();
-        assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let store = folder.path().join("store");
+    let store = folder.join("store");
     let mut run = Run::open(Options::directory(&store, "r")).unwrap();
     for step in 1..=3 {
         run.checkpoint(step, &[Variable::new("x", &data)]).unwrap();
     }
     run.finish().unwrap();
+    (store, data)
+}
+
+#[test]
+fn a_library_reads_a_store_that_nobody_can_write_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, data) = written(folder.path());
     let before = inventory(&store);
     let refuse = |call: Call| match call {
         Call::Put(_) | Call::Append(..) | Call::Finish(_) | Call::Commit(_) | Call::Delete(_) => {
@@ -302,23 +296,33 @@ fn a_library_reads_a_store_that_nobody_can_write_to() {
     look_at(&Library::open(&store).unwrap(), &data);
     // Not even a lock was written.
     assert_eq!(inventory(&store), before);
-    // The same on a mount that is read-only, where such mounts may be made.
-    let shown = store.display().to_string();
-    let mount = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\"";
-    let namespace = |then: &str| {
-        let mut command = Command::new("unshare");
-        command.args(["-rm", "sh", "-c", &format!("{mount} && {then}"), &shown]);
-        command
-    };
-    if !namespace("true").output().is_ok_and(|done| done.status.success()) {
-        eprintln!("no read-only mount can be made here");
+}
+
+/// The same on a mount that is read-only. Where no such mount can be made, this fails: it is not reported as passed.
+#[test]
+#[ignore = "it needs a mount in a namespace of its own; `make test` makes it"]
+fn a_library_reads_a_store_on_a_read_only_mount() {
+    const TEST: &str = "callers::a_library_reads_a_store_on_a_read_only_mount";
+    if let Ok(folder) = std::env::var(CHILD) {
+        let folder = Path::new(&folder);
+        let (store, data) = (folder.join("store"), (0..5000).map(|at| f64::from(at).sqrt()));
+        assert!(std::fs::write(store.join("try"), "x").is_err(), "the mount is not read-only");
+        look_at(&Library::open(&store).unwrap(), &data.collect::<Vec<_>>());
+        let refused = Run::open(Options::directory(&store, "r")).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
         return;
     }
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = written(folder.path());
+    let before = inventory(&store);
+    let shown = folder.path().display().to_string();
+    let mount = "mount --bind \"$0\" \"$0\" && mount -o remount,ro,bind \"$0\" && exec \"$@\"";
     let program = std::env::current_exe().unwrap().display().to_string();
-    let mut command = namespace("exec \"$@\"");
-    command.args([&program, "--exact", TEST, "--nocapture"]).env(CHILD, &shown);
-    let done = command.output().unwrap();
-    assert!(done.status.success(), "{done:?}");
+    let mut command = Command::new("unshare");
+    command.args(["-rm", "sh", "-c", mount, &shown]);
+    command.args([&program, "--exact", TEST, "--include-ignored", "--nocapture"]);
+    let done = command.env(CHILD, &shown).output().unwrap();
+    assert!(done.status.success(), "with `unshare -rm` and `mount`: {done:?}");
     assert!(String::from_utf8_lossy(&done.stdout).contains("1 passed"), "{done:?}");
     assert_eq!(inventory(&store), before);
 }
@@ -680,16 +684,6 @@ fn with_steps(store: &Arc<dyn Store>, run: &str, steps: std::ops::Range<u64>) ->
     let notes = run.notes().to_vec();
     run.finish().unwrap();
     notes
-}
-
-fn steps(store: &Arc<dyn Store>, run: &str) -> Vec<u64> {
-    let library = Library::of(store.clone());
-    library.checkpoints(run).unwrap().0.iter().map(|info| info.step).collect()
-}
-
-fn assert_sound(store: &Arc<dyn Store>) {
-    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
 }
 
 #[test]

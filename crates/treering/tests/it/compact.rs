@@ -1,11 +1,12 @@
 //! Small checkpoints end in a few files, and every one of them restores, whatever happens meanwhile.
 
+use crate::support::memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use treering::testing::{Call, HookedStore, SimDisk, SimFault};
 use treering::{
     ChunkSize, CompactPlan, Compaction, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library,
-    MemoryStore, Options, Run, Store, Variable, VariableMut,
+    Options, Run, Store, Variable, VariableMut,
 };
 
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
@@ -25,10 +26,6 @@ fn options(store: &Arc<dyn Store>, run: &str) -> Options {
         .encoding(Encoding::Raw)
         .growth(2.5)
         .compact(None)
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 fn save(run: &mut Run, steps: std::ops::Range<u64>) {

@@ -1283,14 +1283,19 @@ fn a_worker_that_panics_is_trouble_and_not_equal() {
     }
 }
 
-/// Writes a run with one variable for each step.
+/// Writes a run with two variables in each step.
 fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
+    write_variables(folder, name, steps, 2);
+}
+
+/// The same with the first so many of them.
+fn write_variables(folder: &Path, name: &str, steps: std::ops::Range<u64>, count: usize) {
     let mut run = Run::open(Options::directory(folder, name)).unwrap();
     for step in steps {
         let data: Vec<f64> = (0..3000).map(|i| (i + step) as f64).collect();
         let other: Vec<f64> = (0..3000).map(|i| (i * i + step) as f64).collect();
         let variables = [Variable::new("x", &data), Variable::new("y", &other)];
-        run.checkpoint(step, &variables).unwrap().durable().unwrap();
+        run.checkpoint(step, &variables[..count]).unwrap().durable().unwrap();
     }
     run.finish().unwrap();
 }
@@ -1326,6 +1331,15 @@ fn steps_that_a_golden_file_expects_must_be_there() {
     let missing: Vec<_> = outcome.unmatched.iter().filter_map(|u| u.step).collect();
     assert_eq!(missing, [2, 3]);
     assert!(outcome.sentence().contains("missing"), "{outcome:?}");
+
+    // The same for a variable that the run does not have any more.
+    write_variables(folder.path(), "poorer", 0..4, 1);
+    let outcome = check_golden(&golden, folder.path(), "poorer");
+    assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
+    let missing: Vec<_> =
+        outcome.unmatched.iter().map(|u| (u.step, u.variable.as_deref())).collect();
+    let expected: Vec<_> = (0..4).map(|step| (Some(step), Some("y"))).collect();
+    assert_eq!(missing, expected, "{outcome:?}");
 
     let log = folder.path().join("runs/whole/log");
     let mut log: Vec<_> = std::fs::read_dir(&log).unwrap().map(|e| e.unwrap().path()).collect();

@@ -1,14 +1,15 @@
 //! Crews come to the right end, whoever dies when: smaller, or with spares in the places of the dead.
 
 use crate::going_on::{Death, die_at_points};
+use crate::support::lockless_memory as memory;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use treering::testing::{HookedStore, Locks, POINTS};
+use treering::testing::POINTS;
 use treering::{
-    ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, Library, MemoryStore, Options,
-    Pace, Rank, Reduction, Redundancy, ReplicaSettings, Restored, Result, Role, Run,
-    SimulatedDeaths, Steps, Store, Survival, ThreadRanks, Variable, VariableMut, survive,
+    ChunkSize, Comm, Crew, Encoding, End, Error, ErrorKind, Level, Library, Options, Pace, Rank,
+    Reduction, Redundancy, ReplicaSettings, Restored, Result, Role, Run, SimulatedDeaths, Steps,
+    Store, Survival, ThreadRanks, Variable, VariableMut, survive,
 };
 
 const ROWS: u64 = 37;
@@ -148,10 +149,6 @@ impl Steps for Plate {
         self.ended = true;
         Ok(())
     }
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
 }
 
 /// How a crew is set up.

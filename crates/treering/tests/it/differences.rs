@@ -1,10 +1,10 @@
 //! Fields that change a little everywhere are stored as differences to the step before, and come back
 //! bit for bit: every step, whoever wrote it, and never from a long chain.
 
+use crate::support::memory;
 use std::sync::Arc;
 use treering::{
-    Ingest, IngestSettings, Library, MemoryStore, Options, RankFile, Run, Store, Variable,
-    VariableMut,
+    Ingest, IngestSettings, Library, Options, RankFile, Run, Store, Variable, VariableMut,
 };
 
 /// A field of which the last digits change from step to step, as noise does.
@@ -12,10 +12,6 @@ fn field(step: u64, count: usize) -> Vec<f64> {
     let rough = |i: u64| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1u64 << 53) as f64;
     let value = |i: u64| 1.0 + rough(i + 1) + 1e-9 * rough(i * 31 + step * 7_919);
     (0..count as u64).map(value).collect()
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 fn open(store: &Arc<dyn Store>) -> Run {

@@ -1,26 +1,22 @@
 //! The survivors of a rank's death go on with the same run, whoever dies when, also while they are about to go on.
 
+use crate::support::lockless_memory as memory;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use treering::testing::{
-    Fault, FaultStore, HookedStore, Locks, POINTS, PartialComm, PartialDeath, set_point_hook,
+    Fault, FaultStore, HookedStore, POINTS, PartialComm, PartialDeath, set_point_hook,
 };
 use treering::{
-    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Keep, Library, MemoryStore, Options, Rank,
-    Reduction, Result, Run, Store, ThreadRanks, Variable, VariableMut,
+    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Keep, Library, Options, Rank, Reduction,
+    Result, Run, Store, ThreadRanks, Variable, VariableMut,
 };
 
 const LONG: Duration = Duration::from_secs(120);
 const ROWS: u64 = 31;
 const LENGTH: u64 = 40;
 const STEPS: u64 = 6;
-
-/// A store without locks: a rank that is killed as a thread never lets go of one.
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
 
 fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
     let options = Options::in_store(store.clone(), "r").ranks(comm.clone()).patience(LONG);

@@ -1,32 +1,16 @@
 //! Under load: slow stores, small states, full nodes, and stores that somebody takes away.
 
+use crate::support::{assert_sound, keep, memory, steps};
+use std::any::Any;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
-use treering::testing::{Call, HookedStore, Locks};
+use treering::testing::{Call, Disk, DiskFile, HookedStore, Locks, OsDisk};
 use treering::{
-    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options,
-    Result, Run, Store, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Library, Options, Result, Run, Store,
+    Variable, VariableMut,
 };
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
-}
-
-fn keep(last: u64) -> Keep {
-    Keep::newest(last)
-}
-
-fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
-    let (all, trouble) = Library::of(store.clone()).checkpoints("r").unwrap();
-    assert!(trouble.is_empty(), "{trouble:?}");
-    all.iter().map(|info| info.step).collect()
-}
-
-fn assert_sound(store: &Arc<dyn Store>) {
-    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
-}
 
 fn stored(store: &Arc<dyn Store>) -> u64 {
     Library::of(store.clone()).runs().unwrap().iter().map(|run| run.stored_bytes).sum()
@@ -39,6 +23,14 @@ fn epochs(store: &Arc<dyn Store>) -> usize {
     epochs.collect::<std::collections::BTreeSet<_>>().len()
 }
 
+/// The processor time that this thread has used, whatever else the machine does.
+fn thread_time() -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the clock exists, and the call fills the value that it is given.
+    assert_eq!(unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) }, 0);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 fn noise(words: usize) -> Vec<u64> {
     (0..words as u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31)).collect()
 }
@@ -47,9 +39,10 @@ fn noise(words: usize) -> Vec<u64> {
 /// `TREERING_BACKLOG` 32 MiB at 4 MB/s with pauses of two seconds (`make backlog`).
 #[test]
 fn a_backlog_makes_one_whole_checkpoint_and_stores_little() {
-    let (words, rate, pause) = match std::env::var_os("TREERING_BACKLOG") {
-        Some(_) => (4 << 20, 4e6, Duration::from_secs(2)),
-        None => (1 << 18, 16e6, Duration::ZERO),
+    let long = std::env::var_os("TREERING_BACKLOG").is_some();
+    let (words, rate, pause) = match long {
+        true => (4 << 20, 4e6, Duration::from_secs(2)),
+        false => (1 << 18, 16e6, Duration::ZERO),
     };
     let objects = memory();
     let slow = HookedStore::new(objects.clone(), move |call| {
@@ -78,6 +71,8 @@ fn a_backlog_makes_one_whole_checkpoint_and_stores_little() {
         "1 whole of 30; stored {share:.4} of state and changes; held up {blocked:.2?} of {computed:.2?}"
     );
     assert!(share < 1.2, "{share} of state and changes");
+    // Without pauses the program does nothing but checkpoints, so it says nothing there.
+    assert!(!long || blocked < computed / 10, "blocked for {blocked:.2?} of {computed:.2?}");
 }
 
 #[test]
@@ -239,12 +234,21 @@ fn a_failure_that_a_save_has_told_is_not_told_again_at_the_end() {
 
 #[test]
 fn two_jobs_at_one_path_never_share_a_run() {
+    for removed in [false, true] {
+        two_jobs_at_one_path(removed);
+    }
+}
+
+fn two_jobs_at_one_path(removed: bool) {
     let folder = tempfile::tempdir().unwrap();
     let (here, away) = (folder.path().join("store"), folder.path().join("away"));
     let open = || Run::open(Options::directory(&here, "r").growth(100.0)).unwrap();
     let mut old = open();
     (0..3).for_each(|step| save(&mut old, step).durable().unwrap());
-    std::fs::rename(&here, &away).unwrap();
+    match removed {
+        true => std::fs::remove_dir_all(&here).unwrap(),
+        false => std::fs::rename(&here, &away).unwrap(),
+    }
     let gone = save(&mut old, 3).durable().unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound, "{gone}");
     // A new job begins where the old one was.
@@ -459,6 +463,210 @@ fn errors_of_access_are_reported_and_no_reason_to_go_back() {
     }
 }
 
+/// A disk of which something goes wrong that a system says by a number.
+struct BadDisk {
+    /// The call that fails, a part of the path of which it does, and the number.
+    fails: Mutex<Option<(BadCall, String, i32)>>,
+    /// The number of errors that were given.
+    given: AtomicU64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BadCall {
+    Open,
+    Read,
+    List,
+    Lock,
+}
+
+impl BadDisk {
+    fn new() -> Arc<BadDisk> {
+        Arc::new(BadDisk { fails: Mutex::new(None), given: AtomicU64::new(0) })
+    }
+
+    fn set(&self, call: BadCall, part: &str, number: i32) {
+        *self.fails.lock().unwrap() = Some((call, part.to_string(), number));
+    }
+
+    fn clear(&self) {
+        *self.fails.lock().unwrap() = None;
+    }
+
+    fn check(&self, call: BadCall, path: &Path) -> std::io::Result<()> {
+        match &*self.fails.lock().unwrap() {
+            Some((which, part, number))
+                if *which == call && path.to_string_lossy().contains(part.as_str()) =>
+            {
+                self.given.fetch_add(1, Ordering::SeqCst);
+                Err(std::io::Error::from_raw_os_error(*number))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The handle of [`BadDisk`] that a store has.
+struct BadHandle(Arc<BadDisk>);
+
+struct BadFile {
+    file: Box<dyn DiskFile>,
+    disk: Arc<BadDisk>,
+    path: PathBuf,
+}
+
+impl Disk for BadHandle {
+    fn create(&self, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
+        OsDisk.create(path)
+    }
+
+    fn open(&self, path: &Path) -> std::io::Result<Box<dyn DiskFile>> {
+        self.0.check(BadCall::Open, path)?;
+        let (file, disk) = (OsDisk.open(path)?, self.0.clone());
+        Ok(Box::new(BadFile { file, disk, path: path.to_path_buf() }))
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> std::io::Result<()> {
+        OsDisk.rename_new(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> std::io::Result<()> {
+        OsDisk.remove(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> std::io::Result<()> {
+        OsDisk.make_folder(path)
+    }
+
+    fn sync_folder(&self, path: &Path) -> std::io::Result<()> {
+        OsDisk.sync_folder(path)
+    }
+
+    fn list(&self, path: &Path) -> std::io::Result<Vec<(String, u64, bool)>> {
+        self.0.check(BadCall::List, path)?;
+        OsDisk.list(path)
+    }
+
+    fn lock(&self, path: &Path, text: &str) -> std::io::Result<Box<dyn Any + Send + Sync>> {
+        self.0.check(BadCall::Lock, path)?;
+        OsDisk.lock(path, text)
+    }
+}
+
+impl DiskFile for BadFile {
+    fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.file.append(bytes)
+    }
+
+    fn truncate(&mut self, len: u64) -> std::io::Result<()> {
+        self.file.truncate(len)
+    }
+
+    fn sync(&mut self) -> std::io::Result<()> {
+        self.file.sync()
+    }
+
+    fn size(&self) -> std::io::Result<u64> {
+        self.file.size()
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> std::io::Result<()> {
+        self.disk.check(BadCall::Read, &self.path)?;
+        self.file.read_at(offset, buffer)
+    }
+
+    fn read_vectored_at(
+        &self,
+        offset: u64,
+        parts: &mut [std::io::IoSliceMut],
+    ) -> std::io::Result<()> {
+        self.disk.check(BadCall::Read, &self.path)?;
+        self.file.read_vectored_at(offset, parts)
+    }
+}
+
+/// The same where a real folder says it by the number of a system: no permission, too many open files, a failing disk.
+#[test]
+fn errors_of_access_of_a_folder_say_what_they_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let disk = BadDisk::new();
+    let handle = || Arc::new(BadHandle(disk.clone()));
+    let store = || -> Arc<dyn Store> { Arc::new(DirectoryStore::on(handle(), folder.path())) };
+    let mut run = Run::open(Options::in_store(store(), "r").growth(100.0)).unwrap();
+    (0..3).for_each(|step| save(&mut run, step).durable().unwrap());
+    drop(run);
+    let newest = |folder| store().list(folder).unwrap().pop().unwrap().name;
+    let (pack, entry) = (newest("runs/r/packs"), newest("runs/r/log"));
+    let cases = [
+        (BadCall::Open, &pack),
+        (BadCall::Read, &pack),
+        (BadCall::Open, &entry),
+        (BadCall::Read, &entry),
+        (BadCall::List, &"runs/r/log".to_string()),
+    ];
+    for number in [libc::EACCES, libc::EMFILE, libc::EIO] {
+        let says = std::io::Error::from_raw_os_error(number).to_string();
+        let check = |error: Error| {
+            assert_eq!(error.kind(), ErrorKind::Io, "{error}");
+            assert!(error.to_string().contains(&says), "{says}: {error}");
+        };
+        for (call, part) in cases {
+            disk.clear();
+            let mut run = Run::open(Options::in_store(store(), "r")).unwrap();
+            disk.given.store(0, Ordering::SeqCst);
+            disk.set(call, part, number);
+            let mut back = vec![0u8; 3000];
+            check(run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap_err());
+            for step in [Some(2), None] {
+                let library = Library::of(store());
+                let read = library.checkpoint("r", step).and_then(|c| c.read::<u8>("x"));
+                check(read.unwrap_err());
+            }
+            let first =
+                Library::of(store()).backwards("r").and_then(|mut states| states.next().unwrap());
+            check(first.err().unwrap());
+            assert!(disk.given.load(Ordering::SeqCst) >= 4, "{call:?} of {part}");
+            drop(run);
+            disk.clear();
+            // Nothing was lost by it.
+            let mut run = Run::open(Options::in_store(store(), "r")).unwrap();
+            let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();
+            assert_eq!((restored.step, &back), (2, &state(2)));
+        }
+    }
+}
+
+/// Lustre mounted without `flock` and some network mounts answer so; a folder that refuses is something else.
+#[test]
+fn a_file_system_without_locks_is_used_with_a_note_and_one_that_refuses_is_not() {
+    for number in [libc::ENOSYS, libc::EOPNOTSUPP, libc::ENOLCK] {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = BadDisk::new();
+        disk.set(BadCall::Lock, "", number);
+        let store: Arc<dyn Store> =
+            Arc::new(DirectoryStore::on(Arc::new(BadHandle(disk.clone())), folder.path()));
+        let mut run = Run::open(Options::in_store(store.clone(), "r").growth(0.0)).unwrap();
+        let notes = run.notes().to_vec();
+        assert!(notes.iter().any(|note| note.contains("no file locks")), "{number}: {notes:?}");
+        (0..5).for_each(|step| save(&mut run, step).durable().unwrap());
+        let plan = Library::of(store.clone()).prune("r", keep(2), &|_, _| {}).unwrap();
+        assert_eq!(plan.removed.len(), 3, "{number}");
+        save(&mut run, 5).durable().unwrap();
+        run.finish().unwrap();
+        assert_eq!(steps(&store), [3, 4, 5]);
+        assert_sound(&store);
+        Library::of(store.clone()).remove_run("r").unwrap();
+        // No lock was taken in between.
+        assert!(disk.given.load(Ordering::SeqCst) >= 3);
+        let denied = BadDisk::new();
+        denied.set(BadCall::Lock, "", libc::EACCES);
+        let denied: Arc<dyn Store> =
+            Arc::new(DirectoryStore::on(Arc::new(BadHandle(denied)), folder.path()));
+        let refused = Run::open(Options::in_store(denied, "r")).err().unwrap();
+        assert_eq!(refused.kind(), ErrorKind::Io, "{refused}");
+        assert!(refused.to_string().contains("Permission denied"), "{refused}");
+    }
+}
+
 fn denied() -> Result<()> {
     let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
     Err(Error::io("cannot read a file of the store", denied))
@@ -541,20 +749,56 @@ fn a_store_without_locks_opens_with_a_note() {
     assert!(Run::open(Options::in_store(memory(), "r")).unwrap().notes().is_empty());
 }
 
+/// Each by its name, and none of them is silently dropped.
 #[test]
 fn ingest_refuses_options_that_it_would_ignore() {
+    use std::time::SystemTime;
+    use treering::{Alone, Bound, CompareSettings, Every, Overload, Redundancy, ReplicaSettings};
     let plain = || Options::in_store(memory(), "r");
+    let alone: Arc<dyn treering::Comm> = Arc::new(Alone::new());
+    let settings = ReplicaSettings { budget: 1 << 20, ..ReplicaSettings::default() };
+    let reference = CompareSettings::default();
     let refused = [
-        plain().node(memory()),
-        plain().staging(1 << 25),
-        plain().overload(treering::Overload::Skip),
-        plain().bound("*", treering::Bound::abs(1.0)),
+        ("Options::node", plain().node(memory())),
+        ("Options::ranks", plain().ranks(alone.clone())),
+        ("Options::patience", plain().patience(Duration::from_secs(5))),
+        ("IngestSettings::ranks_per_pack", plain().ranks_per_pack(4)),
+        ("Options::pack_together", plain().pack_together(1 << 10)),
+        ("Options::aggregator_memory", plain().aggregator_memory(16 << 20)),
+        ("Options::shared_every", plain().shared_every(2)),
+        ("Options::redundancy", plain().redundancy(Redundancy::Partner)),
+        ("Options::domain", plain().domain("a switch")),
+        ("Options::replicas", plain().replicas(1)),
+        ("Options::replica_settings", plain().replica_settings(settings)),
+        ("Options::spares", plain().spares(1)),
+        ("Options::staging", plain().staging(1 << 25)),
+        ("Options::overload", plain().overload(Overload::Skip)),
+        ("Options::bound", plain().bound("*", Bound::abs(1.0))),
+        ("Options::tree", plain().tree(8192, 4)),
+        ("Options::trees_only", plain().trees_only()),
+        ("Options::reference", plain().reference(memory(), "other", reference)),
+        ("Options::keep", plain().keep(3, None)),
+        ("Options::limit", plain().limit(1 << 30)),
+        ("Options::store_limit", plain().store_limit(1 << 30)),
+        ("Options::every", plain().every(Every::Steps(2))),
+        ("Options::deadline", plain().deadline(SystemTime::now())),
+        ("Options::on_signals", plain().on_signals()),
+        ("Options::on_progress", plain().on_progress(|_, _| {})),
     ];
-    for options in refused {
+    for (name, options) in refused {
         let error = treering::Ingest::open(options, Default::default()).err().unwrap();
         assert_eq!(error.kind(), ErrorKind::Usage, "{error}");
+        assert!(error.to_string().contains(name), "{name}: {error}");
     }
-    treering::Ingest::open(plain(), Default::default()).unwrap();
+    let used = plain()
+        .chunk(ChunkSize::new(1024).unwrap())
+        .method(treering::Method::Basic)
+        .encoding(Encoding::Raw)
+        .record(1 << 20)
+        .growth(2.0)
+        .compact(None)
+        .label("git", "4542149");
+    treering::Ingest::open(used, Default::default()).unwrap();
 }
 
 #[test]
@@ -631,6 +875,42 @@ fn many_variables_are_read_in_one_pass_each() {
     assert_eq!(library.variables(&checkpoint).len(), values.len());
     for (name, value) in names.iter().zip(&values) {
         assert_eq!(checkpoint.read::<u32>(name).unwrap(), value);
+    }
+}
+
+/// Eight times as many variables take eight times as long, and not 64 times.
+#[test]
+fn the_time_for_all_variables_grows_with_their_number_only() {
+    let least = |times: usize, work: &dyn Fn()| {
+        let once = |_| {
+            let begun = thread_time();
+            work();
+            thread_time() - begun
+        };
+        (0..times).map(once).min().unwrap().as_secs_f64()
+    };
+    let [few, many] = [2000, 16_000].map(|count: u32| {
+        let store = memory();
+        let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+        let values: Vec<u32> = (0..count).collect();
+        let names: Vec<String> = (0..count).map(|at| format!("variable {at}")).collect();
+        let state = names.iter().zip(&values);
+        let state: Vec<_> = state.map(|(name, value)| Variable::scalar(name, value)).collect();
+        run.checkpoint(0, &state).unwrap();
+        run.finish().unwrap();
+        let library = Library::of(store);
+        let checkpoint = library.checkpoint("r", None).unwrap();
+        let read = least(3, &|| {
+            for (name, value) in names.iter().zip(&values) {
+                assert_eq!(checkpoint.read::<u32>(name).unwrap(), [*value]);
+            }
+        });
+        let listed = least(3, &|| assert_eq!(library.variables(&checkpoint).len(), names.len()));
+        [read, listed]
+    });
+    for (what, few, many) in [("read", few[0], many[0]), ("variables", few[1], many[1])] {
+        println!("{what}: {few:.4} s for 2,000, {many:.4} s for 16,000");
+        assert!(many < 24.0 * few, "{what}: {few} s for 2,000, {many} s for 16,000");
     }
 }
 

@@ -48,6 +48,7 @@ mod shared_work;
 mod source;
 mod store_calls;
 mod store_suite;
+mod support;
 mod tiers;
 mod undecoded;
 mod unpacked;

@@ -1,18 +1,15 @@
 //! Checkpoints on their way from a node to the shared store, beside whatever removes, renames or cleans up.
 
+use crate::support::memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Encoding, Error, ErrorKind, Keep, Level, Library, MemoryStore, Options, Result, Run,
-    Save, Store, Variable, VariableMut,
+    ChunkSize, Encoding, Error, ErrorKind, Keep, Level, Library, Options, Result, Run, Save, Store,
+    Variable, VariableMut,
 };
 
 const LAST: Keep = Keep::newest(1);
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
-}
 
 fn hooked(
     store: &Arc<dyn Store>,

@@ -1,15 +1,10 @@
 //! Arrays of the crate `ndarray`: any strides, saved and filled without a copy of the array.
 
+use crate::support::memory;
 use ndarray::{Array1, Array2, Array3, ArrayD, Axis, IxDyn, ShapeBuilder, Slice, s};
 use proptest::prelude::*;
 use std::sync::Arc;
-use treering::{
-    DType, ErrorKind, Library, MemoryStore, Options, Order, Run, Store, Variable, VariableMut,
-};
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
-}
+use treering::{DType, ErrorKind, Library, Options, Order, Run, Store, Variable, VariableMut};
 
 fn save(store: &Arc<dyn Store>, variables: &[Variable]) {
     let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();

@@ -1,13 +1,13 @@
 //! Ranks that share packs store no more than `ingest` does of the same variables.
 
 use crate::laws::files::npy;
+use crate::support::lockless_memory as memory;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use treering::testing::{HookedStore, Locks};
 use treering::{
-    Comm, DType, End, Ingest, IngestSettings, Library, MemoryStore, Options, Rank, RankFile, Run,
-    Store, ThreadRanks, Variable, VariableMut,
+    Comm, DType, End, Ingest, IngestSettings, Library, Options, Rank, RankFile, Run, Store,
+    ThreadRanks, Variable, VariableMut,
 };
 
 const RANKS: u32 = 4;
@@ -43,10 +43,6 @@ fn state(rank: u32, step: u64) -> Vec<(&'static str, Vec<f64>)> {
         ("corner", field(rank, 4, step, 1_500)),
         ("grid", field(rank, 5, 0, 10_000)),
     ]
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
 }
 
 /// Saves the steps with ranks that share a pack, restarting before each of `restarts`.

@@ -1,15 +1,9 @@
 //! Arrays that a run knows by name: saved and restored together, from any language, on any number of ranks.
 
+use crate::support::lockless_memory as memory;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use treering::testing::{HookedStore, Locks};
-use treering::{
-    Bound, Comm, DType, ErrorKind, Library, MemoryStore, Options, Order, Run, Store, ThreadRanks,
-};
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
+use treering::{Bound, Comm, DType, ErrorKind, Library, Options, Order, Run, Store, ThreadRanks};
 
 fn open(store: &Arc<dyn Store>) -> Run {
     Run::open(Options::in_store(store.clone(), "r")).unwrap()

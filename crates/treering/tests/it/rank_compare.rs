@@ -1,12 +1,12 @@
 //! Comparison of runs of several ranks: in any boxes, afterwards and while they run, and with golden files.
 
+use crate::support::lockless_memory as memory;
 use std::sync::Arc;
 use std::time::Duration;
-use treering::testing::{Call, HookedStore, Locks};
+use treering::testing::{Call, HookedStore};
 use treering::{
-    Answer, Bound, Comm, CompareSettings, End, Error, ErrorKind, Golden, MemoryStore, Options,
-    Outcome, Run, Store, StoredSide, ThreadRanks, TreeSettings, TreedSide, Variable, compare,
-    record_golden,
+    Answer, Bound, Comm, CompareSettings, End, Error, ErrorKind, Golden, Options, Outcome, Run,
+    Store, StoredSide, ThreadRanks, TreeSettings, TreedSide, Variable, compare, record_golden,
 };
 
 const LONG: Duration = Duration::from_secs(120);
@@ -15,10 +15,6 @@ const LENGTH: u64 = 300;
 
 /// A change to one value of the grid at a step: step, row, column, and by how much.
 type Change = Option<(u64, u64, u64, f64)>;
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
 
 /// Boxes of some number of ranks: slabs of rows, or of columns.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -6,21 +6,25 @@
 //! late, bytes of packs are damaged, a second writer takes the run, and one or all ranks die at a call of the store
 //! or of the communicator; survivors end or go on. The laws are those of `model.rs`:
 //! - a checkpoint that a rank was told is durable, and that no prune and no damage has taken, is listed;
-//! - every checkpoint that is listed is exactly what was handed over at its step, or is reported as damaged;
+//! - every checkpoint that is listed is exactly what was handed over at its step, or is reported as damaged if bytes of its
+//!   epoch are;
+//! - a prune removes what its rule does not keep, and never the newest checkpoint;
 //! - a job that opens the run gets such a state, and none older than the newest durable one;
 //! - in the end the run goes on.
 //!
 //! `TREERING_PROGRAMS=N` runs a fiftieth of that many programs (`make model`); `TREERING_RANK_SEED=S` runs one.
 
+use crate::model::may_go;
+use crate::support::Dice;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    Blob, Bound, ChunkSize, Comm, Compaction, Encoding, End, Error, ErrorKind, Keep, Library, Lock,
-    MemoryStore, Options, Overload, Put, Rank, Reduction, Result, Run, Store, StoreItem,
-    ThreadRanks, Variable, VariableMut,
+    Blob, Bound, CheckpointInfo, ChunkSize, Comm, Compaction, Encoding, End, Error, ErrorKind,
+    Keep, Library, Lock, MemoryStore, Options, Overload, Put, Rank, Reduction, Result, Run, Store,
+    StoreItem, ThreadRanks, Variable, VariableMut,
 };
 
 const ROWS: u64 = 23;
@@ -28,18 +32,6 @@ const LENGTH: u64 = 30;
 const BOUND: f64 = 0.25;
 /// The programs that one process plays: the threads of ranks that were killed stay.
 const IN_A_PROCESS: u64 = 150;
-
-#[derive(Clone)]
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
-    }
-}
 
 /// A store whose listings may be as old as the one before.
 struct LateListings {
@@ -151,7 +143,8 @@ struct World {
     /// The steps that were reported durable; those that a prune or damage has taken.
     durable: Mutex<BTreeSet<u64>>,
     taken: Mutex<BTreeSet<u64>>,
-    damaged: AtomicBool,
+    /// The epochs of which a byte is damaged, by the number of their first checkpoint.
+    damaged: Mutex<BTreeSet<u64>>,
     trace: Mutex<Vec<String>>,
 }
 
@@ -175,11 +168,33 @@ impl World {
         self.durable.lock().unwrap().iter().rev().copied().find(|step| !taken.contains(step))
     }
 
-    fn listed(&self) -> Vec<u64> {
-        match Library::of(self.store.clone()).checkpoints("r") {
-            Ok((all, _)) => all.iter().map(|info| info.step).collect(),
-            Err(_) => Vec::new(),
+    /// The newest step that must be there, of an epoch without damage.
+    fn newest_sound(&self) -> Option<u64> {
+        let bad = self.damaged.lock().unwrap().clone();
+        if bad.is_empty() {
+            return self.newest_durable();
         }
+        let taken = self.taken.lock().unwrap().clone();
+        let durable = self.durable.lock().unwrap().clone();
+        let is_sound = |info: &&CheckpointInfo| {
+            !bad.contains(&info.epoch.sequence.0)
+                && durable.contains(&info.step)
+                && !taken.contains(&info.step)
+        };
+        self.checkpoints().iter().filter(is_sound).map(|info| info.step).max()
+    }
+
+    fn is_damaged(&self) -> bool {
+        !self.damaged.lock().unwrap().is_empty()
+    }
+
+    fn checkpoints(&self) -> Vec<CheckpointInfo> {
+        let listed = Library::of(self.store.clone()).checkpoints("r");
+        listed.map(|(all, _)| all).unwrap_or_default()
+    }
+
+    fn listed(&self) -> Vec<u64> {
+        self.checkpoints().iter().map(|info| info.step).collect()
     }
 
     fn prune(&self, last: u64, every: Option<u64>) {
@@ -188,40 +203,65 @@ impl World {
         let pruned = Library::of(self.store.clone()).prune("r", keep, &|_, _| {});
         let after = self.listed();
         self.note(format!("prune to {last}: {before:?} to {after:?}, {:?}", pruned.as_ref().err()));
-        let mut taken = self.taken.lock().unwrap();
-        match pruned {
-            Ok(plan) => taken.extend(plan.removed.iter().map(|gone| gone.step)),
-            Err(_) => taken.extend(before.iter().filter(|step| !after.contains(step))),
+        let gone = before.iter().copied().filter(|step| !after.contains(step));
+        let planned = pruned.iter().flat_map(|plan| &plan.removed).map(|gone| gone.step);
+        let gone: BTreeSet<u64> = gone.chain(planned).collect();
+        let all: Vec<u64> = [&before, &after].into_iter().flatten().chain(&gone).copied().collect();
+        let all: Vec<u64> = all.into_iter().collect::<BTreeSet<_>>().into_iter().collect();
+        // The rule of the plan is not taken on trust.
+        if let Some(step) = gone.iter().find(|step| !may_go(**step, &all, (last, every), false)) {
+            self.fail(&format!("prune has removed step {step}"));
         }
-        drop(taken);
+        if after.last() < before.last() {
+            self.fail("prune has removed the newest checkpoint");
+        }
         if (after.len() as u64) < last.min(before.len() as u64) {
             self.fail("prune has left too few");
         }
+        self.taken.lock().unwrap().extend(gone);
     }
 
-    /// One byte of the newest pack is another one now.
+    /// One byte of the newest pack is another one now, if a checkpoint needs it. All of that epoch may be damaged then, also
+    /// what will be saved in it.
     fn damage(&self, dice: &mut Dice) {
         let folder = "runs/r/packs";
         let Some(item) = self.store.list(folder).unwrap().pop() else { return };
         let key = format!("{folder}/{}", item.name);
+        let missing = key.clone();
+        let without: Arc<dyn Store> =
+            Arc::new(HookedStore::new(self.store.clone(), move |call| match call {
+                Call::Open(key) if key == missing => {
+                    Err(Error::new(ErrorKind::NotFound, "it is not there"))
+                }
+                _ => Ok(()),
+            }));
+        let needs = |info: &&CheckpointInfo| {
+            Library::of(without.clone()).checkpoint("r", Some(info.step)).is_err()
+        };
+        let needs: BTreeSet<u64> =
+            self.checkpoints().iter().filter(needs).map(|info| info.epoch.sequence.0).collect();
+        if needs.is_empty() {
+            return;
+        }
         let Ok(blob) = self.store.open(&key) else { return };
         let mut bytes = vec![0; blob.size() as usize];
         blob.read_at(0, &mut bytes).unwrap();
         let at = dice.roll(bytes.len().max(1) as u64) as usize;
         let Some(byte) = bytes.get_mut(at) else { return };
         *byte ^= 1 << dice.roll(8);
-        self.damaged.store(true, Ordering::SeqCst);
+        self.note(format!("byte {at} of {key} is damaged, and with it epochs {needs:?}"));
+        self.damaged.lock().unwrap().extend(needs);
         self.store.delete(std::slice::from_ref(&key)).unwrap();
         let mut put = self.store.put(&key).unwrap();
         put.append(&bytes).unwrap();
         put.finish().unwrap();
-        self.note(format!("byte {at} of {key} is damaged"));
         self.check();
     }
 
     /// Everything that is listed is exact, or damaged, and everything durable is listed.
     fn check(&self) {
-        let listed = self.listed();
+        let checkpoints = self.checkpoints();
+        let listed: Vec<u64> = checkpoints.iter().map(|info| info.step).collect();
         let taken = self.taken.lock().unwrap().clone();
         for step in self.durable.lock().unwrap().iter().filter(|step| !taken.contains(step)) {
             if !listed.contains(step) {
@@ -229,7 +269,7 @@ impl World {
             }
         }
         let library = Library::of(self.store.clone());
-        for step in listed {
+        for CheckpointInfo { step, epoch, .. } in checkpoints {
             let read = library.checkpoint("r", Some(step)).and_then(|checkpoint| {
                 if checkpoint.step() != step {
                     return Err(Error::damaged("an older one serves"));
@@ -258,7 +298,7 @@ impl World {
                 Ok(true) => {}
                 Ok(false) => self.fail(&format!("step {step} is something else")),
                 Err(error)
-                    if self.damaged.load(Ordering::SeqCst)
+                    if self.damaged.lock().unwrap().contains(&epoch.sequence.0)
                         && error.kind() == ErrorKind::Damaged =>
                 {
                     self.taken.lock().unwrap().insert(step);
@@ -274,7 +314,7 @@ impl World {
         let report = Library::of(self.store.clone()).verify(None, true, &|_, _| {});
         match report {
             Ok(report) if report.is_sound() => {}
-            Ok(_) if self.damaged.load(Ordering::SeqCst) => {}
+            Ok(_) if self.is_damaged() => {}
             Ok(report) => self.fail(&format!("not sound: {:?}", report.findings)),
             Err(error) => self.note(format!("verify: {error}")),
         }
@@ -285,7 +325,7 @@ impl World {
         let excuse =
             |deed: &Deed| matches!(deed, Deed::Full | Deed::Down | Deed::Damage | Deed::Overtake);
         let dies = job.crash.is_some() || job.comm_crash.is_some();
-        let damaged = self.damaged.load(Ordering::SeqCst);
+        let damaged = self.is_damaged();
         dies || self.is_bad_weather() || damaged || job.deeds.iter().any(excuse)
     }
 
@@ -332,7 +372,7 @@ impl World {
     }
 
     fn restore(&self, run: &mut Run, comm: &dyn Comm) -> Result<()> {
-        let newest = self.newest_durable();
+        let newest = self.newest_sound();
         let (first, count) = share(ROWS, comm);
         let box_of = [ROWS, LENGTH];
         let len = (count * LENGTH) as usize;
@@ -609,7 +649,7 @@ fn play(seed: u64) {
         late: dice.roll(3) == 0,
         durable: Mutex::default(),
         taken: Mutex::default(),
-        damaged: AtomicBool::new(false),
+        damaged: Mutex::default(),
         trace: Mutex::default(),
     });
     for number in 1..2 + dice.roll(3) {
@@ -623,7 +663,7 @@ fn play(seed: u64) {
     last.deeds = vec![Deed::Save { wait: true }; 3];
     (last.crash, last.comm_crash, last.finishes) = (None, None, true);
     last.play(&world);
-    if !world.damaged.load(Ordering::SeqCst) {
+    if !world.is_damaged() {
         let skips = world.slow;
         if !skips && world.newest_durable() != Some(9002) {
             world.fail("the last steps are not durable");

@@ -1,5 +1,6 @@
 //! The tools on runs of several ranks: beside running ranks, after damage, and while the store is full.
 
+use crate::support::{assert_sound, keep};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    ChunkSize, Comm, Compaction, DirectoryStore, Encoding, End, Error, ErrorKind, Keep, Library,
+    ChunkSize, Comm, Compaction, DirectoryStore, Encoding, End, Error, ErrorKind, Library,
     MemoryStore, Options, Run, Store, ThreadRanks, Variable, VariableMut,
 };
 
@@ -75,15 +76,6 @@ fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
     assert!(trouble.is_empty(), "{trouble:?}");
     assert!(all.iter().all(|info| info.ranks == RANKS));
     all.iter().map(|info| info.step).collect()
-}
-
-fn assert_sound(store: &Arc<dyn Store>) {
-    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
-}
-
-fn keep(last: u64) -> Keep {
-    Keep::newest(last)
 }
 
 #[test]

@@ -1,14 +1,15 @@
 //! One run of many ranks: every checkpoint is of all of them or of none, whoever dies when, and a restart takes any
 //! number of ranks.
 
+use crate::support::{assert_sound, lockless_memory as memory, steps};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use treering::testing::{Call, HookedStore, Locks};
+use treering::testing::{Call, HookedStore};
 use treering::{
-    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Library, MemoryStore, Options, Rank, Result,
-    Run, Store, ThreadRanks, Variable, VariableMut,
+    ChunkSize, Comm, Encoding, End, Error, ErrorKind, Library, Options, Rank, Result, Run, Store,
+    ThreadRanks, Variable, VariableMut,
 };
 
 const LONG: Duration = Duration::from_secs(120);
@@ -17,11 +18,6 @@ const ROWS: u64 = 37;
 const LENGTH: u64 = 50;
 /// The ranks that share a pack, where nothing else is said: some do, and some have one for themselves.
 const PER_PACK: u32 = 2;
-
-/// A store without locks: a rank that is killed as a thread never lets go of one.
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
 
 fn options(store: &Arc<dyn Store>, comm: &Arc<dyn Comm>) -> Options {
     options_with(store, comm, PER_PACK)
@@ -81,18 +77,6 @@ fn restore(run: &mut Run, comm: &dyn Comm) -> Result<Option<u64>> {
         assert!(own_back == own(rank, restored.step), "rank {rank} @ {}", restored.step);
     }
     Ok(restored.map(|restored| restored.step))
-}
-
-fn steps(store: &Arc<dyn Store>) -> Vec<u64> {
-    let (all, trouble) = Library::of(store.clone()).checkpoints("r").unwrap();
-    assert!(trouble.is_empty(), "{trouble:?}");
-    all.iter().map(|info| info.step).collect()
-}
-
-/// Every byte is sound, and nothing is left of what was under way.
-fn assert_sound(store: &Arc<dyn Store>) {
-    let report = Library::of(store.clone()).verify(None, true, &|_, _| {}).unwrap();
-    assert!(report.is_sound(), "{:?}", report.findings);
 }
 
 fn all_done<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {

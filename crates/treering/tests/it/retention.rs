@@ -1,18 +1,15 @@
 //! Old checkpoints go behind the program: what stays, who does it, and what its failures cost.
 
+use crate::support::lockless_memory as memory;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use treering::testing::{Call, HookedStore, Locks};
+use treering::testing::{Call, HookedStore};
 use treering::{
-    Comm, Encoding, Error, ErrorKind, Keep, Library, MemoryStore, Options, Run, Save, Store,
-    ThreadRanks, Variable, VariableMut,
+    Comm, Encoding, Error, ErrorKind, Keep, Library, Options, Run, Save, Store, ThreadRanks,
+    Variable, VariableMut,
 };
 
 const BYTES: usize = 20_000;
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(HookedStore::with_locks(Arc::new(MemoryStore::new()), Locks::None))
-}
 
 fn options(store: &Arc<dyn Store>) -> Options {
     Options::in_store(store.clone(), "r").encoding(Encoding::Raw)

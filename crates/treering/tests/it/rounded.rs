@@ -3,14 +3,14 @@
 
 use crate::laws::files::{npy, npz};
 use crate::laws::oracle;
+use crate::support::memory;
 use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use treering::testing::{Field, Rounding, TREE_PREFIX, open_file};
 use treering::{
     Aim, Answer, Bound, ChunkSize, CompareSettings, DType, Encoding, Ingest, IngestSettings,
-    Library, MemoryStore, Method, Options, RankFile, Run, Store, StoredSide, Variable, VariableMut,
-    compare,
+    Library, Method, Options, RankFile, Run, Store, StoredSide, Variable, VariableMut, compare,
 };
 
 const ROUNDED: [DType; 4] = [DType::F32, DType::F64, DType::C64, DType::C128];
@@ -119,10 +119,6 @@ fn bytes_as(dtype: DType, values: &[f64]) -> Vec<u8> {
         DType::F32 | DType::C64 => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
         _ => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
     }
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 fn variable<'a>(dtype: DType, bytes: &'a [u8]) -> Variable<'a> {

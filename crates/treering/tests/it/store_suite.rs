@@ -1,9 +1,10 @@
 //! The law of a store, held by every implementation.
 
+use crate::support::memory;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use treering::testing::{FaultStore, HookedStore, Locks, PowerCut, SimDisk, store_suite as suite};
-use treering::{DirectoryStore, MemoryStore, Store};
+use treering::{DirectoryStore, Store};
 
 fn put(store: &dyn Store, key: &str, pieces: &[&[u8]]) {
     let mut object = store.put(key).unwrap();
@@ -21,10 +22,6 @@ fn content(store: &dyn Store, key: &str) -> Vec<u8> {
 fn names(store: &dyn Store, folder: &str) -> Vec<String> {
     let items = store.list(folder).unwrap();
     items.into_iter().map(|item| item.name).collect()
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 fn simulated() -> Arc<dyn Store> {

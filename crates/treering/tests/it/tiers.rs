@@ -1,14 +1,15 @@
 //! Two tiers: the node's store is near, the shared one lasts, and either can make good what the
 //! other has lost.
 
+use crate::support::memory;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
-use treering::testing::{Call, Fault, FaultStore, HookedStore};
+use treering::testing::{Call, Fault, FaultStore, HookedStore, Locks};
 use treering::{
-    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Level, Library, MemoryStore, Options,
-    Result, Run, Store, Variable, VariableMut,
+    ChunkSize, DirectoryStore, Encoding, Error, ErrorKind, Level, Library, Options, Result, Run,
+    Store, Variable, VariableMut,
 };
 
 const BYTES: usize = 4000;
@@ -20,10 +21,6 @@ fn state(step: u64) -> Vec<u8> {
         field[at..at + 100].fill(past as u8);
     }
     field
-}
-
-fn memory() -> Arc<dyn Store> {
-    Arc::new(MemoryStore::new())
 }
 
 /// Three deltas or so to an epoch.
@@ -480,4 +477,167 @@ fn a_full_node_is_passed_by_in_front_of_two_tiers() {
         run.finish().unwrap();
         assert_eq!(steps(&shared), (0..12).collect::<Vec<u64>>());
     }
+}
+
+/// Processes die one after another while they take over what an earlier one left on the node, each at another of their
+/// writes: what was staged is there in the end, in its order.
+#[test]
+fn openers_that_die_lose_nothing_that_was_staged() {
+    for deaths in 1..4u64 {
+        for at in 0..16 {
+            let (node, objects) = (memory(), memory());
+            let (gate, shared) = Gate::before(objects.clone());
+            let mut run = Run::open(options(&node, &shared)).unwrap();
+            save(&mut run, 0).durable().unwrap();
+            gate.go_down(true);
+            (1..5).for_each(|step| save(&mut run, step).staged().unwrap());
+            drop(run);
+            let mut died = 0;
+            for death in 0..deaths {
+                let left = Arc::new(AtomicI64::new((at + death as i64) % 16));
+                let dying = |store: &Arc<dyn Store>| -> Arc<dyn Store> {
+                    let left = left.clone();
+                    Arc::new(HookedStore::new(store.clone(), move |call| {
+                        let writes = matches!(
+                            call,
+                            Call::Put(_) | Call::Commit(_) | Call::Delete(_) | Call::Finish(_)
+                        );
+                        let dead = left.load(Ordering::SeqCst) <= 0;
+                        if writes && left.fetch_sub(1, Ordering::SeqCst) <= 0 || dead {
+                            return Err(Error::new(ErrorKind::Io, "the process is dead"));
+                        }
+                        Ok(())
+                    }))
+                };
+                let opened = Run::open(options(&dying(&node), &dying(&objects)));
+                died += u64::from(opened.is_err());
+                // A process that is killed saves nothing at its end.
+                left.store(0, Ordering::SeqCst);
+            }
+            let mut run = Run::open(options(&node, &objects)).unwrap();
+            let restored = restore(&mut run).map(|(step, _)| step);
+            assert_eq!(restored, Some(4), "{died} of {deaths} died at {at}: {:?}", run.notes());
+            save(&mut run, 5).durable().unwrap();
+            run.finish().unwrap();
+            assert_eq!(steps(&objects), [0, 1, 2, 3, 4, 5], "{died} of {deaths} died at {at}");
+        }
+    }
+}
+
+/// The node's store is full when the run is opened again: that costs nothing, neither then nor later.
+#[test]
+fn a_node_that_is_full_at_a_restart_keeps_what_was_staged() {
+    let (node, objects) = (memory(), memory());
+    let (gate, shared) = Gate::before(objects.clone());
+    let mut run = Run::open(options(&node, &shared)).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    gate.go_down(true);
+    (1..5).for_each(|step| save(&mut run, step).staged().unwrap());
+    drop(run);
+    let full: Arc<dyn Store> = Arc::new(HookedStore::new(node.clone(), |call| match call {
+        Call::Append(..) | Call::Commit(_) => Err(Error::io(
+            "cannot write a file of the store",
+            std::io::ErrorKind::StorageFull.into(),
+        )),
+        _ => Ok(()),
+    }));
+    for _ in 0..3 {
+        let error = Run::open(options(&full, &objects)).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        // A node's store is not pruned.
+        assert!(!error.to_string().contains("prune"), "{error}");
+    }
+    let mut run = Run::open(options(&node, &objects)).unwrap();
+    assert_eq!(restore(&mut run).map(|(step, _)| step), Some(4), "{:?}", run.notes());
+    run.finish().unwrap();
+    assert_eq!(steps(&objects), [0, 1, 2, 3, 4]);
+    // With nothing to take over, a full node keeps nobody from opening.
+    let mut run = Run::open(options(&full, &objects)).unwrap();
+    save(&mut run, 5).durable().unwrap();
+    run.finish().unwrap();
+    assert_eq!(steps(&objects), [0, 1, 2, 3, 4, 5]);
+}
+
+/// A writer that was overtaken and cannot know it, because it does not reach the shared store, removes nothing from the node
+/// that the next one has only there.
+#[test]
+fn an_overtaken_writer_leaves_what_the_next_one_has_on_the_node() {
+    let (node, middle, objects) = (memory(), memory(), memory());
+    let lying = |store: &Arc<dyn Store>| -> Arc<dyn Store> {
+        Arc::new(HookedStore::with_locks(store.clone(), Locks::Lying))
+    };
+    let tiers = |middle: &Arc<dyn Store>, shared: &Arc<dyn Store>| {
+        options(middle, &lying(shared)).node(node.clone()).growth(0.0)
+    };
+    let cut_off = Arc::new(AtomicBool::new(false));
+    let cut = cut_off.clone();
+    let of_old: Arc<dyn Store> =
+        Arc::new(HookedStore::new(objects.clone(), move |_| match cut.load(Ordering::SeqCst) {
+            true => Err(Error::new(ErrorKind::Io, "the shared store cannot be reached")),
+            false => Ok(()),
+        }));
+    let mut old = Run::open(tiers(&middle, &of_old)).unwrap();
+    save(&mut old, 0).durable().unwrap();
+    let (down, of_new) = Gate::before(middle.clone());
+    let mut new = Run::open(tiers(&of_new, &objects)).unwrap();
+    assert_eq!(restore(&mut new).unwrap().0, 0);
+    down.go_down(true);
+    save(&mut new, 1).staged().unwrap();
+    drop(new);
+    cut_off.store(true, Ordering::SeqCst);
+    // Some of its numbers are in use.
+    let staged = (2..10).filter(|step| save(&mut old, *step).staged().is_ok()).count();
+    assert!(staged > 2, "{staged}");
+    drop(old);
+    let mut run = Run::open(tiers(&middle, &objects)).unwrap();
+    assert_eq!(restore(&mut run).unwrap().0, 1, "{:?}", run.notes());
+    run.finish().unwrap();
+    assert_eq!(steps(&objects), [0, 1]);
+}
+
+/// What a process left in front of several tiers goes all the way, and not only one tier further.
+#[test]
+fn what_was_left_in_front_of_two_tiers_goes_to_the_last() {
+    let (node, middle, objects) = (memory(), memory(), memory());
+    let (gate, behind) = Gate::before(middle.clone());
+    let mut run = Run::open(options(&behind, &objects).node(node.clone())).unwrap();
+    save(&mut run, 0).durable().unwrap();
+    gate.go_down(true);
+    (1..4).for_each(|step| save(&mut run, step).staged().unwrap());
+    drop(run);
+    let mut run = Run::open(options(&middle, &objects).node(node)).unwrap();
+    assert_eq!(steps(&objects), [0, 1, 2, 3]);
+    save(&mut run, 4).durable().unwrap();
+    run.finish().unwrap();
+    assert_eq!(steps(&objects), [0, 1, 2, 3, 4]);
+}
+
+/// An opener removes what an overtaken writer had under way, which is no damage: that writer is told what has happened.
+#[test]
+fn an_overtaken_writer_is_told_so_and_not_of_damage() {
+    let (node, middle, objects) = (memory(), memory(), memory());
+    let lying: Arc<dyn Store> = Arc::new(HookedStore::with_locks(objects.clone(), Locks::Lying));
+    let tiers = |node: &Arc<dyn Store>| options(&middle, &lying).node(node.clone());
+    let (armed, inner) = (Arc::new(AtomicBool::new(false)), node.clone());
+    let removes = armed.clone();
+    // The pack goes before its manifest comes.
+    let of_old: Arc<dyn Store> = Arc::new(HookedStore::new(node.clone(), move |call| {
+        let entry = matches!(call, Call::Commit(key) if key.contains("/log/"));
+        if entry && removes.load(Ordering::SeqCst) {
+            let pack = inner.list("runs/r/packs")?.pop().unwrap().name;
+            inner.delete(&[format!("runs/r/packs/{pack}")])?;
+        }
+        Ok(())
+    }));
+    let mut old = Run::open(tiers(&of_old)).unwrap();
+    save(&mut old, 0).durable().unwrap();
+    let mut new = Run::open(tiers(&node)).unwrap();
+    assert_eq!(restore(&mut new).unwrap().0, 0);
+    armed.store(true, Ordering::SeqCst);
+    let error = save(&mut old, 1).durable().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Busy, "{error}");
+    drop(old);
+    save(&mut new, 2).durable().unwrap();
+    new.finish().unwrap();
+    assert_eq!(steps(&objects), [0, 2]);
 }

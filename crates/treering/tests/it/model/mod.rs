@@ -7,7 +7,9 @@
 //! by one; runs are branched, copied, renamed and removed, and programs go on with these (`sides.rs`). In some worlds bytes
 //! of packs are damaged (`damage.rs`). The laws, whatever happens:
 //! - a checkpoint that was reported durable and that nobody has removed is listed in the shared store, and
-//!   restores exactly without the node;
+//!   restores exactly without the node; a save that nobody waits for counts from the moment it says so;
+//! - a process that opens the run in fair weather, whatever happened before, gets a state that is not older than the newest
+//!   one that was complete on the node, unless that was lost since, and has moved it to the shared store;
 //! - every checkpoint that is listed restores to exactly what was handed over at its step, or is reported as damaged if
 //!   bytes of its epoch are;
 //! - a process that opens the run gets such a state, and none older than the newest durable one without damage;
@@ -16,13 +18,16 @@
 //! - a save fails because of a store, a death or another writer, and never because it misses something;
 //! - what a program ended with is in the shared store when it has ended well;
 //! - prune leaves the newest checkpoints that it was told to keep, counted in the shared store, and the multiples; so does
-//!   retention behind a program, and where every checkpoint is an epoch of its own it leaves exactly these.
+//!   retention behind a program, and where every checkpoint is an epoch of its own it leaves exactly these;
+//! - nothing goes because of a limit of bytes that was never reached, and when a program has ended nothing more would go;
+//! - a run can be opened in fair weather, whatever happened before.
 //!
 //! `TREERING_PROGRAMS=N` runs that many programs (`make model`); `TREERING_SEED=S` runs one.
 
 mod damage;
 mod sides;
 
+use crate::support::Dice;
 use sides::Side;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,19 +35,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use treering::testing::{Call, HookedStore, Locks};
 use treering::{
     CheckpointInfo, ChunkSize, Compaction, Encoding, Error, ErrorKind, Keep, Level, Library,
-    MemoryStore, Options, Result, Run, Store, Variable, VariableMut,
+    MemoryStore, Options, Result, Run, Save, Store, Variable, VariableMut,
 };
-
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % sides
-    }
-}
 
 /// What is wrong with a place at the moment.
 #[derive(Clone, Default)]
@@ -114,8 +108,51 @@ impl Process {
     }
 }
 
+/// The most bytes that were in a store before anything was removed from it: those of the run of the programs, and all.
+#[derive(Clone, Default)]
+struct Gauge(Arc<[AtomicU64; 2]>);
+
+impl Gauge {
+    /// A store that is looked at before each removal.
+    fn watch(&self, store: Arc<dyn Store>) -> Arc<dyn Store> {
+        let (gauge, inner) = (self.clone(), store.clone());
+        Arc::new(HookedStore::new(store, move |call| {
+            if matches!(call, Call::Delete(_)) {
+                gauge.look(inner.as_ref());
+            }
+            Ok(())
+        }))
+    }
+
+    fn look(&self, store: &dyn Store) {
+        for (most, folder) in self.0.iter().zip(["runs/r", "runs"]) {
+            most.fetch_max(bytes_in(store, folder), Ordering::SeqCst);
+        }
+    }
+
+    fn get(&self) -> [u64; 2] {
+        [0, 1].map(|at| self.0[at].load(Ordering::SeqCst))
+    }
+
+    fn reset(&self) {
+        self.0.iter().for_each(|most| most.store(0, Ordering::SeqCst));
+    }
+}
+
+/// The bytes of all objects below a folder.
+fn bytes_in(store: &dyn Store, folder: &str) -> u64 {
+    let items = store.list(folder).unwrap_or_default().into_iter();
+    let bytes = items.map(|item| match item.folder {
+        true => bytes_in(store, &format!("{folder}/{}", item.name)),
+        false => item.size,
+    });
+    bytes.sum()
+}
+
 /// A program with the run open, and its arrays.
 struct Program {
+    /// How often the run had been opened then, or somebody had tried.
+    opening: u64,
     process: Process,
     run: Option<Run>,
     field: Vec<u8>,
@@ -154,6 +191,15 @@ struct World {
     handed: BTreeMap<u64, State>,
     /// The steps that were reported durable and not removed.
     durable: BTreeSet<u64>,
+    /// The saves that nobody has waited for.
+    saves: Vec<Save>,
+    /// The steps that were reported complete in the first tier, which has not been lost since.
+    staged: BTreeSet<u64>,
+    /// How often somebody has tried to open the run.
+    openings: u64,
+    /// The most bytes in the shared store: in the time since the last look at everything, and in that before it.
+    gauge: Gauge,
+    most_before: [u64; 2],
     /// The steps that prune has removed.
     pruned: BTreeSet<u64>,
     /// Other runs: branches and copies, by name.
@@ -182,13 +228,14 @@ impl World {
         let shared_every = if node.is_some() { [1, 1, 2, 3][dice.roll(4) as usize] } else { 1 };
         let middle = (node.is_some() && dice.roll(3) == 0).then(memory);
         let may_damage = dice.roll(4) == 0;
+        let gauge = Gauge::default();
         World {
             seed,
             dice,
             keep,
             limit,
             shared_every,
-            shared: memory(),
+            shared: gauge.watch(memory()),
             node,
             middle,
             archive: memory(),
@@ -202,6 +249,11 @@ impl World {
             next_step: 0,
             handed: BTreeMap::new(),
             durable: BTreeSet::new(),
+            saves: Vec::new(),
+            staged: BTreeSet::new(),
+            openings: 0,
+            gauge,
+            most_before: [0; 2],
             pruned: BTreeSet::new(),
             sides: BTreeMap::new(),
             may_damage,
@@ -236,7 +288,6 @@ impl World {
             None => options,
         };
         let options = match self.limit {
-            // There is one run, so both mean the same.
             Some(bytes) if self.seed.is_multiple_of(2) => options.limit(bytes),
             Some(bytes) => options.store_limit(bytes),
             None => options,
@@ -260,18 +311,25 @@ impl World {
         self.weathers().into_iter().any(Weather::is_bad)
     }
 
-    /// A new process opens the run and restores what there is.
-    fn start(&mut self, fuse: i64) -> Option<Program> {
-        let process = Process::new(fuse);
+    /// A new process opens the run and restores what there is; `alone` if no other program has it open.
+    fn start(&mut self, alone: bool) -> Option<Program> {
+        let process = Process::new(-1);
         let (field, list) = (vec![0; BYTES], Vec::new());
-        let mut program = Program { process, run: None, field, list, newest: None };
+        self.ask();
+        self.openings += 1;
+        let opening = self.openings;
+        let mut program = Program { opening, process, run: None, field, list, newest: None };
         let mut run = match Run::open(self.options(&program.process)) {
             Ok(run) => run,
             Err(error) => {
                 self.note(format!("open: {error}"));
+                if self.calm || alone && !self.is_bad() && self.spoiled.is_empty() {
+                    self.fail("it cannot be opened in fair weather");
+                }
                 return None;
             }
         };
+        run.notes().iter().for_each(|note| self.note(format!("note: {note}")));
         let restored = run.restore(&mut [
             VariableMut::new("field", &mut program.field),
             VariableMut::growing("list", &mut program.list),
@@ -286,11 +344,21 @@ impl World {
                 if self.newest_sound().is_some_and(|newest| newest > restored.step) {
                     self.fail("an older state than the newest durable one was restored");
                 }
+                if self.newest_staged() > Some(restored.step) {
+                    self.fail("an older state than the newest one on the node was restored");
+                }
+                // Whoever opens the run moves it on at once.
+                if alone && self.newest_staged() == Some(restored.step) {
+                    self.durable.insert(restored.step);
+                }
             }
             Ok(None) => {
                 self.note("opened, nothing to restore");
                 if !self.durable.is_empty() {
                     self.fail("durable checkpoints are gone");
+                }
+                if self.newest_staged().is_some() {
+                    self.fail("checkpoints on the node are gone");
                 }
                 (program.field, program.list) = (vec![0; BYTES], Vec::new());
             }
@@ -333,20 +401,26 @@ impl World {
         };
         program.newest = Some(step);
         // Half of the saves pile up.
+        let level = save.level();
         if self.dice.roll(2) == 0 {
-            self.note(format!("save of step {step} to {:?}, not waited for", save.level()));
-            return save.level() == Level::Shared;
+            self.note(format!("save of step {step} to {level:?}, not waited for"));
+            self.saves.push(save);
+            return level == Level::Shared;
         }
-        let (waited, what) = match save.level() {
-            Level::Shared => (save.durable(), "durable"),
-            _ => (save.staged(), "on the node"),
-        };
+        let far = level == Level::Shared && (self.node.is_none() || self.dice.roll(3) > 0);
+        let waited = if far { save.durable() } else { save.staged() };
         match waited {
+            Ok(()) if far => {
+                self.note(format!("save of step {step}: durable"));
+                self.durable.insert(step);
+            }
             Ok(()) => {
-                self.note(format!("save of step {step}: {what}"));
-                if save.level() == Level::Shared {
-                    self.durable.insert(step);
+                self.note(format!("save of step {step}: on the node"));
+                // Nobody goes on from what a writer does that was overtaken and has not noticed yet.
+                if program.opening == self.openings {
+                    self.staged.insert(step);
                 }
+                self.saves.push(save);
             }
             Err(error) => {
                 self.note(format!("save of step {step}: {error}"));
@@ -354,7 +428,22 @@ impl World {
                 program.newest = None;
             }
         }
-        save.level() == Level::Shared
+        level == Level::Shared
+    }
+
+    /// Saves that were not waited for count as soon as they say that they are durable.
+    fn ask(&mut self) {
+        let (durable, open): (Vec<Save>, Vec<Save>) =
+            std::mem::take(&mut self.saves).into_iter().partition(Save::is_durable);
+        self.saves = open;
+        let durable = durable.iter().map(Save::step).filter(|step| !self.pruned.contains(step));
+        self.durable.extend(durable);
+    }
+
+    /// The newest step that must be on the node, if it can be read.
+    fn newest_staged(&self) -> Option<u64> {
+        let readable = self.spoiled.is_empty() && !self.is_bad();
+        self.staged.last().copied().filter(|_| readable)
     }
 
     /// A program goes back to an older state, from where its later checkpoints go on.
@@ -434,7 +523,14 @@ impl World {
         let before = self.listed();
         self.retained(&before);
         let sound = self.sound_steps("r");
+        self.most_before = self.most();
+        self.gauge.reset();
         let pruned = library.prune("r", keep, &|_, _| {});
+        let limited = limit.is_some_and(|limit| self.gauge.get()[0] > limit);
+        // What has become durable meanwhile may be gone again.
+        self.ask();
+        let durable: Vec<u64> = self.durable.iter().copied().collect();
+        let before = union(&before, &durable);
         let after = self.listed();
         self.note(format!(
             "prune, keeping {last}: {before:?} to {after:?}, {:?}",
@@ -448,7 +544,7 @@ impl World {
             let of_program = self.may_be_gone(*step, &union(&before, &after));
             // If it was interrupted, any of those that it should not keep may be gone.
             let of_plan = planned.as_ref().is_none_or(|planned| planned.contains(step))
-                && may_go(*step, &union(&before, &after), (last, every), limit.is_some());
+                && may_go(*step, &union(&before, &after), (last, every), limited);
             if !of_program && !of_plan {
                 self.fail(&format!("prune has removed step {step}"));
             }
@@ -474,14 +570,30 @@ impl World {
 
     /// Whether a program may have removed a step from the shared store, which has had these.
     fn may_be_gone(&self, step: u64, listed: &[u64]) -> bool {
+        let [of_run, of_store] = self.most();
+        let bytes = if self.seed.is_multiple_of(2) { of_run } else { of_store };
+        let limited = self.limit.is_some_and(|limit| bytes > limit);
         match self.keep {
-            Some(keep) => may_go(step, listed, keep, self.limit.is_some()),
-            None => self.limit.is_some() && may_go(step, listed, (1, None), true),
+            Some(keep) => may_go(step, listed, keep, limited),
+            None => limited && may_go(step, listed, (1, None), true),
         }
+    }
+
+    /// The most bytes of the run and of all runs in the shared store since the look before the last.
+    fn most(&self) -> [u64; 2] {
+        let now = self.gauge.get();
+        [0, 1].map(|at| now[at].max(self.most_before[at]))
     }
 
     /// When a program has ended, what it was told to keep is there, and nothing else that nobody needs.
     fn check_kept(&self) {
+        if self.removes() && self.spoiled.is_empty() {
+            let library = Library::of(self.shared.clone());
+            let plan = library.plan_prune("r", self.rule(), &|_, _| {}).unwrap();
+            if !plan.removed.is_empty() {
+                self.fail(&format!("these were to be removed: {:?}", plan.removed));
+            }
+        }
         let (Some((last, every)), true) = (self.keep, self.growth == 0.0) else { return };
         if self.limit.is_some() || !self.spoiled.is_empty() {
             return;
@@ -510,6 +622,14 @@ impl World {
         }
     }
 
+    /// What programs keep.
+    fn rule(&self) -> Keep {
+        let (last, every) = self.keep.unwrap_or((u64::MAX, None));
+        let of_run = self.limit.filter(|_| self.seed.is_multiple_of(2));
+        let of_store = self.limit.filter(|_| !self.seed.is_multiple_of(2));
+        Keep { every, limit: of_run, store_limit: of_store, ..Keep::newest(last) }
+    }
+
     /// Whether programs remove checkpoints.
     fn removes(&self) -> bool {
         self.keep.is_some() || self.limit.is_some()
@@ -534,8 +654,11 @@ impl World {
 
     /// The shared store alone holds everything that is durable, and nothing that is wrong.
     fn check(&mut self) {
+        self.ask();
         let listed = self.listed();
         self.retained(&listed);
+        self.most_before = self.gauge.get();
+        self.gauge.reset();
         for step in &self.durable {
             if !listed.contains(step) {
                 self.fail(&format!("durable step {step} is lost: {listed:?}"));
@@ -571,7 +694,12 @@ fn read(store: &Arc<dyn Store>, run: &str, step: u64) -> Result<State> {
 
 /// Whether a rule lets a step go, of these and those that are gone: not the newest so many, which a limit of bytes does
 /// not count, nor a multiple.
-fn may_go(step: u64, listed: &[u64], (last, every): (u64, Option<u64>), limited: bool) -> bool {
+pub(crate) fn may_go(
+    step: u64,
+    listed: &[u64],
+    (last, every): (u64, Option<u64>),
+    limited: bool,
+) -> bool {
     let later = listed.iter().filter(|other| **other > step).count() as u64;
     let is_multiple = every.is_some_and(|every| step.is_multiple_of(every));
     later >= last && !is_multiple || limited && later >= 1
@@ -650,6 +778,7 @@ fn play(seed: u64) {
                 programs.iter().for_each(|p| p.process.dead.store(true, Ordering::SeqCst));
                 programs.clear();
                 world.node = Some(Arc::new(MemoryStore::new()));
+                world.staged.clear();
             }
             13 if !programs.is_empty() => {
                 let program = programs.pop().unwrap();
@@ -658,7 +787,7 @@ fn play(seed: u64) {
             // Locks that work keep a second writer out, after a while; others let it take the run over.
             _ if programs.is_empty() || world.locks != Locks::Real => {
                 world.calm &= programs.is_empty();
-                let started = world.start(-1);
+                let started = world.start(programs.is_empty());
                 programs.extend(started);
             }
             _ => {}
@@ -671,7 +800,7 @@ fn play(seed: u64) {
     }
     world.check();
     // In the end the run goes on, whatever has happened to it.
-    let Some(mut program) = world.start(-1) else {
+    let Some(mut program) = world.start(true) else {
         match world.is_lost() {
             true => return,
             false => world.fail("it cannot be opened any more"),

@@ -238,7 +238,14 @@ impl World {
         let (mut field, mut list) = (vec![0; BYTES], Vec::new());
         let mut run = match Run::open(options) {
             Ok(run) => run,
-            Err(error) => return self.note(format!("open {name}: {error}")),
+            Err(error) => {
+                self.note(format!("open {name}: {error}"));
+                let dead = process.dead.load(Ordering::SeqCst) || self.at_shared.is_bad();
+                match dead || !self.spoiled.is_empty() {
+                    true => return,
+                    false => self.fail("it cannot be opened in fair weather"),
+                }
+            }
         };
         let mut arrays =
             [VariableMut::new("field", &mut field), VariableMut::growing("list", &mut list)];
