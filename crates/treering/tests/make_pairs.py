@@ -242,6 +242,7 @@ def growing(path, is_virtual):
     with h5py.File(source, "w") as file:
         file.create_dataset("s", data=rows[:1], maxshape=(None, 4), chunks=(1, 4))
     with h5py.File(path, "w") as file:
+        file["x"] = rows
         if is_virtual:
             layout = h5py.VirtualLayout((1, 4), "f8", maxshape=(None, 4))
             part = h5py.VirtualSource(os.path.basename(source), "s", (1, 4), maxshape=(None, 4))
