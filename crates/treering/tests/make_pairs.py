@@ -214,6 +214,21 @@ for kind in ["texts", "references"]:
     pair("unknown", f"unknown-filter-{kind}", behind_unknown_filter, (kind, False), (kind, True))
 
 
+def chunk_key(path, damaged):
+    """A file in the format of early libraries; the key of a chunk names another offset in its elements."""
+    with h5py.File(path, "w", libver="earliest") as file:
+        file["x"] = np.arange(5.0)
+        file.create_dataset("v", data=np.arange(100.0).reshape(10, 10), chunks=(5, 10), compression="gzip")
+    if damaged:
+        with open(path, "r+b") as file:
+            data = file.read()
+            file.seek(data.index(b"TREE\x01") + 24 + 8 + 16 + 1)
+            file.write(b"\x01")
+
+
+pair("unknown", "chunk-key", chunk_key, False, True)
+
+
 def user_block(path, text):
     with h5py.File(path, "w", userblock_size=512) as file:
         file.create_dataset("x", data=values, compression="gzip")

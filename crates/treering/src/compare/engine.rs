@@ -660,7 +660,7 @@ impl<'s> Comparison<'s> {
 
     /// Keeps the names of variables that bounds may be for.
     fn know<'k>(&mut self, entries: impl IntoIterator<Item = &'k SideEntry<'k>>) {
-        if !self.settings.bounds.is_empty() {
+        if !self.settings.bounds.is_empty() || !self.settings.variables.is_empty() {
             self.known.extend(entries.into_iter().flat_map(|entry| entry.names()));
         }
     }
@@ -1078,18 +1078,21 @@ impl<'s> Comparison<'s> {
         let others = self.outcome.unmatched.iter().filter_map(|u| u.variable.as_ref());
         let left_out = self.outcome.not_compared.iter().filter_map(|n| n.variable.as_ref());
         let names: Vec<&String> = compared.chain(others).chain(left_out).collect();
-        for (pattern, _) in &self.settings.bounds {
+        let bounds = self.settings.bounds.iter().map(|(pattern, _)| (pattern, "the bound of"));
+        let chosen = self.settings.variables.iter().map(|pattern| (pattern, "the pattern"));
+        for (pattern, what) in bounds.chain(chosen) {
             let mut known = names.iter().copied().chain(&self.known);
             // An array without a name of its own is known by that of its file.
             let known = known.any(|name| !name.is_empty() && matches(pattern, name));
             if !self.outcome.stopped && !known {
                 let first =
                     names.first().map_or(String::new(), |name| format!(", such as {name:?}"));
-                return Err(Error::usage(format!("no variable matches the bound of {pattern:?}"))
-                    .hint(match names.len() {
+                return Err(Error::usage(format!("no variable matches {what} {pattern:?}")).hint(
+                    match names.len() {
                         1 => format!("there is one variable: {:?}", names[0]),
                         many => format!("there are {many} variables{first}"),
-                    }));
+                    },
+                ));
             }
         }
         Ok(())

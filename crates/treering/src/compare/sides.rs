@@ -25,7 +25,6 @@ use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::UNIX_EPOCH;
 
 /// Trees up to this size are read at once.
 const SMALL_TREE: u64 = 1 << 20;
@@ -49,8 +48,14 @@ pub fn sidecar(path: &Path) -> PathBuf {
 pub(crate) fn identity(path: &Path) -> Result<TreeOrigin> {
     let failed = |e| Error::io(format!("cannot look at {}", path.display()), e);
     let meta = std::fs::metadata(path).map_err(failed)?;
-    let changed = meta.modified().map_err(failed)?.duration_since(UNIX_EPOCH).unwrap_or_default();
-    Ok(TreeOrigin::File { size: meta.len(), changed: changed.as_nanos() as u64 })
+    let nanoseconds = |seconds: i64, rest: i64| {
+        seconds.saturating_mul(1_000_000_000).saturating_add(rest).max(0) as u64
+    };
+    Ok(TreeOrigin::File {
+        size: meta.len(),
+        changed: nanoseconds(meta.mtime(), meta.mtime_nsec()),
+        entered: nanoseconds(meta.ctime(), meta.ctime_nsec()),
+    })
 }
 
 /// Whether a file was changed in any way after its tree was put there. Its own time can be set back,
@@ -182,7 +187,9 @@ impl FileSide {
             false => Vec::new(),
         };
         let mut add = |field: Field, variable: NamedVariable| {
-            let fits = |view: &TreeView| view.entry.description == field.description;
+            let fits = |view: &TreeView| {
+                view.entry.description == field.description && Some(view.entry.exact) == field.place
+            };
             let trees = views.extract_if(.., |view| fits(view)).collect();
             self.entries.push(SideEntry { trees, ..field_entry(Rank(0), variable, field) });
         };

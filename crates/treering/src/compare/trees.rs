@@ -10,12 +10,14 @@ use super::tree_settings::{TreeSettings, put_head};
 use crate::array::Step;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{TREE_FRONT, TreeEntry, TreeFile, TreeOrigin, variable_name};
-use crate::io::AtomicFile;
+use crate::io::{AtomicFile, open_file};
 use crate::merkle::bounded::{Builder, Image, Recipe};
 use crate::source::{self, RawLayout};
 use crate::store::Blob;
 use std::borrow::Cow;
+
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,7 +44,8 @@ pub(crate) fn build(
 
 /// Makes the trees of the arrays of a file, or of those that match a pattern, and writes them to the file
 /// [`sidecar`](crate::sidecar) beside it, whose path is returned. That file appears when it is complete. If no array
-/// matches, or the file changes meanwhile, the result is an error and nothing is written.
+/// matches, or the file changes meanwhile, the result is an error and nothing is written. Arrays whose values lie in other
+/// files (virtual datasets, external storage) get no trees: the file does not show when these change.
 ///
 /// ```
 /// use treering::{Bound, DType, RawLayout, TreeSettings, make_trees_beside, sidecar};
@@ -77,6 +80,12 @@ pub fn make_beside(
     if fields.is_empty() {
         return Err(nothing_in(path, !patterns.is_empty()));
     }
+    // A tree is used as long as this file is the same.
+    fields.retain(|field| field.place.is_some());
+    if fields.is_empty() {
+        return Err(Error::usage(format!("the values of {} lie in other files", path.display()))
+            .hint("make trees of those files: this one does not show when they change"));
+    }
     let total: u64 = fields.iter().map(|field| field.bytes.size()).sum();
     let done = AtomicU64::new(0);
     let told = |bytes| progress(done.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
@@ -90,7 +99,8 @@ pub fn make_beside(
         let images = build(field.description.dtype, &recipes, field.bytes.as_ref(), 0, &told)
             .map_err(|e| e.at(path.display()))?;
         for image in images {
-            made.push((TreeEntry::new(&field.description, &image), image));
+            let exact = field.place.unwrap_or_default();
+            made.push((TreeEntry { exact, ..TreeEntry::new(&field.description, &image) }, image));
         }
     }
     if made.is_empty() {
@@ -127,11 +137,27 @@ fn settled_identity(path: &Path) -> Result<TreeOrigin> {
     Ok(origin)
 }
 
+/// Refuses to replace a file that is no tree file.
+fn refuse_others(path: &Path) -> Result<()> {
+    let is_other = |path: &Path| -> Option<bool> {
+        let mut start = Vec::new();
+        let file = std::fs::metadata(path).ok().filter(|meta| meta.is_file() && meta.len() > 0);
+        file.and_then(|_| open_file(path).ok())?.take(8).read_to_end(&mut start).ok()?;
+        Some(!TreeFile::is_magic(&start))
+    };
+    if is_other(path) != Some(true) {
+        return Ok(());
+    }
+    Err(Error::usage(format!("{} is there and is no tree file", path.display()))
+        .hint("nothing is replaced but tree files: choose another name, or move it away"))
+}
+
 /// Writes a tree file: whole, or not at all.
 fn write(path: &Path, origin: TreeOrigin, made: Vec<(TreeEntry, Image)>) -> Result<()> {
     let (entries, images): (Vec<TreeEntry>, Vec<Image>) = made.into_iter().unzip();
     let mut file = TreeFile { origin, entries };
     let head = file.write()?;
+    refuse_others(path)?;
     let mut out = AtomicFile::create(path)?;
     out.write(&head)?;
     let mut at = head.len() as u64;

@@ -25,12 +25,15 @@ pub const TREE_FRONT: usize = 8192;
 pub enum TreeOrigin {
     /// Unknown data: the trees stand for themselves.
     None,
-    /// A file of this size, last changed at this time (nanoseconds since 1970).
+    /// A file of this size, last changed at these times (nanoseconds since 1970); each tree has the digest of where the
+    /// values lie in it.
     File {
         /// Its size in bytes.
         size: u64,
         /// When it was changed last.
         changed: u64,
+        /// When its entry in the file system was changed last: a file that takes the place of another has another one.
+        entered: u64,
     },
     /// Stored variables; each tree names the exact root of its own.
     Stored,
@@ -65,7 +68,7 @@ pub struct TreeEntry {
     pub nans: u64,
     /// The digest of the numbers of NaN.
     pub nans_digest: Digest,
-    /// The exact root of the variable it was made from, if that is stored.
+    /// The exact root of the variable it was made from, if that is stored; of a file, the digest of where its values lie.
     pub exact: Digest,
     /// The file that it is an array of, if it was recorded from one.
     pub file: Option<FileOrigin>,
@@ -164,10 +167,9 @@ impl TreeFile {
         let mut body = Writer::default();
         match self.origin {
             TreeOrigin::None => body.byte(0),
-            TreeOrigin::File { size, changed } => {
+            TreeOrigin::File { size, changed, entered } => {
                 body.byte(1);
-                body.int(size);
-                body.int(changed);
+                [size, changed, entered].into_iter().for_each(|number| body.int(number));
             }
             TreeOrigin::Stored => body.byte(2),
             TreeOrigin::Recorded => body.byte(3),
@@ -205,7 +207,11 @@ impl TreeFile {
         reader.u64()?;
         let origin = match reader.byte()? {
             0 => TreeOrigin::None,
-            1 => TreeOrigin::File { size: reader.int()?, changed: reader.int()? },
+            1 => TreeOrigin::File {
+                size: reader.int()?,
+                changed: reader.int()?,
+                entered: reader.int()?,
+            },
             2 => TreeOrigin::Stored,
             3 => TreeOrigin::Recorded,
             4 => TreeOrigin::Kept,

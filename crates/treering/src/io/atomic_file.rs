@@ -7,6 +7,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::fs::File;
 use std::io::{BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A file that is being written.
 pub(crate) struct AtomicFile {
@@ -16,6 +17,23 @@ pub(crate) struct AtomicFile {
     /// Its temporary path; `None` if the target is not an ordinary file.
     temporary: Option<PathBuf>,
     out: BufWriter<File>,
+}
+
+/// The name of a hidden file that becomes the file of this name when it is complete.
+pub(crate) fn hidden_name(name: &str) -> String {
+    /// File systems permit 255 bytes.
+    const LONGEST: usize = 200;
+    static TRUNCATED: AtomicU64 = AtomicU64::new(0);
+    let process = std::process::id();
+    match name.len() <= LONGEST {
+        true => format!(".{name}.new-{process}"),
+        // Names that begin alike are told apart by their number.
+        false => {
+            let end = name.floor_char_boundary(LONGEST);
+            let number = TRUNCATED.fetch_add(1, Ordering::Relaxed);
+            format!(".{}.{number}.new-{process}", &name[..end])
+        }
+    }
 }
 
 fn failed(shown: &str, error: std::io::Error) -> Error {
@@ -40,8 +58,8 @@ impl AtomicFile {
                 .hint("give the name of a file"));
         }
         let temporary = there.is_none_or(|meta| meta.is_file()).then(|| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            folder_of(&path).join(format!(".{name}.new-{}", std::process::id()))
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            folder_of(&path).join(hidden_name(&name))
         });
         let out = match &temporary {
             Some(temporary) => File::create(temporary),

@@ -7,8 +7,8 @@ mod open;
 mod post;
 mod reads;
 
-pub(crate) use atomic_file::AtomicFile;
 pub use atomic_file::write_whole;
+pub(crate) use atomic_file::{AtomicFile, hidden_name};
 pub(crate) use mapped::Mapped;
 pub(crate) use open::open_file;
 pub(crate) use post::{Post, PostOffice, give_back, memory};

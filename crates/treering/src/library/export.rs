@@ -4,6 +4,7 @@ use super::Library;
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FILE_PREFIX, FileRecord, InSkeleton, VariableEntry};
+use crate::io::hidden_name;
 use crate::memory::{Scratch, TOGETHER, batches};
 use crate::restore::Checkpoint;
 use crate::source::FieldValues;
@@ -320,7 +321,7 @@ fn write(
     let failed = |e| Error::io(format!("cannot write {}", path.display()), e);
     std::fs::create_dir_all(folder).map_err(failed)?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = folder.join(format!(".{name}.new-{}", std::process::id()));
+    let temporary = folder.join(hidden_name(&name));
     let mut make = || -> Result<()> {
         let mut out = BufWriter::with_capacity(1 << 16, File::create(&temporary).map_err(failed)?);
         fill(&mut out).map_err(|e| e.at(path.display()))?;

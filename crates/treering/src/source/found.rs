@@ -12,6 +12,7 @@ use super::undecoded::{StoredBytes, UndecodedArray};
 use super::{Extent, Field};
 use crate::array::{DType, Description, Labels, MAX_NAME, Marks, Order, Shape};
 use crate::error::{Error, ErrorKind, Result};
+use crate::merkle::{Digest, digest};
 use crate::store::{Blob, read_each};
 use flate2::Crc;
 use std::collections::{HashMap, HashSet};
@@ -361,8 +362,19 @@ impl FoundArray {
             marks: self.marks.clone(),
             rounded: None,
             chunk,
+            place: Some(self.place_digest()),
             meaning: Interpretation::default(),
         }
+    }
+
+    /// The digest of where the values lie, and in which order their bytes are. A file that describes itself has them where
+    /// it says; only of raw files the user tells.
+    fn place_digest(&self) -> Digest {
+        let at = match &self.place {
+            Placement::Plain { at } => *at,
+            _ => 0,
+        };
+        digest(&[&[self.swap][..], &at.to_le_bytes()].concat())
     }
 
     /// Bytes in the order of the file, made little-endian.

@@ -56,6 +56,7 @@ use crate::array::{Description, Marks, Rounding};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::TreeFile;
 use crate::io::open_file;
+use crate::merkle::Digest;
 use crate::store::Blob;
 use std::collections::{BTreeSet, HashSet};
 use std::ffi::OsStr;
@@ -80,6 +81,9 @@ pub struct Field {
     pub(crate) meaning: Interpretation,
     /// The extent of its chunks, if walking along the array would decode each many times.
     pub(crate) chunk: Option<Vec<u64>>,
+    /// The digest of how the file is read to get the values: where they lie, and in which order their bytes are. `None`:
+    /// they lie in other files, too, so nothing that is known of this one tells whether they have changed.
+    pub(crate) place: Option<Digest>,
 }
 
 /// The arrays of a file, and everything of it that is not decoded.
@@ -203,7 +207,7 @@ impl OpenedArrays {
                     is_group: true,
                     ..found.undecoded(why.at(&place), stored.clone())
                 }));
-                return Ok(Some(found.field_of(values.bytes)));
+                return Ok(Some(Field { place: None, ..found.field_of(values.bytes) }));
             }
             Some(Err(error)) => error,
             None => why.clone(),
@@ -219,13 +223,16 @@ impl OpenedArrays {
             self.fields.push(field);
             return;
         };
-        let whole = field.description;
+        let (whole, place) = (field.description, field.place);
         let mut apart = |parts: &Vec<Field>| {
             let own = parts.iter().map(|part| &part.description.name);
             own.filter(|name| **name != whole.name).all(|name| names.insert(name.clone()))
         };
         match element.fields(&whole, &field.bytes).filter(|parts| apart(parts)) {
-            Some(fields) => self.structured.push(StructuredArray { whole, fields, element }),
+            Some(mut fields) => {
+                fields.iter_mut().for_each(|field| field.place = place);
+                self.structured.push(StructuredArray { whole, fields, element });
+            }
             None => {
                 let why = Error::usage("the members of its elements cannot be named");
                 self.undecoded.push(found.undecoded(why, None));

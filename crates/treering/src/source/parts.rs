@@ -194,6 +194,7 @@ impl ElementPart {
             marks: Marks::default(),
             rounded: None,
             chunk: None,
+            place: None,
             meaning: Interpretation { array, kind, words, chosen: false },
         })
     }

@@ -289,6 +289,7 @@ impl<'a> FilePlan<'a> {
                 rounded: None,
                 meaning: Interpretation::default(),
                 chunk: None,
+                place: None,
             });
         }
         let skeleton = Skeleton {

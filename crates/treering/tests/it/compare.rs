@@ -460,6 +460,80 @@ fn a_file_that_was_rewritten_is_not_taken_for_what_it_was() {
     assert!(outcome.notes.is_empty());
 }
 
+/// A file that takes the place of another one, of the same size and time, has no tree.
+#[test]
+fn trees_are_of_one_file_and_one_layout() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b, c] = ["a", "b", "c"].map(|name| folder.path().join(format!("{name}.raw")));
+    let values: Vec<f64> = (0..20_000).map(f64::from).collect();
+    let bytes = |at: usize| {
+        let mut values = values.clone();
+        values[at] += 1.0;
+        values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_600_000_000);
+    for (path, at) in [(&a, 15_000), (&b, 15_001), (&c, 7)] {
+        std::fs::write(path, bytes(at)).unwrap();
+        std::fs::File::options().write(true).open(path).unwrap().set_modified(time).unwrap();
+    }
+    let layout = |offset: u64, big: bool| {
+        let text = "[[field]]\nname = \"x\"\ntype = \"f64\"\nshape = [10000]\n";
+        RawLayout::parse(&format!("{text}offset = {offset}\nbig_endian = {big}\n")).unwrap()
+    };
+    let first = layout(0, false);
+    let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+    for path in [&a, &b] {
+        make_trees_beside(path, Some(&first), &[], &trees, &|_, _| {}).unwrap();
+    }
+    let settings = CompareSettings::within(Bound::abs(1e-6));
+    let answer = |raw: &RawLayout| run(&a, &b, Some(raw), &settings);
+    let read = |outcome: &Outcome| outcome.bytes_read;
+    let same = answer(&first);
+    assert!(same.verdict == Answer::Equal && read(&same) < 10_000, "{same:?}");
+    // The differences are in the second half.
+    assert_eq!(answer(&layout(80_000, false)).verdict, Answer::Different);
+    assert!(read(&answer(&layout(0, true))) > 100_000);
+    std::fs::rename(&c, &b).unwrap();
+    std::fs::File::options().write(true).open(sidecar(&b)).unwrap().set_modified(time).unwrap();
+    let replaced = answer(&first);
+    assert_eq!(replaced.verdict, Answer::Different);
+    assert!(replaced.notes.iter().any(|note| note.contains("made before")), "{:?}", replaced.notes);
+}
+
+/// Trees and golden files replace nothing else.
+#[test]
+fn only_tree_files_are_replaced_by_tree_files() {
+    let (files, _) = jittery(false);
+    let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+    let beside = sidecar(&files.a);
+    make_trees_beside(&files.a, None, &[], &trees, &|_, _| {}).unwrap();
+    std::fs::write(&beside, "notes").unwrap();
+    let refused = make_trees_beside(&files.a, None, &[], &trees, &|_, _| {}).unwrap_err();
+    assert!(refused.to_string().contains("no tree file"), "{refused}");
+    assert_eq!(std::fs::read(&beside).unwrap(), b"notes");
+}
+
+/// A choice that matches nothing is an error, whatever else matches.
+#[test]
+fn a_choice_of_variables_that_matches_none_is_an_error() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    for name in ["a", "b"] {
+        let mut run = Run::open(Options::in_store(store.clone(), name)).unwrap();
+        let data = [1.0f64; 100];
+        run.checkpoint(1, &[Variable::new("temp", &data), Variable::new("vel", &data)]).unwrap();
+        run.finish().unwrap();
+    }
+    let side = |name: &str| StoredSide::open(store.clone(), name, None).unwrap();
+    let tried = |names: &[&str]| {
+        let variables = names.iter().map(ToString::to_string).collect();
+        let settings = CompareSettings { variables, ..CompareSettings::default() };
+        compare(&side("a"), &side("b"), &settings, None, &|_, _| {})
+    };
+    assert_eq!(tried(&["temp", "v*"]).unwrap().verdict, Answer::Equal);
+    let error = tried(&["temp", "velo"]).unwrap_err();
+    assert!(error.to_string().contains("\"velo\""), "{error}");
+}
+
 /// A golden file has no values: its answer may be that it cannot tell, but it is never wrong.
 #[test]
 fn golden_files_are_never_wrong() {

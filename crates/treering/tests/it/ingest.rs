@@ -4,7 +4,7 @@
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use treering::testing::{Fault, FaultStore};
+use treering::testing::{Call, Fault, FaultStore, HookedStore};
 use treering::{
     ArrayExport, ArrayFormat, DType, FileRules, Ingest, IngestSettings, Library, MemoryStore,
     Merge, Options, Rank, RankFile, RawLayout, Run, Store, Variable, export_arrays, rank_files,
@@ -403,4 +403,55 @@ fn of_many_small_files_the_smaller_pack_decides() {
     assert!(auto <= meaning, "{auto} {meaning} {ranks}");
     let apart: u64 = set.iter().map(|file| stored(Merge::Auto, std::slice::from_ref(file))).sum();
     assert!(auto <= apart, "{auto} {apart}");
+}
+
+/// File systems permit names of 255 bytes, and so does an export.
+#[test]
+fn files_of_the_longest_names_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let files: Vec<RankFile> = [("a", 254), ("b", 254), ("c", 200), ("d", 199)]
+        .map(|(end, len)| {
+            let name = format!("{}{end}", "L".repeat(len));
+            let path = folder.path().join(&name);
+            std::fs::write(&path, end.repeat(1000)).unwrap();
+            RankFile { rank: Rank(0), like: name.clone(), path, name }
+        })
+        .into();
+    open(&store, 1).take(1, &files, &|_, _| {}).unwrap();
+    let back = folder.path().join("back");
+    Library::of(store).export("sim", Some(1), &[], &back).unwrap();
+    same(&files, &back);
+}
+
+/// What changed unnoticed while it was ingested cannot be exported, and is no sound checkpoint.
+#[test]
+fn files_that_change_unnoticed_while_they_are_ingested_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.npy");
+    let values: Vec<f64> = (0..200_000).map(f64::from).collect();
+    std::fs::write(&path, npy(&[values.len() as u64], &values)).unwrap();
+    let time = std::fs::metadata(&path).unwrap().modified().unwrap();
+    // The file is written to between the pass that proves it and the one that stores it, and its time is set back.
+    let (changed, inner) = (path.clone(), MemoryStore::new());
+    let store: Arc<dyn Store> = Arc::new(HookedStore::new(Arc::new(inner), move |call| {
+        if let Call::Append(key, _) = call
+            && key.contains("/packs/")
+        {
+            let file = std::fs::File::options().write(true).open(&changed).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &[1; 8], 1_000_000).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &[1; 8], 200_000).unwrap();
+            file.set_modified(time).unwrap();
+        }
+        Ok(())
+    }));
+    let name = "state.npy".to_string();
+    let file = RankFile { rank: Rank(0), like: name.clone(), path, name };
+    if open(&store, 1).take(1, &[file], &|_, _| {}).is_err() {
+        return;
+    }
+    let library = Library::of(store);
+    let exported = library.export("sim", Some(1), &[], &folder.path().join("back"));
+    let report = library.verify(None, true, &|_, _| {}).unwrap();
+    assert_eq!(exported.is_ok(), report.is_sound(), "{exported:?} {report:?}");
 }

@@ -99,6 +99,10 @@ pub(super) fn chunks(meta: &Meta, array: &Array, index: &Index, at: u64) -> Resu
                     }
                     at.push(offset / chunk);
                 }
+                // The offset in the element: the library takes chunks with another one for chunks that are not there.
+                if rest.uint(8)? != 0 {
+                    return Err(wrong());
+                }
                 add(array.index(&at), Some(child), len, left_out)
             })?;
         }
