@@ -277,6 +277,8 @@ fn trees_beside_files_do_not_set_the_bound() {
     }
     let outcome = run(&files.a, &files.b, None, &CompareSettings::default());
     check_answer(&outcome, 2000, "no bound");
+    let told = "were made for abs:0.001 with 512 B chunks and do not serve a comparison without";
+    assert!(outcome.notes.iter().any(|note| note.contains(told)), "{:?}", outcome.notes);
     let outcome = run(&files.a, &files.b, None, &CompareSettings::within(Bound::abs(1e-3)));
     check_answer(&outcome, 0, "the bound of the trees");
 }
