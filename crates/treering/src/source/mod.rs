@@ -377,6 +377,17 @@ pub fn files(folder: &Path) -> Result<Folder> {
     Ok(found)
 }
 
+/// Why something of a folder is no file, and the place that it names if it is a link that leads nowhere.
+pub(crate) fn why_no_file(path: &Path) -> (&'static str, Option<PathBuf>) {
+    match std::fs::metadata(path) {
+        Ok(_) => ("it is a pipe, a socket or a device", None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            ("it is a link that leads nowhere", std::fs::read_link(path).ok())
+        }
+        Err(_) => ("nobody can tell what it is", None),
+    }
+}
+
 /// Whether a file is a tree that lies beside another one, by its name and its first bytes.
 pub fn is_tree(path: &Path) -> bool {
     let mut start = [0; 8];
