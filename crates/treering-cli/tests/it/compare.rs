@@ -439,6 +439,36 @@ fn folders_with_what_cannot_be_read_are_not_equal() {
 }
 
 #[test]
+fn names_in_files_do_nothing_to_a_terminal_and_stay_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, texts: [&str; 2]| {
+        let (plain, escape) = ("a\\u{1b}[2J", "a\u{1b}[2J");
+        let head = serde_json::json!({
+            "__metadata__": { plain: texts[0], escape: texts[1] },
+            "x": { "dtype": "F32", "shape": [1], "data_offsets": [0, 4] },
+        });
+        let head = head.to_string();
+        let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(head.bytes());
+        bytes.extend(1f32.to_le_bytes());
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    let one = file("one.safetensors", ["1", "2"]);
+    let two = file("two.safetensors", ["3", "4"]);
+    let found = answer(&["compare", &one, &two, "--json"], 1);
+    let items = found["contents"].as_array().unwrap().iter();
+    let items: Vec<&str> = items.map(|item| item["item"].as_str().unwrap()).collect();
+    assert_eq!(items, ["metadata a\\u{1b}[2J", "metadata a\\u{5c}u{1b}[2J"]);
+    for arguments in [&["show", &one][..], &["compare", &one, &two, "--all"]] {
+        let shown = String::from_utf8(treering(arguments).stdout).unwrap();
+        assert!(shown.contains("metadata a\\u{1b}[2J"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
+}
+
+#[test]
 fn pipes_do_not_hang_and_bounds_of_nothing_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let a = raw(folder.path(), "a.raw", &wave(0.0));

@@ -11,7 +11,7 @@ use super::side::FileView;
 use crate::array::Step;
 use crate::error::Result;
 use crate::format::variable_name;
-use crate::source::{KINDS, OF};
+use crate::source::{KINDS, OF, printable, printable_value};
 use std::collections::BTreeSet;
 
 /// Differences, and what could not be compared.
@@ -128,6 +128,7 @@ pub(super) fn compare(
                 contents.pairs += u64::from(unknown.is_none());
                 contents.differences.extend(differences.into_iter().map(|(item, detail)| {
                     let (rank, file) = (x.rank, x.name.clone());
+                    let (item, detail) = (printable(&item), printable_value(&detail));
                     ContentDifference { step: step.map(u64::from), rank, file, item, detail }
                 }));
                 contents.not_compared.extend(unknown.map(|why| leave_out(x, why)));
@@ -194,8 +195,10 @@ fn pair(x: &FileView, y: &FileView, excludes: &mut dyn FnMut(&str) -> bool) -> R
     if unknown.is_empty() || differences.is_empty() && same()? {
         return Ok((differences, None));
     }
-    let mut names: Vec<String> =
-        unknown.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+    let shown = |(name, why): &&(String, String)| {
+        format!("{} ({})", printable(name), printable_value(why))
+    };
+    let mut names: Vec<String> = unknown.iter().map(shown).collect();
     names.dedup();
     let more = if names.len() > MOST_NAMES { ", …" } else { "" };
     names.truncate(MOST_NAMES);

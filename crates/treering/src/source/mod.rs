@@ -39,7 +39,7 @@ pub use extent::Extent;
 pub(crate) use found::PackedNumbers;
 pub(crate) use hdf5::checksum as hdf5_checksum;
 pub use inventory::Inventory;
-pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory, is_in};
+pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory, is_in, printable, printable_value};
 pub(crate) use outside::beside;
 pub(crate) use parts::{ElementType, Interpretation};
 pub(crate) use plan::has_rest;
