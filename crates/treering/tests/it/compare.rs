@@ -912,6 +912,9 @@ fn what_does_not_fit_together_is_named() {
     let only = CompareSettings { variables: vec!["same".into()], ..settings };
     let outcome = compare(&side("a"), &side("b"), &only, None, &|_, _| {}).unwrap();
     assert_eq!(outcome.verdict, Answer::Equal);
+    let told = "equal in the 2 steps that both have: all 200 values of 1 variable are within their \
+                bounds; 1 step is only in the first; 2 steps are only in the second";
+    assert_eq!(outcome.verdict_line(), told);
 }
 
 /// The stored trees of the newest checkpoint are those of its arrays.
