@@ -398,6 +398,77 @@ fn nothing_of_a_folder_is_left_out_silently() {
 }
 
 #[test]
+fn folders_with_what_cannot_be_read_are_not_equal() {
+    let folder = tempfile::tempdir().unwrap();
+    let sides = ["one", "two"].map(|name| folder.path().join(name));
+    for side in &sides {
+        std::fs::create_dir(side).unwrap();
+        std::fs::write(side.join("same.txt"), "a text").unwrap();
+    }
+    let [one, two] = sides.each_ref().map(|side| side.display().to_string());
+    let link = |side: usize, to: &str| {
+        std::os::unix::fs::symlink(to, sides[side].join("link")).unwrap();
+    };
+    let left_out = |found: &Value| -> Vec<String> {
+        let all = found["not_compared"].as_array().unwrap().iter();
+        all.map(|left| left["variable"].as_str().unwrap().to_string()).collect()
+    };
+    let check = |code: i32, names: &[&str]| {
+        for [a, b] in [[&one, &two], [&two, &one]] {
+            let found = answer(&["compare", a, b, "--json"], code);
+            assert_eq!(left_out(&found), names, "{found}");
+        }
+    };
+    check(0, &[]);
+    link(0, "nowhere");
+    check(2, &["link"]);
+    // The same link on both sides is equal, as files of the same bytes are.
+    link(1, "nowhere");
+    check(0, &[]);
+    std::fs::remove_file(sides[1].join("link")).unwrap();
+    link(1, "elsewhere");
+    check(2, &["link"]);
+    assert!(Command::new("mkfifo").arg(sides[0].join("pipe")).status().unwrap().success());
+    check(2, &["link", "pipe"]);
+    let found = answer(&["compare", &one, &two, "--exclude", "link", "--json"], 2);
+    assert_eq!(left_out(&found), ["pipe"]);
+    assert_eq!(found["not_compared"][0]["why"], "it is a pipe, a socket or a device");
+    // What differs for certain is the answer.
+    std::fs::write(sides[1].join("same.txt"), "another text").unwrap();
+    check(1, &["link", "pipe"]);
+}
+
+#[test]
+fn names_in_files_do_nothing_to_a_terminal_and_stay_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, texts: [&str; 2]| {
+        let (plain, escape) = ("a\\u{1b}[2J", "a\u{1b}[2J");
+        let head = serde_json::json!({
+            "__metadata__": { plain: texts[0], escape: texts[1] },
+            "x": { "dtype": "F32", "shape": [1], "data_offsets": [0, 4] },
+        });
+        let head = head.to_string();
+        let mut bytes = (head.len() as u64).to_le_bytes().to_vec();
+        bytes.extend(head.bytes());
+        bytes.extend(1f32.to_le_bytes());
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        path.display().to_string()
+    };
+    let one = file("one.safetensors", ["1", "2"]);
+    let two = file("two.safetensors", ["3", "4"]);
+    let found = answer(&["compare", &one, &two, "--json"], 1);
+    let items = found["contents"].as_array().unwrap().iter();
+    let items: Vec<&str> = items.map(|item| item["item"].as_str().unwrap()).collect();
+    assert_eq!(items, ["metadata a\\u{1b}[2J", "metadata a\\u{5c}u{1b}[2J"]);
+    for arguments in [&["show", &one][..], &["compare", &one, &two, "--all"]] {
+        let shown = String::from_utf8(treering(arguments).stdout).unwrap();
+        assert!(shown.contains("metadata a\\u{1b}[2J"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
+}
+
+#[test]
 fn pipes_do_not_hang_and_bounds_of_nothing_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let a = raw(folder.path(), "a.raw", &wave(0.0));

@@ -11,7 +11,7 @@ use super::side::FileView;
 use crate::array::Step;
 use crate::error::Result;
 use crate::format::variable_name;
-use crate::source::{KINDS, OF};
+use crate::source::{KINDS, OF, printable, printable_value};
 use std::collections::BTreeSet;
 
 /// Differences, and what could not be compared.
@@ -35,6 +35,27 @@ impl ContentReport {
         let excluded = name.is_some();
         self.owners.extend(name);
         excluded
+    }
+
+    /// Leaves out what is no file, unless both sides have the same link to a place that is not there.
+    fn leave_out_others<'f>(
+        &mut self,
+        a: &[&'f FileView],
+        b: &[&'f FileView],
+        settings: &CompareSettings,
+        leave_out: impl Fn(&FileView, String) -> NotCompared,
+    ) {
+        let alike = |x: &FileView, y: &FileView| x.rank == y.rank && x.known_as == y.known_as;
+        let of_first = a.iter().map(|x| (*x, b.iter().copied().find(|y| alike(x, y))));
+        let lone = b.iter().copied().filter(|y| !a.iter().any(|x| alike(x, y)));
+        for (one, other) in of_first.chain(lone.map(|y| (y, None))) {
+            let Some(no_file) = &one.no_file else { continue };
+            let theirs = other.and_then(|other| other.no_file.as_ref());
+            let same = theirs.is_some_and(|theirs| no_file.is_same_link(theirs));
+            if !same && !self.is_excluded(one, settings) {
+                self.not_compared.push(leave_out(one, no_file.why.to_string()));
+            }
+        }
     }
 }
 
@@ -60,13 +81,17 @@ pub(super) fn compare(
         variable: Some(file.name.clone()),
         why,
     };
+    let is_file = |file: &&FileView| file.no_file.is_none();
+    let (a, others_a): (Vec<&FileView>, Vec<&FileView>) = a.iter().partition(is_file);
+    let (b, others_b): (Vec<&FileView>, Vec<&FileView>) = b.iter().partition(is_file);
+    contents.leave_out_others(&others_a, &others_b, settings, leave_out);
     let lone = a.len() == 1 && b.len() == 1;
     // Of one file on each side, every rank has its own.
-    let one = names == PartnerNames::Array && is_one(a) && is_one(b);
+    let one = names == PartnerNames::Array && is_one(&a) && is_one(&b);
     let same =
         |x: &FileView, y: &FileView| lone || x.rank == y.rank && (one || x.known_as == y.known_as);
-    for x in a {
-        let Some(y) = b.iter().find(|y| same(x, y)) else {
+    for &x in &a {
+        let Some(y) = b.iter().copied().find(|y| same(x, y)) else {
             if !contents.is_excluded(x, settings) {
                 let why = "the second side has no file of this name".to_string();
                 contents.not_compared.push(leave_out(x, why));
@@ -103,6 +128,7 @@ pub(super) fn compare(
                 contents.pairs += u64::from(unknown.is_none());
                 contents.differences.extend(differences.into_iter().map(|(item, detail)| {
                     let (rank, file) = (x.rank, x.name.clone());
+                    let (item, detail) = (printable(&item), printable_value(&detail));
                     ContentDifference { step: step.map(u64::from), rank, file, item, detail }
                 }));
                 contents.not_compared.extend(unknown.map(|why| leave_out(x, why)));
@@ -120,7 +146,7 @@ pub(super) fn compare(
 }
 
 /// Whether all files of a side are the same file of their ranks.
-fn is_one(files: &[FileView]) -> bool {
+fn is_one(files: &[&FileView]) -> bool {
     files.windows(2).all(|two| two[0].name == two[1].name)
 }
 
@@ -169,8 +195,9 @@ fn pair(x: &FileView, y: &FileView, excludes: &mut dyn FnMut(&str) -> bool) -> R
     if unknown.is_empty() || differences.is_empty() && same()? {
         return Ok((differences, None));
     }
-    let mut names: Vec<String> =
-        unknown.iter().map(|(name, why)| format!("{name} ({why})")).collect();
+    let shown =
+        |(name, why): &&(String, String)| format!("{} ({})", printable(name), printable_value(why));
+    let mut names: Vec<String> = unknown.iter().map(shown).collect();
     names.dedup();
     let more = if names.len() > MOST_NAMES { ", …" } else { "" };
     names.truncate(MOST_NAMES);

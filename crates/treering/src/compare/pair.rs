@@ -282,12 +282,18 @@ fn fitting<'a>(
             });
             recipes.collect::<Vec<_>>().join(" and ")
         };
-        notes.push(format!(
-            "the trees of variable {:?} do not serve {bound} together: one side has {}, the other {}",
-            a.description.name,
-            of(a),
-            of(b)
-        ));
+        let (name, of_a, of_b) = (&a.description.name, of(a), of(b));
+        // Who has given no bound knows of none that trees could fail to serve.
+        notes.push(match bound == Bound::EQUAL && of_a == of_b {
+            true => format!(
+                "the trees of variable {name:?} were made for {of_a} and do not serve a comparison \
+                 without a bound; give one to use them"
+            ),
+            false => format!(
+                "the trees of variable {name:?} do not serve {bound} together: one side has {of_a}, \
+                 the other {of_b}"
+            ),
+        });
     }
     best.map(|(_, views)| views)
 }

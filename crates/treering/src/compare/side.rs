@@ -14,6 +14,7 @@ use crate::store::Blob;
 use std::borrow::Cow;
 use std::fs::File;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -167,7 +168,24 @@ pub struct FileView {
     pub name: String,
     /// Its name among files of the other side.
     pub(super) known_as: String,
+    /// The reason why it is not read, if it is no file.
+    pub(super) no_file: Option<NoFile>,
     pub(super) open: Arc<dyn Fn() -> Result<OpenedFile> + Send + Sync>,
+}
+
+/// The reason why something of a folder is not read.
+#[derive(Clone)]
+pub(super) struct NoFile {
+    pub(super) why: &'static str,
+    /// The place that it names, if it is a link that leads nowhere.
+    target: Option<PathBuf>,
+}
+
+impl NoFile {
+    /// Whether both are links to the same place, which is not there.
+    pub(super) fn is_same_link(&self, other: &NoFile) -> bool {
+        self.target.is_some() && self.target == other.target
+    }
 }
 
 /// A file whose content is about to be compared.
@@ -196,7 +214,14 @@ impl FileView {
         open: impl Fn() -> Result<OpenedFile> + Send + Sync + 'static,
     ) -> Self {
         let (name, known_as) = (name.to_string(), name.to_string());
-        FileView { rank, name, known_as, open: Arc::new(open) }
+        FileView { rank, name, known_as, no_file: None, open: Arc::new(open) }
+    }
+
+    /// Something of a folder that is no file, with the place that it names if it is a link that leads nowhere.
+    pub(super) fn of_no_file(name: &str, why: &'static str, target: Option<PathBuf>) -> Self {
+        let unread = || Ok(OpenedFile { digest: None, content: FileContent::Unread });
+        let no_file = Some(NoFile { why, target });
+        FileView { no_file, ..FileView::new(Rank(0), name, unread) }
     }
 
     /// Content beside arrays.

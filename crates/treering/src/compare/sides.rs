@@ -94,6 +94,8 @@ impl FileSide {
             let name = name_of(other.strip_prefix(path).unwrap_or(other).as_os_str());
             if *left_out == LeftOut::NoFile {
                 side.notes.push(format!("{name} is left out: it is {}", left_out.why()));
+                let (why, target) = source::why_no_file(other);
+                side.files.push(FileView::of_no_file(&name, why, target));
             }
         }
         let mut as_bytes = 0;

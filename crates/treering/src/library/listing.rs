@@ -5,7 +5,7 @@ use crate::array::Shape;
 use crate::compare::FileSide;
 use crate::compare::Side;
 use crate::error::Result;
-use crate::source::RawLayout;
+use crate::source::{RawLayout, printable, printable_value};
 use serde::Serialize;
 use std::path::Path;
 
@@ -59,11 +59,11 @@ impl FileListing {
             let all = file.inventory()?;
             let array = |item: &str| entries.iter().any(|entry| entry.is_object(item));
             let items = all.items().filter(|(item, _)| !array(item));
-            contents.extend(items.map(|(item, value)| (item.to_string(), value.to_string())));
+            contents.extend(items.map(|(item, value)| (printable(item), printable_value(value))));
             let unknown = all.unknown().iter();
-            contents.extend(
-                unknown.map(|(item, why)| (item.clone(), format!("not understood: {why}"))),
-            );
+            contents.extend(unknown.map(|(item, why)| {
+                (printable(item), format!("not understood: {}", printable_value(why)))
+            }));
             format = all.format;
         }
         let arrays = entries.iter().map(|entry| ListedArray {

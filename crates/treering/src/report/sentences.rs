@@ -122,17 +122,37 @@ fn undecided(outcome: &Outcome) -> String {
 }
 
 fn equal(outcome: &Outcome) -> String {
+    let steps: BTreeSet<u64> = outcome.variables.iter().filter_map(|v| v.step).collect();
+    let (steps, lone) = (steps.len() as u64, lone_steps(outcome));
+    let (equal, at) = match (lone.is_empty(), steps) {
+        (true, 0 | 1) => ("equal".to_string(), String::new()),
+        (true, steps) => ("equal".to_string(), format!(" at {steps} steps")),
+        (false, 0) => ("equal in the steps that both have".to_string(), String::new()),
+        (false, steps) => {
+            (format!("equal in the {} that both have", count(steps, "step")), String::new())
+        }
+    };
     if outcome.variables.is_empty() {
-        return "equal: there are no arrays, and all other content is the same".to_string();
+        return format!("{equal}: there are no arrays, and all other content is the same{lone}");
     }
     let values: u64 = outcome.variables.iter().map(|v| v.values).sum();
-    let variables = count(names(&outcome.variables), "variable");
-    let steps: BTreeSet<u64> = outcome.variables.iter().filter_map(|v| v.step).collect();
-    let steps = match steps.len() {
-        0 | 1 => String::new(),
-        steps => format!(" at {steps} steps"),
+    let (values, variables) =
+        (count(values, "value"), count(names(&outcome.variables), "variable"));
+    format!("{equal}: all {values} of {variables}{at} are within their bounds{lone}")
+}
+
+/// The numbers of steps that only one side has, behind semicolons; nothing if there are none.
+fn lone_steps(outcome: &Outcome) -> String {
+    let only_in = |side: &str| {
+        let what = format!("step only in the {side}");
+        let lone = outcome.unmatched.iter().filter(|u| u.variable.is_none() && u.what == what);
+        match lone.count() as u64 {
+            0 => String::new(),
+            1 => format!("; 1 step is only in the {side}"),
+            steps => format!("; {steps} steps are only in the {side}"),
+        }
     };
-    format!("equal: all {} of {variables}{steps} are within their bounds", count(values, "value"))
+    ["first", "second"].map(only_in).concat()
 }
 
 /// The number of different names of variables.

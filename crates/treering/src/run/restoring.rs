@@ -191,10 +191,23 @@ impl Run {
             Some(ranks) => ranks.share(own)?,
         };
         let Some(manifest) = manifest else { return Err(self.has_no_step(step)) };
-        let open = is_open(&candidates, &manifest);
-        let mut restored = self.restore_one(manifest, open, variables)?;
+        let (open, sequence) = (is_open(&candidates, &manifest), manifest.sequence);
+        let restored = self.restore_one(manifest, open, variables);
+        let mut restored = restored.map_err(|error| match self.was_removed(sequence, &error) {
+            true => self.has_no_step(step),
+            false => error,
+        })?;
         restored.notes.splice(..0, notes);
         Ok(restored)
+    }
+
+    /// Whether a checkpoint that could not be read has been removed meanwhile, as by a process that had the run before and
+    /// still removes old ones: that is no damage. Several ranks report what they have found.
+    fn was_removed(&self, sequence: Sequence, error: &Error) -> bool {
+        let log = || Log::read(self.store.clone(), &self.options.writer.run);
+        error.kind() == ErrorKind::Damaged
+            && self.ranks.is_none()
+            && log().is_ok_and(|log| !log.sequences.contains(&sequence))
     }
 
     /// The newest checkpoint of a step.

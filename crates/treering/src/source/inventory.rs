@@ -355,6 +355,27 @@ fn beside(whole: &Extent, found: &[FoundArray], before: bool, all: &mut Inventor
     Ok(())
 }
 
+/// A name as a message shows it: a control character becomes its escape, such as `\u{1b}`, so that it does nothing to a
+/// terminal. Different names stay different, because a backslash that would begin an escape becomes one, too.
+pub(crate) fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for (at, c) in text.char_indices() {
+        match c.is_control() || text[at..].starts_with("\\u{") {
+            true => shown.extend(c.escape_unicode()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
+/// A value as a message shows it. Texts that are quoted have escapes of their own, which stay.
+pub(crate) fn printable_value(text: &str) -> String {
+    match text.chars().any(char::is_control) {
+        true => printable(text),
+        false => text.to_string(),
+    }
+}
+
 /// A few values as text; nothing for more of them.
 pub(super) fn shown(dtype: DType, bytes: &[u8]) -> String {
     const FEW: usize = 4;
@@ -411,6 +432,20 @@ mod tests {
             assert_eq!(all.resolve(path), Some(to), "{path}");
         }
         assert_eq!(all.resolve("round/x"), None);
+    }
+
+    #[test]
+    fn control_characters_are_shown_as_escapes() {
+        for (text, shown) in [
+            ("temp \u{b5}m \\x \\", "temp \u{b5}m \\x \\"),
+            ("a\u{1b}[2J", "a\\u{1b}[2J"),
+            ("a\\u{1b}[2J", "a\\u{5c}u{1b}[2J"),
+            ("\n\u{9b}\u{7f}", "\\u{a}\\u{9b}\\u{7f}"),
+        ] {
+            assert_eq!(printable(text), shown);
+        }
+        assert_eq!(printable_value("\"a\\u{1b}\""), "\"a\\u{1b}\"");
+        assert_eq!(printable_value("a\u{1b}"), "a\\u{1b}");
     }
 
     #[test]

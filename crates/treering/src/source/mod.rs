@@ -39,7 +39,7 @@ pub use extent::Extent;
 pub(crate) use found::PackedNumbers;
 pub(crate) use hdf5::checksum as hdf5_checksum;
 pub use inventory::Inventory;
-pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory, is_in};
+pub(crate) use inventory::{KINDS, LinkedPlace, OF, inventory, is_in, printable, printable_value};
 pub(crate) use outside::beside;
 pub(crate) use parts::{ElementType, Interpretation};
 pub(crate) use plan::has_rest;
@@ -382,6 +382,17 @@ pub fn files(folder: &Path) -> Result<Folder> {
     found.files.sort();
     found.others.sort();
     Ok(found)
+}
+
+/// Why something of a folder is no file, and the place that it names if it is a link that leads nowhere.
+pub(crate) fn why_no_file(path: &Path) -> (&'static str, Option<PathBuf>) {
+    match std::fs::metadata(path) {
+        Ok(_) => ("it is a pipe, a socket or a device", None),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            ("it is a link that leads nowhere", std::fs::read_link(path).ok())
+        }
+        Err(_) => ("nobody can tell what it is", None),
+    }
 }
 
 /// Whether a file is a tree that lies beside another one, by its name and its first bytes.

@@ -304,7 +304,7 @@ impl Words for PartBlob {
                 filter::swap(&mut value, *swap);
                 let number = super::inventory::shown(*dtype, &value);
                 Ok(match names.get(&value) {
-                    Some(name) => format!("{name} ({number})"),
+                    Some(name) => format!("{} ({number})", super::printable(name)),
                     None => number,
                 })
             }

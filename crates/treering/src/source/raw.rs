@@ -7,6 +7,7 @@ use crate::array::{DType, Shape};
 use crate::error::{Error, Result};
 use crate::store::Blob;
 use serde::Deserialize;
+use std::collections::HashSet;
 
 /// Layout of raw files.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +81,10 @@ impl RawLayout {
             let (big_endian, fortran) = (field.big_endian, field.fortran);
             Ok(RawField { name, dtype, shape, offset: field.offset, big_endian, fortran })
         };
+        let mut names = HashSet::new();
+        if let Some(twice) = text.field.iter().find(|field| !names.insert(field.name.clone())) {
+            return Err(bad(format!("two fields are named {:?}", twice.name)));
+        }
         let fields = text.field.into_iter().map(field).collect::<Result<_>>()?;
         Ok(RawLayout { fields, whole: false })
     }

@@ -277,6 +277,8 @@ fn trees_beside_files_do_not_set_the_bound() {
     }
     let outcome = run(&files.a, &files.b, None, &CompareSettings::default());
     check_answer(&outcome, 2000, "no bound");
+    let told = "were made for abs:0.001 with 512 B chunks and do not serve a comparison without";
+    assert!(outcome.notes.iter().any(|note| note.contains(told)), "{:?}", outcome.notes);
     let outcome = run(&files.a, &files.b, None, &CompareSettings::within(Bound::abs(1e-3)));
     check_answer(&outcome, 0, "the bound of the trees");
 }
@@ -984,6 +986,9 @@ fn what_does_not_fit_together_is_named() {
     let only = CompareSettings { variables: vec!["same".into()], ..settings };
     let outcome = compare(&side("a"), &side("b"), &only, None, &|_, _| {}).unwrap();
     assert_eq!(outcome.verdict, Answer::Equal);
+    let told = "equal in the 2 steps that both have: all 200 values of 1 variable are within their \
+                bounds; 1 step is only in the first; 2 steps are only in the second";
+    assert_eq!(outcome.verdict_line(), told);
 }
 
 /// The stored trees of the newest checkpoint are those of its arrays.

@@ -333,6 +333,7 @@ fn layouts_tell_what_raw_files_hold() {
         Ok(layout) => take_apart(&path, Some(&layout)).err().unwrap().to_string(),
     };
     let field = "[[field]]\nname = \"x\"\ntype = \"f32\"\n";
+    let other = "[[field]]\nname = \"y\"\ntype = \"f32\"\n";
     for (text, told) in [
         ("", "no [[field]]"),
         ("[[field]]\nname = \"x\"\n", "type"),
@@ -341,7 +342,8 @@ fn layouts_tell_what_raw_files_hold() {
         (&format!("{field}shape = [-1]\n"), "-1"),
         (&format!("{field}shape = [1000000]\n"), "the file has"),
         (&format!("{field}offset = 99999999\n"), "the file has"),
-        (&format!("{field}shape = [2]\n{field}offset = 4\nshape = [1]\n"), "has not ended"),
+        (&format!("{field}shape = [2]\n{other}offset = 4\nshape = [1]\n"), "has not ended"),
+        (&format!("{field}shape = [2]\n{field}shape = [1]\n"), "two fields are named \"x\""),
         (&format!("{field}shape = [4294967296, 4294967296, 4294967296]\n"), ""),
     ] {
         let found = sentence(text);
