@@ -29,7 +29,7 @@ pub(crate) fn hidden_name(name: &str) -> String {
         true => format!(".{name}.new-{process}"),
         // Names that begin alike are told apart by their number.
         false => {
-            let end = name.floor_char_boundary(LONGEST);
+            let end = (0..=LONGEST).rev().find(|at| name.is_char_boundary(*at)).unwrap_or(0);
             let number = TRUNCATED.fetch_add(1, Ordering::Relaxed);
             format!(".{}.{number}.new-{process}", &name[..end])
         }
