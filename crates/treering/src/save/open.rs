@@ -345,13 +345,31 @@ fn is_complete(tiers: &Tiers, run: &str, full: &FullManifest) -> Result<bool> {
     Ok(true)
 }
 
-/// The newest openings of a log, behind which it has nothing.
-fn openings_at_the_end(log: &Log) -> BTreeSet<Sequence> {
-    // One that was not announced any more is read.
-    let is_opening = |number: &Sequence| {
-        log.openings.contains(number) || matches!(log.entry(*number), Ok(LogEntry::Opening(_)))
-    };
-    log.sequences.iter().rev().copied().take_while(is_opening).collect()
+/// The newest entries of a log, behind which it has no checkpoint: openings, and marks of numbers that a writer has used for
+/// none. A writer marks the numbers of checkpoints that stay on nodes, too, before it commits a later one, and may die
+/// between.
+#[derive(Default)]
+struct EndOfLog {
+    openings: BTreeSet<Sequence>,
+    marks: BTreeSet<Sequence>,
+}
+
+impl EndOfLog {
+    fn of(log: &Log) -> EndOfLog {
+        let mut end = EndOfLog::default();
+        for number in log.sequences.iter().rev().copied() {
+            // One that was not announced any more is read.
+            match log.openings.contains(&number) {
+                true => drop(end.openings.insert(number)),
+                false => match log.entry(number) {
+                    Ok(LogEntry::Opening(_)) => drop(end.openings.insert(number)),
+                    Ok(LogEntry::Mark(_)) => drop(end.marks.insert(number)),
+                    _ => break,
+                },
+            }
+        }
+        end
+    }
 }
 
 impl Leftovers {
@@ -376,7 +394,7 @@ impl Leftovers {
             }
         }
         // Openings that have made nothing, in the last tier or here: what was before them goes on.
-        let mut idle = openings_at_the_end(last);
+        let EndOfLog { openings: mut idle, marks } = EndOfLog::of(last);
         for (manifest, place) in &found {
             let own = manifest.writer;
             if idle.contains(&own.opening) {
@@ -386,7 +404,8 @@ impl Leftovers {
                 }
             }
         }
-        let used = last.sequences.iter().filter(|number| !idle.contains(number)).max();
+        let is_used = |number: &&Sequence| !idle.contains(number) && !marks.contains(number);
+        let used = last.sequences.iter().filter(is_used).max();
         let used = used.copied().unwrap_or_default();
         for (manifest, place) in found {
             let (own, sequence) = (manifest.writer.opening, manifest.sequence);

@@ -524,6 +524,41 @@ fn openers_that_die_lose_nothing_that_was_staged() {
     }
 }
 
+/// A shared checkpoint that a process dies in, wherever, costs none of those before it that stayed on the node.
+#[test]
+fn a_shared_checkpoint_that_is_interrupted_leaves_those_on_the_node() {
+    let mut died = 0;
+    for at in 0..30 {
+        let (node, objects) = (memory(), memory());
+        let left = Arc::new(AtomicI64::new(i64::MAX));
+        let dying = |store: &Arc<dyn Store>| -> Arc<dyn Store> {
+            let left = left.clone();
+            Arc::new(HookedStore::new(store.clone(), move |_| {
+                match left.fetch_sub(1, Ordering::SeqCst) <= 0 {
+                    true => Err(Error::new(ErrorKind::Io, "the process is dead")),
+                    false => Ok(()),
+                }
+            }))
+        };
+        let rare = |node: &Arc<dyn Store>, objects: &Arc<dyn Store>| {
+            options(node, objects).shared_every(10)
+        };
+        let mut run = Run::open(rare(&dying(&node), &dying(&objects))).unwrap();
+        (0..4).for_each(|step| save(&mut run, step).staged().unwrap());
+        left.store(at, Ordering::SeqCst);
+        let data = state(4);
+        let shared = run.checkpoint_shared(4, &[Variable::new("field", &data)]);
+        died += u64::from(shared.and_then(|save| save.durable()).is_err());
+        left.store(0, Ordering::SeqCst);
+        drop(run);
+        let mut run = Run::open(rare(&node, &objects)).unwrap();
+        let restored = restore(&mut run).map(|(step, _)| step);
+        assert!(restored >= Some(3), "died at {at}: {restored:?}, {:?}", run.notes());
+        run.finish().unwrap();
+    }
+    assert!(died > 5, "{died}");
+}
+
 /// The node's store is full when the run is opened again: that costs nothing, neither then nor later.
 #[test]
 fn a_node_that_is_full_at_a_restart_keeps_what_was_staged() {
