@@ -387,12 +387,17 @@ impl<'a> Variable<'a> {
     }
 
     /// Declares Fortran order: the first axis is the fastest in memory. The shape and all indices stay in
-    /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis.
+    /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis. The
+    /// elements of a strided view keep their indices and are stored in Fortran order.
     #[must_use]
     pub fn fortran(mut self) -> Self {
-        self.description.order = Order::Fortran;
-        if self.inner {
-            self.description.shape.0.reverse();
+        if std::mem::replace(&mut self.description.order, Order::Fortran) == Order::C {
+            if self.inner {
+                self.description.shape.0.reverse();
+            }
+            if let ArrayBytes::Strided(view) = &mut self.bytes {
+                view.reverse();
+            }
         }
         self
     }
@@ -636,15 +641,24 @@ impl<'a> VariableMut<'a> {
         self
     }
 
-    /// Declares Fortran order: the first axis is the fastest in memory. The shape and all indices stay in
-    /// the order in which the program writes them; of elements `[T; N]` without another shape, N is the first axis.
+    /// Declares Fortran order, as [`Variable::fortran`] does.
     #[must_use]
     pub fn fortran(mut self) -> Self {
-        self.description.order = Order::Fortran;
-        if !self.inner.is_empty() && !self.is_shaped {
+        let is_new = self.description.order == Order::C;
+        if is_new && !self.inner.is_empty() && !self.is_shaped {
             self.description.shape.0.reverse();
         }
+        self.take_order(Order::Fortran);
         self
+    }
+
+    /// Takes an order; the elements of a strided view keep their indices.
+    fn take_order(&mut self, order: Order) {
+        if std::mem::replace(&mut self.description.order, order) != order
+            && let Memory::Strided(view) = &mut self.memory
+        {
+            view.reverse();
+        }
     }
 
     /// Declares the array as a box of a global array. `offset` is the index of the first element that this rank owns.

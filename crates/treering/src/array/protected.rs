@@ -254,7 +254,7 @@ impl<D: ArrayMemory> ProtectedArray for ProtectedSlot<D> {
 impl VariableMut<'_> {
     /// Takes shape, order and box of a description; an array that grows takes its shape from what is stored.
     fn described_as(mut self, like: &Description) -> Self {
-        self.description.order = like.order;
+        self.take_order(like.order);
         self.description.part = like.part.clone().filter(|part| matches!(part, Part::Box(_)));
         if !self.memory.grows() {
             (self.description.shape, self.is_shaped) = (like.shape.clone(), true);
@@ -306,16 +306,13 @@ impl RawArray {
         if first.is_null() && elements > 0 {
             return Err(Error::usage("the address of the array is null"));
         }
-        let contiguous = || {
-            let mut strides = vec![1i64; shape.len()];
-            for axis in (1..shape.len()).rev() {
-                strides[axis - 1] = strides[axis].saturating_mul(shape[axis] as i64);
+        let layout = match strides {
+            Some(strides) => {
+                let place = ViewPlace::new(size, shape, strides.to_vec());
+                ViewLayout::new(&place, most, most)?
             }
-            strides
+            None => ViewLayout::contiguous(size, elements),
         };
-        let strides_of = strides.map_or_else(contiguous, <[i64]>::to_vec);
-        let place = ViewPlace::new(size, shape, strides_of);
-        let layout = ViewLayout::new(&place, most, most)?;
         let bytes = elements as usize * size;
         let is_strided = strides.is_some();
         Ok(RawArray { dtype, shape: shape.to_vec(), first, bytes, layout, is_strided })

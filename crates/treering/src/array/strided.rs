@@ -4,8 +4,8 @@
 //! rounded; nothing is copied before. What needs an array as a whole (replicas, trees, the comparison with a reference)
 //! gathers it. A restore fills memory beside the array, whose elements are taken over at the end of the call.
 //!
-//! Laws: only elements of the view are read or written, whatever lies between them. Gathered bytes are the elements in C
-//! order.
+//! Laws: only elements of the view are read or written, whatever lies between them. Gathered bytes are the elements in the
+//! order of the description, C or Fortran: an element keeps its index.
 
 use super::DType;
 use super::element::{Element, scalars_of};
@@ -81,6 +81,16 @@ impl ViewLayout {
         Ok(ViewLayout { size, axes, elements })
     }
 
+    /// Elements one behind another: as one axis, they are the same in either order.
+    pub(super) fn contiguous(size: usize, elements: u64) -> ViewLayout {
+        ViewLayout { size, axes: vec![(elements, size as i64)], elements }
+    }
+
+    /// Gathers in the other order from now on: from C to Fortran, or back.
+    fn reverse(&mut self) {
+        self.axes.reverse();
+    }
+
     fn bytes(&self) -> usize {
         self.elements as usize * self.size
     }
@@ -152,6 +162,11 @@ impl<'a> Strided<'a> {
     /// All elements of the layout are valid, and nobody changes them as long as this lives.
     pub(super) unsafe fn raw(first: *const u8, layout: ViewLayout) -> Self {
         Strided { first, layout: Arc::new(layout), of: PhantomData }
+    }
+
+    /// Gathers in the other order.
+    pub(super) fn reverse(&mut self) {
+        Arc::make_mut(&mut self.layout).reverse();
     }
 
     fn gather(&self, bytes: Range<usize>, to: &mut Vec<u8>) {
@@ -257,6 +272,14 @@ impl<'a> StridedMut<'a> {
         let mut bytes = Vec::new();
         view.gather(0..layout.bytes(), &mut bytes);
         StridedMut { first, layout, bytes, flags, of: PhantomData }
+    }
+
+    /// Takes the bytes in the other order.
+    pub(super) fn reverse(&mut self) {
+        self.layout.reverse();
+        // SAFETY: the memory is that of `self`, which is borrowed exclusively, and is only read here.
+        let view = unsafe { Strided::<'_>::raw(self.first, self.layout.clone()) };
+        view.gather(0..self.layout.bytes(), &mut self.bytes);
     }
 
     /// Takes the bytes over. Elements that several indices share get the value of the last.

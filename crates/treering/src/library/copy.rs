@@ -16,7 +16,7 @@ use crate::format::{
     Footer, Frame, Group, Groups, HEADER_BYTES, Manifest, Names, Opening, PackName, Seal,
     TREES_RUN, WriterId, check_run_name, header,
 };
-use crate::log::{FullManifest, Log};
+use crate::log::{EndOfLog, FullManifest, Log, remove_stale_openings};
 use crate::memory::Scratch;
 use crate::merkle::checksum;
 use crate::restore::{check_frames, first_good, read_sealed};
@@ -140,11 +140,15 @@ impl Library {
 
     /// Refuses a run of which a node holds checkpoints that the last tier does not have.
     fn refuse_staged(&self, run: &str) -> Result<()> {
-        let newest = Log::read(self.seen.clone(), run)?.newest();
+        let last = Log::read(self.seen.clone(), run)?;
+        let end = EndOfLog::of(&last)?;
         for tier in &self.near {
             let log = Log::read(tier.clone(), run)?;
-            for sequence in log.sequences.iter().filter(|sequence| **sequence > newest) {
-                if let Some(manifest) = log.manifest(*sequence)? {
+            for sequence in &log.sequences {
+                let manifest = log.manifest(*sequence)?;
+                if let Some(manifest) = manifest
+                    && end.waits(manifest.writer, *sequence)?
+                {
                     return Err(Error::usage(format!(
                         "step {} of run {run:?} is only on a node",
                         manifest.step
@@ -486,6 +490,7 @@ impl<'l> UnfinishedCopy<'l> {
         let (new, names) = (new.to_string(), Names::new(new));
         let who = format!("process {} copies run {run:?}", std::process::id());
         let blocker = Opening { run: new.clone(), writer: hidden, time: now(), who };
+        remove_stale_openings(to.last.as_ref(), &Log::read(to.last.clone(), &new)?)?;
         match to.last.commit(&names.entry(BLOCKER), &blocker.write())? {
             true => Ok(UnfinishedCopy { to, new, names, blocker, writer }),
             false => Err(Error::usage(format!("there is a run {new:?} already"))

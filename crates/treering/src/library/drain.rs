@@ -6,18 +6,22 @@
 //! wait in the shared store until the last one comes, or until a program opens the run, which removes what is not complete.
 //! What lost nodes had is first made again, as far as the parity files of these nodes suffice. Nothing that nodes hold is
 //! changed otherwise, and a second time finds nothing to do.
+//!
+//! Of a program of one rank, the checkpoints are those that the next opener would take over (`save/leftovers.rs`). They keep
+//! their numbers, unless somebody has opened the run since and died before anything came of it: then they are published under
+//! an opening of the drain's own.
 
 use super::{Library, Progress};
 use crate::array::{Rank, Sequence};
 use crate::comm::ThreadRanks;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{BranchName, LogEntry, Manifest, Names, Opening, ParityName, WriterId};
+use crate::format::{BranchName, Manifest, Names, Opening, ParityName, WriterId};
 use crate::log::{FullManifest, Log};
 use crate::redundancy::{NodeRanks, PIECE, Rebuilt, Redundancy, rebuild};
 use crate::retention::PlannedStep;
 use crate::save::{
-    Fence, LogWriter, NodeParts, OnNodes, PackPath, StagedPart, Tiers, bring_section, completed,
-    lock_run, on_nodes, section_packs, what_waits,
+    Fence, Leftovers, LogWriter, NodeParts, OnNodes, PackPath, StagedPart, TakenOver, Tiers,
+    announce, bring_section, completed, lock_run, on_nodes, random, section_packs, what_waits,
 };
 use crate::store::Store;
 use serde::Serialize;
@@ -61,9 +65,17 @@ struct DrainSurvey {
     plan: DrainPlan,
     /// Sections to be brought, and the node's number.
     sections: Vec<(usize, BranchName, u64)>,
-    /// Checkpoints of programs of one rank, the oldest first.
+    /// Checkpoints of programs of one rank, the oldest first, under the numbers that they get.
     manifests: Vec<(usize, Manifest, u64)>,
-    opening: Option<Opening>,
+    writer: Option<DrainWriter>,
+}
+
+/// The writer whose checkpoints are published.
+enum DrainWriter {
+    /// That which has left them: they keep their numbers.
+    Newest(Opening),
+    /// One of our own, which has to be announced before: somebody has opened the run since, and made nothing.
+    Own(WriterId),
 }
 
 impl Library {
@@ -82,7 +94,7 @@ impl Library {
 
     /// Makes the objects of lost nodes again, each store being a rank that is a thread; what a person should know.
     fn rebuild_on(&self, run: &str, nodes: &[Arc<dyn Store>]) -> Result<Vec<String>> {
-        let (waits, stores) = (what_waits(&self.last, run), nodes.to_vec());
+        let (waits, stores) = (what_waits(&self.last, run)?, nodes.to_vec());
         let (run, names) = (run.to_string(), nodes.iter().enumerate());
         let names: Vec<String> = names.map(|(at, node)| format!("{at} {}", node.name())).collect();
         let ends = ThreadRanks::on_nodes(&names).run(move |comm| {
@@ -127,7 +139,7 @@ impl Library {
         })?;
         let before = completed(&self.last, run)?;
         let rebuilt = self.rebuild_on(run, nodes)?;
-        let DrainSurvey { mut plan, sections, manifests, opening } =
+        let DrainSurvey { mut plan, sections, manifests, writer } =
             self.survey_nodes(run, nodes, &before)?;
         plan.notes.extend(rebuilt);
         let (total, mut done) = (plan.bytes, 0);
@@ -140,8 +152,12 @@ impl Library {
             done += bytes;
             progress(done.min(total), total);
         }
+        let mut log = match writer.filter(|_| !manifests.is_empty()) {
+            Some(writer) => Some(self.log_of(run, writer)?),
+            None => None,
+        };
         for (node, manifest, bytes) in manifests {
-            let brought = self.bring_manifest(&mut paths[node], opening.as_ref(), &manifest);
+            let brought = bring_manifest(&mut paths[node], log.as_mut(), &manifest);
             note_useless(&mut plan, brought, &nodes[node].name())?;
             done += bytes;
             progress(done.min(total), total);
@@ -158,30 +174,23 @@ impl Library {
         Ok(plan)
     }
 
-    /// Brings a checkpoint over that a program of one rank left complete on its node.
-    fn bring_manifest(
-        &self,
-        path: &mut PackPath,
-        opening: Option<&Opening>,
-        manifest: &Manifest,
-    ) -> Result<()> {
-        let Some(opening) = opening else { return Ok(()) };
-        let full = FullManifest::read(path.from.as_ref(), manifest.clone())?;
-        path.bring_all(full.packs())?;
-        let mut log = LogWriter::new(self.last.clone(), opening.clone(), true, Fence::default());
+    /// The log of the writer whose checkpoints are published.
+    fn log_of(&self, run: &str, writer: DrainWriter) -> Result<LogWriter> {
+        let opening = match writer {
+            DrainWriter::Newest(opening) => opening,
+            DrainWriter::Own(writer) => announce(self.last.as_ref(), run, writer)?
+                .ok_or_else(|| Error::new(ErrorKind::Busy, "another process has taken this run"))?,
+        };
+        let mut log = LogWriter::new(self.last.clone(), opening, true, Fence::default());
         log.catch_up()?;
-        log.commit(manifest)
+        Ok(log)
     }
 
     fn survey_nodes(&self, run: &str, nodes: &[Arc<dyn Store>], log: &Log) -> Result<DrainSurvey> {
         let mut plan = DrainPlan { run: run.to_string(), ..DrainPlan::default() };
-        let opening = log.openings.last().and_then(|opening| match log.entry(*opening) {
-            Ok(LogEntry::Opening(opening)) => Some(opening),
-            _ => None,
-        });
+        let opening = log.newest_opening()?;
         let writer = opening.as_ref().map(|opening| opening.writer);
         let mut parts = Vec::new();
-        let mut manifests = Vec::new();
         for (number, node) in nodes.iter().enumerate() {
             let held = NodeParts::on_node(node, run)?;
             if held.parts.is_empty() && held.alone.is_empty() {
@@ -190,9 +199,6 @@ impl Library {
             plan.notes.extend(held.notes);
             let rank = Rank(number as u32);
             parts.extend(held.parts.into_iter().map(|part| (Some(rank), part)));
-            let (all, _) = Log::read(node.clone(), run)?.manifests();
-            let waits = |m: &Manifest| m.sequence > log.newest() && Some(m.writer) == writer;
-            manifests.extend(all.into_iter().filter(waits).map(|m| (number, m)));
         }
         let held = parts.clone();
         let shared = NodeParts::in_shared(self.last.as_ref(), run, log.newest())?;
@@ -229,9 +235,10 @@ impl Library {
             let store = nodes[node].name();
             plan.parts.push(DrainedPart { step, sequence, group: Some(part.index), store, bytes });
         }
-        let mut all = Vec::new();
-        manifests.sort_by_key(|(_, manifest)| manifest.sequence);
-        for (node, manifest) in manifests {
+        let (writer, waiting) = self.waiting(run, nodes, (log, opening), &mut plan)?;
+        let mut manifests = Vec::new();
+        for TakenOver { manifest, places } in waiting {
+            let Some(node) = places.first().copied() else { continue };
             let full = FullManifest::read(nodes[node].as_ref(), manifest.clone())?;
             let names = Names::new(run);
             let keys = full.packs().filter(|(of, _)| of == run).map(|(_, pack)| names.pack(pack));
@@ -240,10 +247,38 @@ impl Library {
             let store = nodes[node].name();
             plan.parts.push(DrainedPart { step, sequence, group: None, store, bytes });
             plan.completed.push(PlannedStep { step, sequence });
-            all.push((node, manifest, bytes));
+            manifests.push((node, manifest, bytes));
         }
         plan.bytes = plan.parts.iter().map(|part| part.bytes).sum();
-        Ok(DrainSurvey { plan, sections, manifests: all, opening })
+        Ok(DrainSurvey { plan, sections, manifests, writer })
+    }
+
+    /// The checkpoints that programs of one rank have left complete on nodes, and the writer whose they become.
+    fn waiting(
+        &self,
+        run: &str,
+        nodes: &[Arc<dyn Store>],
+        (log, opening): (&Log, Option<Opening>),
+        plan: &mut DrainPlan,
+    ) -> Result<(Option<DrainWriter>, Vec<TakenOver>)> {
+        let tiers = Tiers { near: nodes.to_vec(), last: self.last.clone() };
+        let left = Leftovers::find(&tiers, run, log)?;
+        plan.notes.extend(left.notes.iter().cloned());
+        let waiting: Vec<TakenOver> = left.waiting().collect();
+        let goes_on = |taken: &TakenOver, opening: &Opening| {
+            taken.manifest.sequence > log.newest() && taken.manifest.writer == opening.writer
+        };
+        match opening {
+            Some(opening) if waiting.iter().all(|taken| goes_on(taken, &opening)) => {
+                Ok((Some(DrainWriter::Newest(opening)), waiting))
+            }
+            Some(_) => {
+                let writer = WriterId { opening: log.newest().next(), nonce: random() };
+                let taken = left.taken_over(writer.opening, writer);
+                Ok((Some(DrainWriter::Own(writer)), taken))
+            }
+            None => Ok((None, Vec::new())),
+        }
     }
 
     /// The bytes of packs that a node has and the shared store lacks.
@@ -282,6 +317,18 @@ impl Library {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Brings a checkpoint over that a program of one rank left complete on its node.
+fn bring_manifest(
+    path: &mut PackPath,
+    log: Option<&mut LogWriter>,
+    manifest: &Manifest,
+) -> Result<()> {
+    let Some(log) = log else { return Ok(()) };
+    let full = FullManifest::read(path.from.as_ref(), manifest.clone())?;
+    path.bring_all(full.packs())?;
+    log.commit(manifest)
 }
 
 fn name_of(part: &StagedPart) -> BranchName {

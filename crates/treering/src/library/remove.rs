@@ -6,9 +6,10 @@
 //! is at work on it finds its opening gone and stops with an error.
 
 use super::{Library, Progress};
+use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::Names;
-use crate::log::{FullManifest, Log, runs};
+use crate::format::{Names, PackName};
+use crate::log::{FullManifest, Log, named_packs, runs};
 use crate::retention::{LOCK, PATIENCE, PrunePlan, Rule};
 use crate::store::{Store, lock_patiently};
 use serde::Serialize;
@@ -84,24 +85,50 @@ impl Library {
         Ok(removed)
     }
 
-    /// Removes everything of a run, first what makes its checkpoints visible.
+    /// Removes everything of a run, first what makes its checkpoints visible. Packs stay that another run names by now.
     pub(super) fn remove_files(&self, run: &str) -> Result<()> {
         let names = Names::new(run);
-        for tier in std::iter::once(&self.last).chain(&self.near) {
+        for (number, tier) in std::iter::once(&self.last).chain(&self.near).enumerate() {
             let files = files_of(tier.as_ref(), run)?;
-            let shows = |file: &&RunFile| {
-                let name = file.key.rsplit('/').next().unwrap_or_default();
-                let index = |(_, is_index): (_, bool)| is_index;
-                file.key.starts_with(&names.log()) || Names::parse_bundle(name).is_some_and(index)
-            };
-            let (first, rest): (Vec<&RunFile>, Vec<&RunFile>) = files.iter().partition(shows);
-            let keys = |files: &[&RunFile]| files.iter().map(|file| file.key.clone()).collect();
-            let (first, rest): (Vec<String>, Vec<String>) = (keys(&first), keys(&rest));
-            delete(tier.as_ref(), &first)?;
-            if !first.is_empty() {
-                tier.settle(&names.log())?;
+            let (mut shows, mut openings, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+            for RunFile { key, .. } in files {
+                let name = key.rsplit('/').next().unwrap_or_default();
+                let bundle = Names::parse_bundle(name);
+                match () {
+                    () if key.starts_with(&names.log()) => shows.push(key),
+                    () if bundle.is_some_and(|(_, is_index)| is_index) => shows.push(key),
+                    () if key.starts_with(&names.openings()) => openings.push(key),
+                    () => rest.push(key),
+                }
             }
+            delete(tier.as_ref(), &shows)?;
+            if !shows.is_empty() {
+                tier.settle(&names.log())?;
+                tier.settle(&names.bundles())?;
+            }
+            // They would overtake the next run of this name.
+            delete(tier.as_ref(), &openings)?;
+            if number > 0 {
+                delete(tier.as_ref(), &rest)?;
+                continue;
+            }
+            // Who branches off looks for the source once more behind its own manifest: either that is seen here, or the
+            // source was gone.
+            let needed = named_packs(&self.seen, run)?;
+            let needs = |pack: Option<PackName>| pack.is_some_and(|pack| needed.contains(&pack));
+            let is_bundle = |name: &str| Names::parse_bundle(name).is_some();
+            rest.retain(|key| {
+                let name = key.rsplit('/').next().unwrap_or_default();
+                let stays = !needed.is_empty() && is_bundle(name);
+                !stays && !needs(Names::parse_pack(name))
+            });
             delete(tier.as_ref(), &rest)?;
+            if !needed.is_empty() {
+                let indexes = shows.iter().filter_map(|key| key.rsplit('/').next());
+                let unpublished = indexes.filter_map(Names::parse_bundle).map(|(name, _)| name);
+                let bundler = Bundler::new(tier.clone(), run);
+                bundler.tidy(&|| Ok(needed.clone()), &unpublished.collect())?;
+            }
         }
         Ok(())
     }

@@ -6,8 +6,10 @@
 //! is never listed, restored or built on.
 
 mod groups;
+mod openings;
 
 pub(crate) use groups::{FullManifest, read_group};
+pub(crate) use openings::{EndOfLog, remove_stale_openings};
 
 use crate::array::{Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
@@ -15,6 +17,9 @@ use crate::format::{LogEntry, Manifest, Names, Origin, PackName, check_run_name}
 use crate::store::{Store, read_small};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The first number of a log.
+const FIRST: Sequence = Sequence(1);
 
 /// Entries that were read before. They never change while the run exists, so they are read once.
 #[derive(Clone, Default)]
@@ -158,12 +163,25 @@ impl Log {
     }
 
     /// Whether an opening contradicts a manifest: one between its writer's and itself, or another one in
-    /// the place of its writer's.
+    /// the place of its writer's. Where there are openings, its writer's is one of them, unless the run was copied or
+    /// branched off: then the first number was its writer's.
     fn is_stray(&self, manifest: &Manifest) -> bool {
         let own = manifest.writer.opening;
-        self.openings.iter().any(|other| own < *other && *other < manifest.sequence)
-            || self.sequences.binary_search(&own).is_ok()
-                && matches!(self.entry(own), Ok(LogEntry::Opening(o)) if o.writer != manifest.writer)
+        if self.openings.iter().any(|other| own < *other && *other < manifest.sequence) {
+            return true;
+        }
+        let lists = [&self.sequences, &self.openings];
+        let may_be_absent = own <= FIRST || self.openings.is_empty();
+        if may_be_absent && lists.iter().all(|list| list.binary_search(&own).is_err()) {
+            return false;
+        }
+        match self.opening(own) {
+            Ok(Some(opening)) => opening.writer != manifest.writer,
+            // Another entry has its number, or none.
+            Ok(None) => !may_be_absent,
+            // It may be its own.
+            Err(_) => false,
+        }
     }
 
     /// All manifests that can be read, ascending, and what is wrong with the others.

@@ -7,7 +7,7 @@
 
 use super::ranks::RankSide;
 use crate::array::Sequence;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BranchName, Names, PackName, ParityName, WriterId};
 use crate::redundancy::{
     NodePlacement, NodeRanks, PIECE, ProtectJob, Redundancy, place, protect, spent,
@@ -151,7 +151,10 @@ fn objects(
     let section = BranchName { sequence, writer, level: 0, index: seat.group.0 };
     let pack = PackName { writer, attempt: sequence.0, group: seat.group };
     let keys = [names.pack(pack), names.branch(section)];
-    keys.into_iter().filter(|key| store.open(key).is_ok()).collect()
+    // What cannot be opened for another reason is there, and protecting it says what is wrong.
+    let is_gone =
+        |key: &String| store.open(key).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    keys.into_iter().filter(|key| !is_gone(key)).collect()
 }
 
 /// Removes the parity files of a node that protect nothing but checkpoints up to this one.

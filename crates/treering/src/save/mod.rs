@@ -20,6 +20,7 @@ mod handed;
 mod handle;
 mod image;
 mod joint;
+mod leftovers;
 mod maker;
 mod mover;
 mod open;
@@ -43,9 +44,10 @@ pub(crate) use gather::{OnNodes, StagedPart, on_nodes};
 pub(crate) use group::{GroupMember, GroupWriter, PackJob, SealedPack, draft};
 pub(crate) use handle::{Awaited, Failures, SaveProgress, held};
 pub use handle::{Level, Save};
+pub(crate) use leftovers::{Leftovers, TakenOver};
 pub(crate) use mover::PackPath;
 pub(crate) use open::{
-    Opened, RunLock, Succession, Ticket, join, lock_run, open, open_locked, probe, random,
+    Opened, RunLock, Succession, Ticket, announce, join, lock_run, open, open_locked, probe, random,
 };
 pub(crate) use publish::{Fence, LogWriter, with_branches};
 pub(crate) use recover::{

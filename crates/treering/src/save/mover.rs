@@ -12,14 +12,14 @@ use super::publish::LogWriter;
 use crate::array::Step;
 use crate::compact::AutoCompact;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Footer, Manifest, Names, PackName};
+use crate::format::{Footer, Manifest, Names, PackName, WriterId};
 use crate::log::{FullManifest, Log};
 use crate::merkle::checksum;
 use crate::points::inherited;
 use crate::restore::read_footer;
 use crate::store::{Blob, BundledStore, Put, Store};
 use crate::trace::{TracedKind, TracedWork};
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, RecvError, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -178,7 +178,7 @@ impl Drop for Movers {
 struct Porter {
     edge: Edge,
     waiting: VecDeque<Moving>,
-    /// The newest checkpoint, if it stays in front of the last tier.
+    /// The newest checkpoint that stays in front of the last tier, until a newer one is in it.
     stayed: Option<Box<Moving>>,
     next: Option<Sender<MoverMessage>>,
     failures: Failures,
@@ -195,18 +195,21 @@ impl Porter {
                     self.stayed = Some(moving);
                 }
                 MoverMessage::Move(moving) => {
-                    self.stayed = None;
                     self.waiting.push_back(*moving);
                     self.move_all();
                 }
                 MoverMessage::MoveNewest => {
-                    self.waiting.extend(self.stayed.take().map(|moving| *moving));
                     self.move_all();
+                    // Nothing newer has come through; it has a lower number than what still waits.
+                    if let Some(stayed) = self.stayed.take() {
+                        self.waiting.push_front(*stayed);
+                        self.move_all();
+                    }
                 }
                 MoverMessage::Publish(manifest, done) => {
-                    self.stayed = None;
                     let published = guarded(|| self.edge.publish(&manifest));
                     if published.is_ok() {
+                        self.stayed = None;
                         self.compact.iter_mut().for_each(|compact| compact.committed(&manifest));
                     }
                     let _ = done.send(published.map(drop));
@@ -253,6 +256,8 @@ impl Porter {
     }
 
     fn moved(&mut self, moving: Moving) {
+        let number = moving.manifest.sequence;
+        self.stayed.take_if(|stayed| stayed.manifest.sequence < number);
         self.compact.iter_mut().for_each(|compact| compact.committed(&moving.manifest));
         // Copies that cannot be removed now are removed after the next move.
         let _ = guarded(|| self.edge.evict(Some(&moving.manifest), &self.waiting));
@@ -426,6 +431,9 @@ pub(crate) struct Edge {
     run: String,
     /// Checkpoints that an earlier process left, still to be moved.
     left: VecDeque<Manifest>,
+    /// The last tier, for reading, and the writers whose entries were met here: whether they have opened this run.
+    last: Arc<dyn Store>,
+    writers: HashMap<WriterId, bool>,
 }
 
 impl Edge {
@@ -443,7 +451,9 @@ impl Edge {
         path.behind = tiers[number + 2..].iter().map(bundled).collect();
         let there = Log::read(path.seen.clone(), run)?.survey().take_full(path.seen.as_ref());
         path.durable = there.iter().flat_map(FullManifest::packs).collect();
-        Ok(Edge { path, log, of_last, run: run.to_string(), left })
+        let last = tiers.last().map_or_else(|| path.to.clone(), bundled);
+        let (run, writers) = (run.to_string(), HashMap::from([(log.writer(), true)]));
+        Ok(Edge { path, log, of_last, run, left, last, writers })
     }
 
     /// Brings over what an earlier process left, as far as that is possible now.
@@ -488,16 +498,35 @@ impl Edge {
         Ok(bytes)
     }
 
+    /// Whether a writer has opened this run, and not another one of its name.
+    fn is_of_run(&mut self, writer: WriterId) -> Result<bool> {
+        if let Some(known) = self.writers.get(&writer) {
+            return Ok(*known);
+        }
+        let known = Log::read(self.last.clone(), &self.run)?.was_opened_by(writer)?;
+        self.writers.insert(writer, known);
+        Ok(known)
+    }
+
     /// Removes from the nearer tier what the next one has: of closed epochs, or without `newest` all of it.
-    fn evict(&self, newest: Option<&Manifest>, waiting: &VecDeque<Moving>) -> Result<()> {
-        let (from, run) = (&self.path.from, &self.run);
+    fn evict(&mut self, newest: Option<&Manifest>, waiting: &VecDeque<Moving>) -> Result<()> {
+        let (from, run) = (&self.path.from.clone(), &self.run.clone());
         let names = Names::new(run);
         let log = Log::read(from.clone(), run)?;
         let mut entries = Vec::new();
         let mut needed: HashSet<(String, PackName)> = HashSet::new();
         let mut kept = Vec::new();
         for sequence in &log.sequences {
-            let manifest = log.manifest(*sequence)?;
+            let manifest = match log.manifest(*sequence) {
+                // Nobody can use it.
+                Err(error) if error.kind() == ErrorKind::Damaged => None,
+                manifest => manifest?,
+            };
+            if let Some(manifest) = &manifest
+                && !self.is_of_run(manifest.writer)?
+            {
+                continue;
+            }
             let open = |m: &Manifest| newest.is_some_and(|newest| m.epoch == newest.epoch);
             let waits = waiting.iter().any(|moving| moving.manifest.sequence == *sequence);
             // A writer that was overtaken and has not noticed leaves what the next one has here.

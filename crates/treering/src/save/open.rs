@@ -3,6 +3,7 @@
 //! Opening commits an entry under the next sequence number of the last tier. That is what keeps writers
 //! apart; the lock is only there to say so early and kindly.
 
+use super::leftovers::Leftovers;
 use super::mover::Edge;
 use super::publish::{Fence, LogWriter};
 use super::sections::Sections;
@@ -11,13 +12,13 @@ use crate::array::{Sequence, Step};
 use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
-    Groups, LogEntry, Manifest, Names, Opening, Origin, PackName, WriterId, check_run_name,
+    Groups, LogEntry, Manifest, Names, Opening, PackName, WriterId, check_run_name,
 };
-use crate::log::{FullManifest, Log, Survey, named_packs, settle_logs};
+use crate::log::{FullManifest, Log, Survey, named_packs, remove_stale_openings, settle_logs};
 use crate::points::reach;
 use crate::store::{BundledStore, Lock, Store, lock_patiently};
 use serde::{Deserialize, Serialize};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,6 +245,22 @@ pub(crate) fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
+/// Commits an opening under its number, and says that it is there; `None` if somebody else has the number.
+pub(crate) fn announce(last: &dyn Store, run: &str, writer: WriterId) -> Result<Option<Opening>> {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let who = format!("process {} on {host}", std::process::id());
+    let opening = Opening { run: run.to_string(), writer, time: now(), who };
+    let names = Names::new(run);
+    if !last.commit(&names.entry(writer.opening), &opening.write())? {
+        return Ok(None);
+    }
+    reach("opening-committed");
+    // From here on, what earlier writers still commit behind this number counts for nothing.
+    last.commit(&names.opening(writer.opening), &opening.write())?;
+    reach("opening-announced");
+    Ok(Some(opening))
+}
+
 /// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
 /// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
 /// faster, everything is looked at again.
@@ -253,30 +270,22 @@ fn take(
     run: &str,
     succession: Option<&Succession>,
 ) -> Result<(Opening, Leftovers, u64)> {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let names = Names::new(run);
     let sections = Sections::new(tiers.last.clone(), run, Default::default());
     let nonce = succession.map_or_else(random, |succession| succession.next);
     for _ in 0..100 {
         let log = Log::read(Arc::new(view.clone()), run)?;
         succession.map_or(Ok(()), |succession| succession.check(&log))?;
+        // What an earlier run of this name has announced would overtake this one.
+        if remove_stale_openings(tiers.last.as_ref(), &log)? {
+            continue;
+        }
         // A checkpoint of many ranks may lack nothing but its manifest.
         if sections.roll_forward(&log)? {
             continue;
         }
         let left = Leftovers::find(tiers, run, &log)?;
-        let sequence: Sequence = log.newest().next();
-        let opening = Opening {
-            run: run.to_string(),
-            writer: WriterId { opening: sequence, nonce },
-            time: now(),
-            who: format!("process {} on {host}", std::process::id()),
-        };
-        if tiers.last.commit(&names.entry(sequence), &opening.write())? {
-            reach("opening-committed");
-            // From here on, what earlier writers still commit behind this number counts for nothing.
-            tiers.last.commit(&names.opening(sequence), &opening.write())?;
-            reach("opening-announced");
+        let writer = WriterId { opening: log.newest().next(), nonce };
+        if let Some(opening) = announce(tiers.last.as_ref(), run, writer)? {
             // A checkpoint that is not in a bundle takes two.
             let in_files = log.sequences.len().saturating_sub(view.bundled_entries(run));
             return Ok((opening, left, 2 * in_files as u64));
@@ -284,228 +293,6 @@ fn take(
     }
     Err(Error::new(ErrorKind::Busy, "other processes keep taking this run")
         .at(format!("run {run:?}")))
-}
-
-/// Checkpoints of earlier writers that are complete in a nearer tier and have not reached the last one.
-///
-/// A writer moves its checkpoints in order, and every opener takes the next number of the last tier. So what
-/// has not been moved stands behind the newest number there; the opener goes on from it, and publishes it
-/// again under its own numbers. What stands at or behind a later opening is a past that nobody goes on with:
-/// another node has opened the run since. Everything else was moved, whatever was pruned since.
-///
-/// An opener may die, or find no room, before it has published all of them again. So an opening that nothing has
-/// followed counts for nothing here, and the old entries go when all new ones are there: then all old ones are left, or
-/// all new ones. Two entries of the same packs are one checkpoint. Only one thing is lost with such an opening: the packs
-/// of a save that was under way then, whose writer may have lived on and committed it in front of the last tier.
-#[derive(Default)]
-struct Leftovers {
-    /// In the order in which they were made.
-    checkpoints: BTreeMap<LeftoverAge, Leftover>,
-    /// Those that nobody goes on with, and where they are.
-    abandoned: Vec<(Manifest, usize)>,
-    /// The newest number in the nearer tiers.
-    newest: Sequence,
-    notes: Vec<String>,
-}
-
-/// The opening and the number under which a checkpoint was first made, and its packs.
-type LeftoverAge = (Sequence, u64, Vec<(String, PackName)>);
-
-/// A checkpoint with all its entries.
-struct Leftover {
-    /// The newest of its entries.
-    manifest: Manifest,
-    /// The numbers of its entries, and the tiers that have them.
-    entries: Vec<(Sequence, usize)>,
-}
-
-impl Leftover {
-    fn places(&self) -> BTreeSet<usize> {
-        self.entries.iter().map(|(_, place)| *place).collect()
-    }
-}
-
-/// The age of a checkpoint, which stays the same under all its numbers.
-fn age(full: &FullManifest) -> LeftoverAge {
-    let own = (full.manifest.writer.opening, full.manifest.sequence.0);
-    let made = full.made().map(|pack| (pack.writer.opening, pack.attempt)).max();
-    let (opening, number) = made.unwrap_or(own);
-    (opening, number, full.packs().collect())
-}
-
-/// Whether all packs of a checkpoint are in some tier; those of other runs are taken for granted.
-fn is_complete(tiers: &Tiers, run: &str, full: &FullManifest) -> Result<bool> {
-    let (names, store) = (Names::new(run), tiers.together(BundledStore::new(tiers.last.clone())));
-    for (_, pack) in full.packs().filter(|(of, _)| of == run) {
-        match store.open(&names.pack(pack)) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            opened => drop(opened?),
-        }
-    }
-    Ok(true)
-}
-
-/// The newest entries of a log, behind which it has no checkpoint: openings, and marks of numbers that a writer has used for
-/// none. A writer marks the numbers of checkpoints that stay on nodes, too, before it commits a later one, and may die
-/// between.
-#[derive(Default)]
-struct EndOfLog {
-    openings: BTreeSet<Sequence>,
-    marks: BTreeSet<Sequence>,
-}
-
-impl EndOfLog {
-    fn of(log: &Log) -> EndOfLog {
-        let mut end = EndOfLog::default();
-        for number in log.sequences.iter().rev().copied() {
-            // One that was not announced any more is read.
-            match log.openings.contains(&number) {
-                true => drop(end.openings.insert(number)),
-                false => match log.entry(number) {
-                    Ok(LogEntry::Opening(_)) => drop(end.openings.insert(number)),
-                    Ok(LogEntry::Mark(_)) => drop(end.marks.insert(number)),
-                    _ => break,
-                },
-            }
-        }
-        end
-    }
-}
-
-impl Leftovers {
-    fn find(tiers: &Tiers, run: &str, last: &Log) -> Result<Leftovers> {
-        let mut left = Leftovers::default();
-        if tiers.near.is_empty() {
-            return Ok(left);
-        }
-        let mut found = Vec::new();
-        for (number, tier) in tiers.near.iter().enumerate() {
-            let near = Log::read(tier.clone(), run)?;
-            left.newest = left.newest.max(near.newest());
-            for sequence in near.sequences.iter().copied() {
-                match near.entry(sequence) {
-                    Ok(LogEntry::Manifest(manifest)) => found.push((*manifest, number)),
-                    Ok(_) => {}
-                    Err(error) => {
-                        let what = format!("an entry of {} cannot be read: {error}", tier.name());
-                        left.notes.push(what);
-                    }
-                }
-            }
-        }
-        // Openings that have made nothing, in the last tier or here: what was before them goes on.
-        let EndOfLog { openings: mut idle, marks } = EndOfLog::of(last);
-        for (manifest, place) in &found {
-            let own = manifest.writer;
-            if idle.contains(&own.opening) {
-                let full = FullManifest::read(tiers.near[*place].as_ref(), manifest.clone())?;
-                if full.made().any(|pack| pack.writer == own) {
-                    idle.remove(&own.opening);
-                }
-            }
-        }
-        let is_used = |number: &&Sequence| !idle.contains(number) && !marks.contains(number);
-        let used = last.sequences.iter().filter(is_used).max();
-        let used = used.copied().unwrap_or_default();
-        for (manifest, place) in found {
-            let (own, sequence) = (manifest.writer.opening, manifest.sequence);
-            let mut later = last.openings.iter().filter(|other| !idle.contains(other));
-            if later.any(|other| own < *other && *other <= sequence) {
-                left.abandoned.push((manifest, place));
-            } else if sequence > used {
-                let full = FullManifest::read(tiers.near[place].as_ref(), manifest)?;
-                let behind = idle.iter().any(|other| own < *other && *other <= sequence);
-                if behind && !is_complete(tiers, run, &full)? {
-                    left.abandoned.push((full.manifest, place));
-                    continue;
-                }
-                let entry = left.checkpoints.entry(age(&full));
-                let manifest = full.manifest;
-                let known = entry.or_insert_with(|| Leftover {
-                    manifest: manifest.clone(),
-                    entries: Vec::new(),
-                });
-                known.entries.push((sequence, place));
-                if known.manifest.sequence < sequence {
-                    known.manifest = manifest;
-                }
-            }
-        }
-        Ok(left)
-    }
-
-    /// Publishes them again under the numbers that follow the opening, in the tiers where they are; for each
-    /// tier, those that are still to be moved to the next one.
-    fn adopt(
-        self,
-        tiers: &Tiers,
-        run: &str,
-        opened: &mut Opened,
-    ) -> Result<Vec<VecDeque<Manifest>>> {
-        let names = Names::new(run);
-        let mut waiting: Vec<VecDeque<Manifest>> =
-            tiers.near.iter().map(|_| VecDeque::new()).collect();
-        opened.notes.extend(self.notes);
-        // Behind every number that is in use anywhere; the last tier gets marks for those between.
-        opened.newest = opened.newest.max(self.newest);
-        let mut renamed: HashMap<Sequence, Sequence> = HashMap::new();
-        let mut known: HashSet<Vec<(String, PackName)>> = HashSet::new();
-        let mut old_entries: Vec<Vec<String>> = tiers.near.iter().map(|_| Vec::new()).collect();
-        for ((_, _, packs), leftover) in self.checkpoints {
-            let sequence = opened.newest.next();
-            let places = leftover.places();
-            for (old, place) in &leftover.entries {
-                renamed.insert(*old, sequence);
-                old_entries[*place].push(names.entry(*old));
-            }
-            known.insert(packs);
-            let mut manifest = leftover.manifest;
-            (manifest.sequence, manifest.writer) = (sequence, opened.opening.writer);
-            let rename = |origin: &mut Origin| {
-                let new = origin.run.is_none().then(|| renamed.get(&origin.sequence)).flatten();
-                new.into_iter().for_each(|new| origin.sequence = *new);
-            };
-            rename(&mut manifest.epoch);
-            manifest.parent.iter_mut().for_each(rename);
-            for place in &places {
-                let tier = &tiers.near[*place];
-                let published = tier.commit(&names.entry(sequence), &manifest.write());
-                if !published.map_err(Error::on_node)? {
-                    let what = "another process writes to the store of this node";
-                    return Err(Error::new(ErrorKind::Busy, what)
-                        .at(names.entry(sequence))
-                        .hint("end it, and open the run again: nothing of it is lost"));
-                }
-                if !places.contains(&(place + 1)) {
-                    waiting[*place].push_back(manifest.clone());
-                }
-            }
-            opened.newest = sequence;
-        }
-        for (tier, old) in tiers.near.iter().zip(&old_entries) {
-            tier.delete(old)?;
-        }
-        let mut given_up: BTreeMap<usize, BTreeSet<Step>> = BTreeMap::new();
-        for (manifest, place) in self.abandoned {
-            tiers.near[place].delete(&[names.entry(manifest.sequence)])?;
-            // An earlier opener may have published it again and died before it had removed this one.
-            let step = manifest.step;
-            let full = FullManifest::read(tiers.near[place].as_ref(), manifest)?;
-            if !known.contains(&full.packs().collect::<Vec<_>>()) {
-                given_up.entry(place).or_default().insert(step);
-            }
-        }
-        for (place, steps) in given_up {
-            let steps: Vec<String> = steps.iter().map(Step::to_string).collect();
-            opened.notes.push(format!(
-                "checkpoints of steps {} were on {} only and are given up: the run was opened elsewhere \
-                 since, and continues from the newest checkpoint of the last tier",
-                steps.join(", "),
-                tiers.near[place].name()
-            ));
-        }
-        Ok(waiting)
-    }
 }
 
 /// Makes sure that the stores in front can be written to.
@@ -552,12 +339,18 @@ fn clean(tiers: &Tiers, store: &Arc<dyn Store>, run: &str, writer: WriterId) -> 
     store.sweep(&names.packs())?;
     // Somebody who has taken the run meanwhile may be writing already.
     let is_earlier = |other: WriterId| other.opening <= writer.opening && other != writer;
-    clean_branches(last.as_ref(), &names, &Log::read(seen.clone(), run)?.survey(), &is_earlier)?;
+    let log = Log::read(seen.clone(), run)?;
+    clean_branches(last.as_ref(), &names, &log.survey(), &is_earlier)?;
     let (mut earlier, mut named, mut unknown) = (HashSet::new(), HashSet::new(), false);
-    for tier in all() {
+    for (number, tier) in all().enumerate() {
         let packs = tier.list(&names.packs())?;
         let packs = packs.iter().filter_map(|item| Names::parse_pack(&item.name));
-        earlier.extend(packs.filter(|pack| is_earlier(pack.writer)));
+        for pack in packs.filter(|pack| is_earlier(pack.writer)) {
+            // A node may hold those of another run of this name.
+            if number == tiers.near.len() || log.was_opened_by(pack.writer)? {
+                earlier.insert(pack);
+            }
+        }
         let mut own = Log::read(tier.clone(), run)?.survey();
         let full = own.take_full(tier.as_ref());
         named.extend(full.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack));

@@ -114,6 +114,8 @@ impl LogWriter {
                     .at(key)
                     .hint("the next checkpoint takes another one"));
             }
+            // Its name may not be durable yet.
+            self.store.settle(&self.names.log())?;
         }
         self.committed = manifest.sequence;
         reach("manifest-committed");
@@ -218,7 +220,9 @@ pub(crate) fn commit_once(store: &dyn Store, names: &Names, branch: &Branch) -> 
             Err(Error::new(ErrorKind::Io, "the section or branch of a checkpoint is in use")
                 .at(key))
         }
+        // An earlier try may have come this far, and its name may not be durable yet.
+        Ok(_) => store.settle(key.rsplit_once('/').map_or("", |(folder, _)| folder)),
         // Others may have made what stands above a section, and removed it.
-        _ => Ok(()),
+        Err(_) => Ok(()),
     }
 }

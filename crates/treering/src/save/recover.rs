@@ -17,8 +17,8 @@ use super::sections::Sections;
 use crate::array::{Rank, Sequence};
 use crate::comm::Comm;
 use crate::error::{Error, ErrorKind, Result};
-use crate::format::{Branch, BranchName, Names, WriterId};
-use crate::log::Log;
+use crate::format::{Branch, BranchName, Manifest, Names, WriterId};
+use crate::log::{EndOfLog, Log};
 use crate::redundancy::{NodeRanks, PIECE, rebuild};
 use crate::store::{BundledStore, Store, TieredStore, read_small};
 use serde::{Deserialize, Serialize};
@@ -33,8 +33,8 @@ const ROUNDS: usize = 1000;
 pub(crate) struct NodeParts {
     pub(crate) parts: Vec<StagedPart>,
     pub(crate) notes: Vec<String>,
-    /// The checkpoints of programs of one rank, which have manifests there: number, opening, step.
-    pub(crate) alone: Vec<(u64, u64, u64)>,
+    /// The checkpoints of programs of one rank, which have manifests there: number, opening and its random number, step.
+    pub(crate) alone: Vec<(u64, u64, u64, u64)>,
 }
 
 impl NodeParts {
@@ -43,8 +43,8 @@ impl NodeParts {
         let mut held = NodeParts::default();
         held.read(store.as_ref(), &Names::new(run), &Names::new(run).sections(), Sequence(0))?;
         let (manifests, _) = Log::read(store.clone(), run)?.manifests();
-        let alone = manifests.iter().map(|m| (m.sequence.0, m.writer.opening.0, m.step.0));
-        held.alone = alone.collect();
+        let of = |m: &Manifest| (m.sequence.0, m.writer.opening.0, m.writer.nonce, m.step.0);
+        held.alone = manifests.iter().map(of).collect();
         Ok(held)
     }
 
@@ -103,26 +103,25 @@ fn read_part(store: &dyn Store, names: &Names, name: BranchName) -> Result<Branc
 /// Makes the objects again that nodes have lost and that may still become a checkpoint; collective. What a person should
 /// know.
 pub(crate) fn rebuild_lost(nodes: &NodeRanks, tiers: &Tiers, run: &str) -> Result<Vec<String>> {
-    let waits = what_waits(&tiers.last, run);
+    let waits = what_waits(&tiers.last, run)?;
     let rebuilt = rebuild(nodes, tiers.first().as_ref(), run, &waits, PIECE)?;
     Ok(rebuilt.sentences())
 }
 
 /// Which objects on nodes may still become a checkpoint: those of the newest writer that are newer than the shared log.
-/// Of a log that cannot be read, none; the opening fails then.
-pub(crate) fn what_waits(last: &Arc<dyn Store>, run: &str) -> impl Fn(&str) -> bool + use<> {
-    let log = Log::read(Arc::new(BundledStore::new(last.clone())), run).ok();
-    let newest = log.and_then(|log| {
-        let opening = log.entry(*log.openings.last()?).ok()?;
-        Some((opening.head().2, log.newest()))
-    });
-    move |key| {
+pub(crate) fn what_waits(
+    last: &Arc<dyn Store>,
+    run: &str,
+) -> Result<impl Fn(&str) -> bool + use<>> {
+    let log = Log::read(Arc::new(BundledStore::new(last.clone())), run)?;
+    let newest = log.newest_opening()?.map(|opening| (opening.writer, log.newest()));
+    Ok(move |key: &str| {
         let Some((writer, newest)) = newest else { return false };
         let file = key.rsplit('/').next().unwrap_or(key);
         let section = Names::parse_branch(file).map(|name| (name.writer, name.sequence));
         let pack = || Names::parse_pack(file).map(|name| (name.writer, Sequence(name.attempt)));
         section.or_else(pack).is_some_and(|(of, number)| of == writer && number > newest)
-    }
+    })
 }
 
 /// A run that this process may take, and what was found on nodes.
@@ -298,7 +297,7 @@ struct Chief<'a> {
     bad: BTreeSet<(Rank, StagedPart)>,
     notes: Vec<String>,
     /// Checkpoints of programs of one rank, and who has them on its node, if there are several ranks now.
-    alone: Vec<(Rank, (u64, u64, u64))>,
+    alone: Vec<(Rank, (u64, u64, u64, u64))>,
     /// What was ordered last.
     ordered: Option<OnNodes>,
     rounds: usize,
@@ -375,11 +374,15 @@ impl<'a> Chief<'a> {
 
     /// Several ranks have no manifests on nodes. What a program of one rank left there must not be given up for that.
     fn refuse_alone(&self, log: &Log) -> Result<()> {
-        let waits = self.alone.iter().find(|(_, (sequence, opening, _))| {
-            let overtaken = log.openings.iter().any(|o| *opening < o.0 && o.0 <= *sequence);
-            *sequence > log.newest().0 && !overtaken
-        });
-        let Some((rank, (_, _, step))) = waits else { return Ok(()) };
+        let end = EndOfLog::of(log)?;
+        let mut waits = None;
+        for (rank, (sequence, opening, nonce, step)) in &self.alone {
+            let writer = WriterId { opening: Sequence(*opening), nonce: *nonce };
+            if waits.is_none() && end.waits(writer, Sequence(*sequence))? {
+                waits = Some((rank, step));
+            }
+        }
+        let Some((rank, step)) = waits else { return Ok(()) };
         let what =
             format!("a program of one rank has left step {step} on the node of rank {rank} only");
         Err(Error::usage(what).at(format!("run {:?}", self.run)).hint(
@@ -396,8 +399,7 @@ impl<'a> Chief<'a> {
         let shared = NodeParts::in_shared(self.tiers.last.as_ref(), self.run, log.newest())?;
         let shared = shared.parts.into_iter().map(|part| (None, part));
         let parts: Vec<_> = self.parts.iter().cloned().chain(shared).collect();
-        let newest = log.openings.last().and_then(|opening| log.entry(*opening).ok());
-        let newest = newest.map(|opening| opening.head().2);
+        let newest = log.newest_opening()?.map(|opening| opening.writer);
         let found = on_nodes(&parts, log.newest(), &log.openings, &self.bad);
         for checkpoint in found.into_iter().filter(|found| Some(found.writer) == newest) {
             let OnNodes { sequence, writer, step, bring, missing } = &checkpoint;
@@ -416,8 +418,13 @@ impl<'a> Chief<'a> {
                 return Ok(order);
             }
         }
-        let overtaken = self.parts.iter().filter(|(_, part)| is_overtaken(part, &log.openings));
-        let steps: BTreeSet<u64> = overtaken.map(|(_, part)| part.step).collect();
+        let mut steps: BTreeSet<u64> = BTreeSet::new();
+        for (_, part) in self.parts.iter().filter(|(_, part)| is_overtaken(part, &log.openings)) {
+            // A node may hold those of another run of this name.
+            if log.was_opened_by(part.writer())? {
+                steps.insert(part.step);
+            }
+        }
         if !steps.is_empty() {
             let steps: Vec<String> = steps.iter().map(u64::to_string).collect();
             self.notes.push(format!(
@@ -446,16 +453,11 @@ pub(crate) fn completed(last: &Arc<dyn Store>, run: &str) -> Result<Log> {
 /// Removes the sections that earlier writers left on nodes: what they could complete is completed.
 pub(crate) fn clean_sections(tiers: &Tiers, run: &str, writer: WriterId) -> Result<()> {
     let names = Names::new(run);
-    for tier in &tiers.near {
-        let items = tier.list(&names.sections())?;
-        let sections = items.iter().filter_map(|item| Names::parse_branch(&item.name));
-        let sections = sections.filter(|section| is_earlier(section.writer, writer));
-        let keys: Vec<String> = sections.map(|section| names.branch(section)).collect();
-        if !keys.is_empty() {
-            tier.delete(&keys)?;
-        }
-    }
-    Ok(())
+    let parse = |file: &str| {
+        let section = Names::parse_branch(file)?;
+        Some((section.writer, names.branch(section)))
+    };
+    clean_nodes(tiers, run, writer, &names.sections(), &parse)
 }
 
 /// Removes the packs that earlier writers left on nodes before the open epoch. Those of the open epoch may still serve a
@@ -467,15 +469,38 @@ pub(crate) fn clean_packs(
     epoch: Option<u64>,
 ) -> Result<()> {
     let names = Names::new(run);
+    let parse = |file: &str| {
+        let pack = Names::parse_pack(file)?;
+        let is_old = epoch.is_none_or(|epoch| pack.attempt < epoch);
+        is_old.then(|| (pack.writer, names.pack(pack)))
+    };
+    clean_nodes(tiers, run, writer, &names.packs(), &parse)
+}
+
+/// Removes what earlier writers of this run have left in a folder of each node. A node may hold what writers of another run
+/// of the same name have made, which stays.
+fn clean_nodes(
+    tiers: &Tiers,
+    run: &str,
+    writer: WriterId,
+    folder: &str,
+    parse: &dyn Fn(&str) -> Option<(WriterId, String)>,
+) -> Result<()> {
     for tier in &tiers.near {
-        let items = tier.list(&names.packs())?;
-        let packs = items.iter().filter_map(|item| Names::parse_pack(&item.name));
-        let old = |attempt: u64| epoch.is_none_or(|epoch| attempt < epoch);
-        let packs = packs.filter(|pack| is_earlier(pack.writer, writer) && old(pack.attempt));
-        let keys: Vec<String> = packs.map(|pack| names.pack(pack)).collect();
-        if !keys.is_empty() {
-            tier.delete(&keys)?;
+        let items = tier.list(folder)?;
+        let all = items.iter().filter_map(|item| parse(&item.name));
+        let earlier: Vec<_> = all.filter(|(of, _)| is_earlier(*of, writer)).collect();
+        if earlier.is_empty() {
+            continue;
         }
+        let log = Log::read(Arc::new(BundledStore::new(tiers.last.clone())), run)?;
+        let mut keys = Vec::new();
+        for (of, key) in earlier {
+            if log.was_opened_by(of)? {
+                keys.push(key);
+            }
+        }
+        tier.delete(&keys)?;
     }
     Ok(())
 }

@@ -241,8 +241,8 @@ impl Sections {
     /// there; whether the log is another one now. A section is there only if all packs of its epoch are, so numbers
     /// between that lack one are no reason not to: they get marks.
     pub(crate) fn roll_forward(&self, log: &Log) -> Result<bool> {
-        let writer = log.openings.last().and_then(|opening| log.entry(*opening).ok());
-        let Some(writer) = writer.map(|opening| opening.head().2) else { return Ok(false) };
+        let Some(opening) = log.newest_opening()? else { return Ok(false) };
+        let writer = opening.writer;
         let mut newest = log.newest();
         for sequence in self.begun_behind(newest, writer)? {
             let Some(manifest) = self.assembled(sequence, writer)? else { continue };

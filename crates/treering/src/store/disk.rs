@@ -83,9 +83,10 @@ impl Disk for OsDisk {
         let mut items = Vec::new();
         for entry in std::fs::read_dir(path)? {
             let entry = entry?;
-            // A file may be removed while the folder is listed.
-            let Ok(metadata) = entry.metadata() else {
-                continue;
+            let metadata = match entry.metadata() {
+                // It was removed since the folder was opened.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                metadata => metadata?,
             };
             if let Ok(name) = entry.file_name().into_string() {
                 items.push((name, metadata.len(), metadata.is_dir()));

@@ -8,14 +8,16 @@ use std::future::Future;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, SystemTime};
-use treering::testing::{Call, HookedStore};
+use treering::testing::{Call, HookedStore, Locks};
 use treering::{
-    Bound, Comm, DType, DirectoryStore, Due, End, Error, ErrorKind, Every, Library, MemoryStore,
-    Options, Order, Rank, Result, Run, Slab, Store, ThreadRanks, Variable, VariableMut,
+    Bound, Comm, Compaction, DType, DirectoryStore, Due, End, Error, ErrorKind, Every, Library,
+    MemoryStore, Options, Order, Rank, Result, Run, Slab, Store, ThreadRanks, Variable,
+    VariableMut,
 };
 
 fn directory(folder: &Path) -> Arc<dyn Store> {
@@ -776,6 +778,44 @@ fn an_interrupted_removal_leaves_whole_checkpoints_or_none_and_can_begin_again()
     }
 }
 
+/// Somebody branches off between the last look at who shares packs and the removal, in a store without locks: the branch keeps
+/// what it needs, in packs of their own or in bundles.
+#[test]
+fn a_branch_made_while_its_source_is_removed_keeps_its_data() {
+    for compacted in [false, true] {
+        let inner = memory();
+        with_steps(&inner, "r", 0..6);
+        if compacted {
+            let all = Compaction { files: 3, pack_bytes: 1 << 20 };
+            Library::of(inner.clone()).compact("r", all, &|_, _| {}).unwrap();
+        }
+        let expected: Vec<u64> =
+            Library::of(inner.clone()).checkpoint("r", Some(4)).unwrap().read("x").unwrap();
+        let (branches, made) = (inner.clone(), AtomicBool::new(false));
+        let store: Arc<dyn Store> = Arc::new(HookedStore::with_locks(
+            Arc::new(HookedStore::new(inner.clone(), move |call| {
+                if matches!(call, Call::Delete(_)) && !made.swap(true, Ordering::SeqCst) {
+                    Library::of(branches.clone()).branch("r", Some(4), "b").unwrap();
+                }
+                Ok(())
+            })),
+            Locks::None,
+        ));
+        Library::of(store).remove_run("r").unwrap();
+        assert_eq!(steps(&inner, "b"), [4]);
+        let back: Vec<u64> =
+            Library::of(inner.clone()).checkpoint("b", None).unwrap().read("x").unwrap();
+        assert_eq!(back, expected);
+        assert_sound(&inner);
+        // A new run of the name leaves it what it needs, and its removal frees the rest.
+        with_steps(&inner, "r", 10..14);
+        assert_eq!((steps(&inner, "r"), steps(&inner, "b")), (vec![10, 11, 12, 13], vec![4]));
+        Library::of(inner.clone()).remove_run("b").unwrap();
+        with_steps(&inner, "r", 20..22);
+        assert_sound(&inner);
+    }
+}
+
 #[test]
 fn a_program_whose_run_was_removed_stops_with_an_error() {
     let store = memory();
@@ -803,4 +843,70 @@ fn who_begins_afresh_is_told_and_who_restores_is_not() {
     // A run that was opened and never had a checkpoint is no old one.
     drop(Run::open(Options::in_store(store.clone(), "empty")).unwrap());
     assert_eq!(with_steps(&store, "empty", 0..2), [] as [&str; 0]);
+}
+
+#[test]
+fn views_in_fortran_order_keep_every_element_at_its_index() {
+    const SHAPE: [u64; 3] = [3, 4, 5];
+    // Every other element of the last axis.
+    let strides = [40, 10, 2];
+    let grid: Vec<u32> = (0..120).collect();
+    let place = |at: [u64; 3]| (at[0] * 40 + at[1] * 10 + at[2] * 2) as usize;
+    let indices = || {
+        let all = (0..SHAPE[0]).flat_map(|a| (0..SHAPE[1]).map(move |b| (a, b)));
+        all.flat_map(|(a, b)| (0..SHAPE[2]).map(move |c| [a, b, c]))
+    };
+    let store = memory();
+    let mut run = Run::open(Options::in_store(store.clone(), "r")).unwrap();
+    let view = || Variable::strided("x", &grid, 0, &SHAPE, &strides).unwrap();
+    run.checkpoint(0, &[view().fortran()]).unwrap();
+    // Saying it twice says nothing more.
+    run.checkpoint(1, &[view().fortran().fortran()]).unwrap().durable().unwrap();
+    let checkpoint = Library::of(store.clone()).checkpoint("r", Some(0)).unwrap();
+    let flat = checkpoint.read::<u32>("x").unwrap();
+    for [a, b, c] in indices() {
+        let at = (a + SHAPE[0] * (b + SHAPE[1] * c)) as usize;
+        assert_eq!(flat[at], grid[place([a, b, c])], "{a} {b} {c}");
+    }
+    // Restored into a view in the same order, and into a plain array in Fortran order.
+    for step in [0, 1] {
+        let mut back = vec![u32::MAX; 120];
+        let view = VariableMut::strided("x", &mut back, 0, &SHAPE, &strides).unwrap();
+        run.restore_step(step, &mut [view.fortran()]).unwrap();
+        for at in indices() {
+            assert_eq!(back[place(at)], grid[place(at)], "{at:?}");
+        }
+        assert_eq!(back.iter().filter(|value| **value == u32::MAX).count(), 60);
+        let mut plain = vec![0u32; 60];
+        let whole = VariableMut::new("x", &mut plain).shaped(&SHAPE).fortran();
+        run.restore_step(step, &mut [whole]).unwrap();
+        assert_eq!(plain, flat);
+    }
+    // An array in C order is not restored into it: its elements lie elsewhere.
+    let mut plain = vec![0u32; 60];
+    let in_c = VariableMut::new("x", &mut plain).shaped(&SHAPE);
+    assert_eq!(run.restore_step(0, &mut [in_c]).unwrap_err().kind(), ErrorKind::Mismatch);
+    run.finish().unwrap();
+    // Memory of another language, with strides and without, by the description that it is given.
+    let mut run = Run::open(Options::in_store(store.clone(), "raw")).unwrap();
+    let (mut strided, mut flags) = (grid.clone(), [true, false, true, true, false, false]);
+    // SAFETY: both outlive the run, and nothing else uses them while it is called.
+    unsafe {
+        let first = strided.as_mut_ptr().cast();
+        run.protect_raw("x", DType::U32, &SHAPE, Some(&strides), first).unwrap().describe(fortran);
+        let first = flags.as_mut_ptr().cast();
+        run.protect_raw("flags", DType::Bool, &[2, 3], None, first).unwrap().describe(fortran);
+    }
+    run.checkpoint_protected(1).unwrap().durable().unwrap();
+    assert_eq!(Library::of(store).checkpoint("raw", None).unwrap().read::<u32>("x").unwrap(), flat);
+    strided.fill(7);
+    flags.fill(false);
+    run.restore_protected().unwrap();
+    assert!(indices().all(|at| strided[place(at)] == grid[place(at)]));
+    assert_eq!(strided.iter().filter(|value| **value == 7).count(), 60);
+    assert_eq!(flags, [true, false, true, true, false, false]);
+}
+
+fn fortran(variable: Variable<'_>) -> Variable<'_> {
+    variable.fortran()
 }

@@ -969,3 +969,27 @@ fn a_panic_behind_the_program_fails_the_save_and_nothing_else() {
         assert_sound(&shared);
     }
 }
+
+/// A file that is there and cannot be looked at is no file that is not there: tools that remove what nobody names would take
+/// it for that.
+#[test]
+fn a_folder_whose_files_cannot_be_looked_at_is_an_error() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let inside = folder.path().join("runs");
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("file"), b"x").unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    // It can be listed, and nothing in it can be opened or looked at.
+    std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o444)).unwrap();
+    let path = inside.clone();
+    let listed = std::thread::spawn(move || {
+        // SAFETY: it changes the user by which this thread alone accesses files.
+        unsafe { libc::setfsuid(65534) };
+        OsDisk.list(&path)
+    });
+    let error = listed.join().unwrap().unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
+    std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o755)).unwrap();
+    assert_eq!(OsDisk.list(&inside).unwrap().len(), 1);
+}

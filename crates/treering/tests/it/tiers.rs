@@ -1,6 +1,8 @@
 //! Two tiers: the node's store is near, the shared one lasts, and either can make good what the
 //! other has lost.
 
+mod leftovers;
+
 use crate::support::memory;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -4,7 +4,8 @@
 //! older step, prune, crash at any store call, compact, lose their node, find stores full, down or without room for entries
 //! of the log, and overtake each other, with locks that work, that lie, or that are not there. In some worlds checkpoints
 //! stay on the node unless it is their turn, and programs remove old ones by number or by bytes. Checkpoints are removed one
-//! by one; runs are branched, copied, renamed and removed, and programs go on with these (`sides.rs`). In some worlds bytes
+//! by one; runs are branched, copied, renamed and removed, and programs go on with these (`sides.rs`). The node serves a run
+//! of the same name in another store, too; it is drained; the whole run is removed (`elsewhere.rs`). In some worlds bytes
 //! of packs are damaged (`damage.rs`). The laws, whatever happens:
 //! - a checkpoint that was reported durable and that nobody has removed is listed in the shared store, and
 //!   restores exactly without the node; a save that nobody waits for counts from the moment it says so;
@@ -20,14 +21,17 @@
 //! - prune leaves the newest checkpoints that it was told to keep, counted in the shared store, and the multiples; so does
 //!   retention behind a program, and where every checkpoint is an epoch of its own it leaves exactly these;
 //! - nothing goes because of a limit of bytes that was never reached, and when a program has ended nothing more would go;
-//! - a run can be opened in fair weather, whatever happened before.
+//! - a run can be opened in fair weather, whatever happened before;
+//! - a run of the same name in another store, or before it was removed, has no part in any of this.
 //!
 //! `TREERING_PROGRAMS=N` runs that many programs (`make model`); `TREERING_SEED=S` runs one.
 
 mod damage;
+mod elsewhere;
 mod sides;
 
 use crate::support::Dice;
+use elsewhere::Elsewhere;
 use sides::Side;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -172,6 +176,8 @@ struct World {
     middle: Option<Arc<dyn Store>>,
     /// Another store, for copies.
     archive: Arc<dyn Store>,
+    /// A run of the same name in a third store, whose programs use the same node.
+    elsewhere: Elsewhere,
     at_shared: Weather,
     at_node: Weather,
     at_middle: Weather,
@@ -239,6 +245,7 @@ impl World {
             node,
             middle,
             archive: memory(),
+            elsewhere: Elsewhere::default(),
             at_shared: Weather::default(),
             at_node: Weather::default(),
             at_middle: Weather::default(),
@@ -714,7 +721,7 @@ fn play(seed: u64) {
     let mut programs: Vec<Program> = Vec::new();
     for _ in 0..6 + world.dice.roll(14) {
         // The newest process is the one that runs; those before it have been overtaken or left behind.
-        match world.dice.roll(25) {
+        match world.dice.roll(29) {
             0..=6 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.save(&mut program);
@@ -755,6 +762,15 @@ fn play(seed: u64) {
                 world.calm = false;
                 world.damage();
             }
+            24 => world.visit_elsewhere(),
+            25 if programs.is_empty() && world.dice.roll(3) == 0 => {
+                let fuse = if world.dice.roll(2) == 0 { world.dice.roll(30) as i64 } else { -1 };
+                world.remove_all(fuse);
+            }
+            26 | 27 if programs.is_empty() => {
+                let fuse = if world.dice.roll(3) == 0 { world.dice.roll(40) as i64 } else { -1 };
+                world.drain(fuse);
+            }
             17 if !programs.is_empty() => {
                 let mut program = programs.pop().unwrap();
                 world.go_back(&mut program);
@@ -778,7 +794,7 @@ fn play(seed: u64) {
                 programs.iter().for_each(|p| p.process.dead.store(true, Ordering::SeqCst));
                 programs.clear();
                 world.node = Some(Arc::new(MemoryStore::new()));
-                world.staged.clear();
+                world.forget_staged();
             }
             13 if !programs.is_empty() => {
                 let program = programs.pop().unwrap();
