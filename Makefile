@@ -38,7 +38,7 @@ comma := ,
 empty :=
 ALL_FEATURES := $(subst $(empty) ,$(comma),$(addprefix treering/,half ndarray num-complex testing tracing))
 # The crates that a program compiles for treering without its default features, treering among them.
-BARE_CRATES := 47
+BARE_CRATES := 37
 # The MPI that treering-mpi is built with.
 export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use treering::testing::{
     Branch, Builder, BundleIndex, Chain, Codec, FileSide, Footer, GroupId, LogEntry, MemorySide,
     ParityHead, Recipe, Seal, Skeleton, StageHead, TreeFile, TreeOrigin, decode_chunk, digest,
-    open_file, take_apart,
+    open_file, read_letters, take_apart,
 };
 use treering::{
     Answer, Bound, CompareSettings, DType, Library, MemoryStore, Options, Outcome, Place,
@@ -60,6 +60,11 @@ pub fn stage(data: &[u8]) {
     let again = StageHead::parse(&head.write()).expect("what was parsed must parse again");
     assert_eq!(again, head);
     let _ = head.small_bytes();
+}
+
+/// Letters of ranks: what is one is written back as it was read.
+pub fn letter(data: &[u8]) {
+    read_letters(data);
 }
 
 /// Heads of parity files: what parses is written back as the same bytes, and every byte of every member is in a slot.

@@ -110,6 +110,7 @@ impl fmt::Display for Bound {
     }
 }
 
+#[cfg(feature = "tools")]
 impl serde::Serialize for Bound {
     fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
         s.collect_str(self)

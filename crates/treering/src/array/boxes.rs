@@ -5,10 +5,9 @@
 //! slab is a single run. Everything here is arithmetic.
 
 use super::Order;
-use serde::{Deserialize, Serialize};
 
 /// A box of an array's indices: the first index and the extent along each axis.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct IndexBox {
     pub(crate) offset: Vec<u64>,
     pub(crate) extent: Vec<u64>,

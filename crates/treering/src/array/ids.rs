@@ -1,7 +1,6 @@
 //! Numbers with a meaning. Each has a type, so that a step is never taken for a sequence number nor a
 //! group for a rank.
 
-use serde::Serialize;
 use std::fmt;
 use std::num::ParseIntError;
 use std::str::FromStr;
@@ -9,8 +8,8 @@ use std::str::FromStr;
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident($number:ty);)*) => {$(
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-        #[serde(transparent)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[cfg_attr(feature = "tools", derive(serde::Serialize), serde(transparent))]
         #[repr(transparent)]
         pub struct $name(pub $number);
 

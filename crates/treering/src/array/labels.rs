@@ -4,7 +4,6 @@
 //! program hands over and for what is read from a store alike: a set of labels always fits into a manifest.
 
 use crate::error::{Error, Result};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -32,8 +31,8 @@ const RESERVED: &str = "treering";
 /// assert_eq!(labels.get("git"), Some("4542149"));
 /// assert_eq!(labels.to_string(), "cells=1000, git=4542149");
 /// ```
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize), serde(transparent))]
 pub struct Labels(BTreeMap<String, String>);
 
 impl Labels {

@@ -34,7 +34,6 @@ pub(crate) use strided::ArrayBytes;
 use strided::{Strided, StridedMut, ViewPlace};
 
 use crate::error::{Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
 use std::fmt;
 
 macro_rules! dtypes {
@@ -84,17 +83,10 @@ impl fmt::Display for DType {
     }
 }
 
-impl Serialize for DType {
+#[cfg(feature = "tools")]
+impl serde::Serialize for DType {
     fn serialize<S: serde::Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
         s.serialize_str(self.name())
-    }
-}
-
-impl<'de> Deserialize<'de> for DType {
-    fn deserialize<D: serde::Deserializer<'de>>(d: D) -> std::result::Result<Self, D::Error> {
-        let name = String::deserialize(d)?;
-        let named = DType::ALL.iter().find(|dtype| dtype.name() == name);
-        named.copied().ok_or_else(|| serde::de::Error::custom("there is no such type"))
     }
 }
 
@@ -110,7 +102,8 @@ pub const MAX_NAME: usize = 1024;
 /// let shape = Shape(vec![200, 300]);
 /// assert_eq!((shape.elements(), shape.to_string()), (Some(60_000), "200×300".to_string()));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct Shape(pub Vec<u64>);
 
 impl Shape {
@@ -138,8 +131,8 @@ impl fmt::Display for Shape {
 /// let grid = Variable::new("grid", &grid).shaped(&[3, 4]).fortran();
 /// assert_eq!(grid.description().order, Order::Fortran); // the first axis, of extent 3, is the fastest
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum Order {
     /// The last axis is the fastest, as in C and NumPy.
     #[default]
@@ -157,7 +150,8 @@ pub enum Order {
 /// let description = variable.description();
 /// assert_eq!((&description.name[..], description.bytes()), ("grid", Some(48)));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct Description {
     /// The name; unique within a checkpoint and rank.
     pub name: String,
@@ -170,7 +164,6 @@ pub struct Description {
     /// The relation to the variables of other ranks; `None` if it belongs to its rank alone.
     pub part: Option<Part>,
     /// Texts about it by their keys, such as its units.
-    #[serde(default)]
     pub attributes: Labels,
 }
 

@@ -1,7 +1,6 @@
 //! The relation of a rank's variable to the variables of the same name on other ranks.
 
 use super::{IndexBox, Shape};
-use serde::{Deserialize, Serialize};
 
 /// The relation of a rank's variable to those of other ranks; a variable without one belongs to its rank alone.
 ///
@@ -12,15 +11,15 @@ use serde::{Deserialize, Serialize};
 /// let rows = Variable::new("positions", &positions).shaped(&[100, 3]).rows();
 /// assert_eq!(rows.description().part, Some(Part::Rows));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize), serde(rename_all = "lowercase"))]
 pub enum Part {
     /// Equal on all ranks, and stored once.
     Same,
     /// Rows of a global array: those of the first rank, then those of the next, and so on.
     Rows,
     /// A box of a global array.
-    #[serde(untagged)]
+    #[cfg_attr(feature = "tools", serde(untagged))]
     Box(GlobalBox),
 }
 
@@ -34,20 +33,22 @@ pub enum Part {
 /// let part = variable.description().global_box().expect("it is a box");
 /// assert_eq!((&part.global.0[..], &part.offset[..]), (&[100][..], &[50][..]));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct GlobalBox {
     /// The extent of the global array.
     pub global: Shape,
     /// The index of the first owned element, along each axis.
     pub offset: Vec<u64>,
     /// Margins of cells that other ranks own; `None` if there are none.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "tools", serde(skip_serializing_if = "Option::is_none"))]
     pub ghosts: Option<Ghosts>,
 }
 
 /// Margins of an array that its rank does not own, in elements along each axis. Made by
 /// [`Variable::ghosts`](crate::Variable::ghosts), which has an example.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct Ghosts {
     /// Before the owned elements.
     pub low: Vec<u64>,

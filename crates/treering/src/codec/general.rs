@@ -4,43 +4,50 @@
 use crate::error::{Error, ErrorKind, Result};
 use std::cell::RefCell;
 use std::io::{Read, Write};
-use zstd::bulk::{Compressor, Decompressor};
+use zstd_safe::{CCtx, CParameter, DCtx};
 
 thread_local! {
     // Contexts are large; a new one for each frame would cost more than the frame.
-    static COMPRESSOR: RefCell<Option<(i32, Compressor<'static>)>> = const { RefCell::new(None) };
-    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+    static COMPRESSOR: RefCell<Option<(i32, CCtx<'static>)>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<DCtx<'static>>> = const { RefCell::new(None) };
 }
 
-pub(super) fn zstd_encode(raw: &[u8], level: i32) -> Result<Vec<u8>> {
-    let failed = |e| Error::io("zstd cannot encode a frame", e);
+pub(crate) fn zstd_encode(raw: &[u8], level: i32) -> Result<Vec<u8>> {
+    let failed = |code| {
+        let why = std::io::Error::other(zstd_safe::get_error_name(code));
+        Error::io("zstd cannot encode a frame", why)
+    };
     COMPRESSOR.with_borrow_mut(|slot| {
-        if slot.as_ref().is_none_or(|(had, _)| *had != level) {
-            let new = Compressor::new(level).map_err(failed)?;
-            *slot = Some((level, new));
-        }
-        let Some((_, compressor)) = slot else {
-            return Err(Error::new(ErrorKind::Io, "zstd has no context"));
+        let (had, context) = match slot {
+            Some(kept) => kept,
+            None => slot.insert((i32::MIN, CCtx::try_create().ok_or_else(no_context)?)),
         };
-        compressor.compress(raw).map_err(failed)
+        if *had != level {
+            context.set_parameter(CParameter::CompressionLevel(level)).map_err(failed)?;
+            *had = level;
+        }
+        let mut encoded = Vec::with_capacity(zstd_safe::compress_bound(raw.len()));
+        context.compress2(&mut encoded, raw).map_err(failed)?;
+        Ok(encoded)
     })
 }
 
 pub(super) fn zstd_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {
-    let bad = |_| Error::damaged("a zstd frame does not decode");
     DECOMPRESSOR.with_borrow_mut(|slot| {
-        if slot.is_none() {
-            *slot = Some(Decompressor::new().map_err(bad)?);
-        }
-        let Some(decompressor) = slot else {
-            return Err(Error::new(ErrorKind::Io, "zstd has no context"));
+        let context = match slot {
+            Some(kept) => kept,
+            None => slot.insert(DCtx::try_create().ok_or_else(no_context)?),
         };
-        match decompressor.decompress_to_buffer(encoded, raw) {
+        match context.decompress(raw, encoded) {
             Ok(len) if len == raw.len() => Ok(()),
             Ok(_) => Err(Error::damaged("a zstd frame has the wrong length")),
-            Err(error) => Err(bad(error)),
+            Err(_) => Err(Error::damaged("a zstd frame does not decode")),
         }
     })
+}
+
+fn no_context() -> Error {
+    Error::new(ErrorKind::Io, "zstd has no context")
 }
 
 pub(super) fn lz4_decode(encoded: &[u8], raw: &mut [u8]) -> Result<()> {

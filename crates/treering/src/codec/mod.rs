@@ -32,6 +32,7 @@ pub use choice::Aim;
 pub(crate) use choice::{Chooser, StripRest};
 #[cfg(any(test, feature = "testing"))]
 pub use columns::TableShape;
+pub(crate) use general::zstd_encode;
 #[cfg(any(test, feature = "testing"))]
 pub use lorenzo::{LorenzoGrid, Reckoning};
 pub use nature::Nature;

@@ -20,6 +20,7 @@ mod seal;
 mod simulated;
 mod threads;
 mod vote;
+mod wire;
 mod work;
 
 pub use alone::Alone;
@@ -28,6 +29,9 @@ pub(crate) use seal::{opened, seal, unsealed};
 pub use simulated::SimulatedDeaths;
 pub use threads::{End, ThreadRanks};
 pub(crate) use vote::{Voting, vote};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use wire::letter_around;
+pub(crate) use wire::{Wire, wire};
 pub(crate) use work::WorkShare;
 
 use crate::array::Rank;

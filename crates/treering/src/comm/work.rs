@@ -4,7 +4,7 @@
 //! fails takes part in the next exchange with its error, and one that is at another place in the work than the others
 //! (because it sees other data) is found out by what it says that it does. After an error nobody exchanges anything more.
 
-use super::{Comm, garbled};
+use super::{Comm, Wire, garbled};
 use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use std::ops::Range;
@@ -53,7 +53,7 @@ impl<'c> WorkShare<'c> {
     }
 
     /// Does something for each item; the results of all, in order. Collective.
-    pub(crate) fn each<T: serde::Serialize + serde::de::DeserializeOwned>(
+    pub(crate) fn each<T: Wire>(
         &self,
         what: &str,
         weights: &[u64],
@@ -64,11 +64,9 @@ impl<'c> WorkShare<'c> {
             return Ok(own);
         }
         let what = format!("{what} {weights:?}");
-        let bytes = serde_json::to_vec(&own).map_err(|_| garbled())?;
         let mut all = Vec::new();
-        for part in self.join(&what, bytes)? {
-            let part: Vec<T> = serde_json::from_slice(&part).map_err(|_| garbled())?;
-            all.extend(part);
+        for part in self.join(&what, own.to_letter())? {
+            all.extend(Vec::<T>::from_letter(&part)?);
         }
         match all.len() == weights.len() {
             true => Ok(all),
@@ -232,7 +230,7 @@ mod tests {
         let ends = ThreadRanks::new(3).run(|comm| {
             let share = WorkShare::of(&*comm);
             let other = u64::from(comm.rank() == Rank(1));
-            share.end(share.each("it", &[1, 2, other], |at| at), |_| String::new()).is_err()
+            share.end(share.each("it", &[1, 2, other], |at| at as u64), |_| String::new()).is_err()
         });
         assert!(ends.into_iter().all(|end| end == End::Done(true)));
         for dead in 0..3 {
@@ -240,7 +238,7 @@ mod tests {
             let kill = ranks.clone();
             let ends = ranks.run(move |comm| {
                 let share = WorkShare::of(&*comm);
-                let first = share.each("first", &[1, 2, 3], |at| at);
+                let first = share.each("first", &[1, 2, 3], |at| at as u64);
                 if comm.rank() == Rank(dead) {
                     kill.kill(Rank(dead));
                 }

@@ -8,7 +8,6 @@
 use crate::array::Sequence;
 use crate::format::{BundleIndex, BundleName, BundledName, Names, Origin, PackName};
 use crate::log::FullManifest;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -41,7 +40,8 @@ impl Default for Compaction {
 }
 
 /// A bundle that a compaction would write.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct PlannedBundle {
     /// The number of log entries and packs that are files now.
     pub files: u64,
@@ -50,15 +50,16 @@ pub struct PlannedBundle {
     /// The bytes that are copied into it.
     pub bytes: u64,
     /// The objects that are files now, or in a bundle that nobody has published.
-    #[serde(skip)]
+    #[cfg_attr(feature = "tools", serde(skip))]
     pub(crate) objects: BTreeSet<BundledName>,
     /// The bundles it replaces.
-    #[serde(skip)]
+    #[cfg_attr(feature = "tools", serde(skip))]
     pub(crate) bundles: BTreeSet<BundleName>,
 }
 
 /// Plan of a compaction.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct CompactPlan {
     /// The run.
     pub run: String,

@@ -5,6 +5,7 @@ use super::side::SideEntry;
 use crate::array::Description;
 use crate::error::{Error, Result};
 use crate::format::FileOrigin;
+#[cfg(feature = "tools")]
 use crate::io::Reading;
 use crate::merkle::bounded::Bound;
 use std::collections::BTreeSet;
@@ -57,6 +58,7 @@ pub struct CompareSettings {
     /// chunks that reach far along its slow axes. Default: 256 MiB.
     pub memory: u64,
     /// Method of reading data that is not in the page cache.
+    #[cfg(feature = "tools")]
     pub reading: Reading,
     /// Whether data in the page cache may be mapped, which saves a copy. Default: false.
     ///
@@ -81,6 +83,7 @@ impl Default for CompareSettings {
             pictures: false,
             trees: true,
             memory: 256 << 20,
+            #[cfg(feature = "tools")]
             reading: Reading::Ring,
             mapped: false,
         }

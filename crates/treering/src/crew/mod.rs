@@ -14,13 +14,12 @@
 mod seats;
 
 use crate::array::{Rank, Variable, VariableMut};
-use crate::comm::{Comm, died, garbled};
+use crate::comm::{Comm, died, garbled, wire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::points::reach;
 use crate::restore::share_all;
 use crate::run::{Options, Restored, Run};
 use crate::save::Level;
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -243,7 +242,6 @@ struct Process {
 }
 
 /// The announcement of a process when a crew is formed.
-#[derive(Serialize, Deserialize)]
 struct Applicant {
     seat: Option<u32>,
     has_run: bool,
@@ -251,6 +249,8 @@ struct Applicant {
     /// The error of its program, and whether another process has it as its own.
     failed: Option<(Vec<u8>, bool)>,
 }
+
+wire! { struct Applicant { seat, has_run, recoveries, failed } }
 
 /// Result of forming a crew.
 enum Assembly {

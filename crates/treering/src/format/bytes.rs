@@ -5,11 +5,11 @@ use crate::merkle::{Digest, digest};
 
 /// Collects bytes.
 #[derive(Default)]
-pub(super) struct Writer(pub(super) Vec<u8>);
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
     /// Begins a file: its magic number and the version.
-    pub(super) fn file(magic: &[u8; 8]) -> Self {
+    pub(crate) fn file(magic: &[u8; 8]) -> Self {
         let mut writer = Writer::default();
         writer.raw(magic);
         writer.raw(&super::VERSION.to_le_bytes());
@@ -17,30 +17,30 @@ impl Writer {
     }
 
     /// Ends a file: the digest of all that went before.
-    pub(super) fn sealed(mut self) -> Vec<u8> {
+    pub(crate) fn sealed(mut self) -> Vec<u8> {
         let digest = digest(&self.0);
         self.digest(digest);
         self.0
     }
 
-    pub(super) fn raw(&mut self, bytes: &[u8]) {
+    pub(crate) fn raw(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
 
-    pub(super) fn byte(&mut self, byte: u8) {
+    pub(crate) fn byte(&mut self, byte: u8) {
         self.0.push(byte);
     }
 
-    pub(super) fn u64(&mut self, value: u64) {
+    pub(crate) fn u64(&mut self, value: u64) {
         self.raw(&value.to_le_bytes());
     }
 
-    pub(super) fn digest(&mut self, value: Digest) {
+    pub(crate) fn digest(&mut self, value: Digest) {
         self.raw(&value.to_bytes());
     }
 
     /// Seven bits a byte, low bits first.
-    pub(super) fn int(&mut self, mut value: u64) {
+    pub(crate) fn int(&mut self, mut value: u64) {
         while value >= 0x80 {
             self.byte(value as u8 | 0x80);
             value >>= 7;
@@ -49,21 +49,21 @@ impl Writer {
     }
 
     /// A signed number: small magnitudes take few bytes.
-    pub(super) fn signed(&mut self, value: i64) {
+    pub(crate) fn signed(&mut self, value: i64) {
         self.int((value << 1 ^ value >> 63) as u64);
     }
 
-    pub(super) fn ints(&mut self, values: &[u64]) {
+    pub(crate) fn ints(&mut self, values: &[u64]) {
         self.int(values.len() as u64);
         values.iter().for_each(|v| self.int(*v));
     }
 
-    pub(super) fn bytes(&mut self, bytes: &[u8]) {
+    pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         self.int(bytes.len() as u64);
         self.raw(bytes);
     }
 
-    pub(super) fn string(&mut self, text: &str) {
+    pub(crate) fn string(&mut self, text: &str) {
         self.bytes(text.as_bytes());
     }
 }
@@ -85,17 +85,17 @@ fn int_of(word: u64) -> Option<(u64, usize)> {
 }
 
 /// Reads bytes; every method fails instead of reading past the end.
-pub(super) struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
-    pub(super) fn new(bytes: &'a [u8]) -> Self {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
         Reader { rest: bytes }
     }
 
     /// Checks magic number, version and closing digest, and reads what lies between.
-    pub(super) fn file(bytes: &'a [u8], magic: &[u8; 8], what: &str) -> Result<Self> {
+    pub(crate) fn file(bytes: &'a [u8], magic: &[u8; 8], what: &str) -> Result<Self> {
         if bytes.len() < 26 || &bytes[..8] != magic {
             return Err(Error::damaged(format!("not a {what}")));
         }
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         Ok(Reader::new(&body[10..]))
     }
 
-    pub(super) fn raw(&mut self, len: usize) -> Result<&'a [u8]> {
+    pub(crate) fn raw(&mut self, len: usize) -> Result<&'a [u8]> {
         match self.rest.split_at_checked(len) {
             Some((head, tail)) => {
                 self.rest = tail;
@@ -126,20 +126,20 @@ impl<'a> Reader<'a> {
         Ok(out)
     }
 
-    pub(super) fn byte(&mut self) -> Result<u8> {
+    pub(crate) fn byte(&mut self) -> Result<u8> {
         Ok(self.array::<1>()?[0])
     }
 
-    pub(super) fn u64(&mut self) -> Result<u64> {
+    pub(crate) fn u64(&mut self) -> Result<u64> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn digest(&mut self) -> Result<Digest> {
+    pub(crate) fn digest(&mut self) -> Result<Digest> {
         Ok(Digest([self.u64()?, self.u64()?]))
     }
 
     #[inline]
-    pub(super) fn int(&mut self) -> Result<u64> {
+    pub(crate) fn int(&mut self) -> Result<u64> {
         // Most numbers of a delta are small.
         if let Some((&byte, tail)) = self.rest.split_first()
             && byte < 0x80
@@ -171,34 +171,34 @@ impl<'a> Reader<'a> {
         Err(Error::damaged("a number is too long"))
     }
 
-    pub(super) fn signed(&mut self) -> Result<i64> {
+    pub(crate) fn signed(&mut self) -> Result<i64> {
         let value = self.int()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    pub(super) fn u32(&mut self) -> Result<u32> {
+    pub(crate) fn u32(&mut self) -> Result<u32> {
         u32::try_from(self.int()?).map_err(|_| Error::damaged("a number is too large"))
     }
 
     /// A count of things that take at least one byte each, so it cannot exceed what is left.
-    pub(super) fn count(&mut self) -> Result<usize> {
+    pub(crate) fn count(&mut self) -> Result<usize> {
         match usize::try_from(self.int()?) {
             Ok(count) if count <= self.rest.len() => Ok(count),
             _ => Err(Error::damaged("a count is larger than the data")),
         }
     }
 
-    pub(super) fn ints(&mut self) -> Result<Vec<u64>> {
+    pub(crate) fn ints(&mut self) -> Result<Vec<u64>> {
         let count = self.count()?;
         (0..count).map(|_| self.int()).collect()
     }
 
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8]> {
+    pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
         let len = self.count()?;
         self.raw(len)
     }
 
-    pub(super) fn string(&mut self) -> Result<String> {
+    pub(crate) fn string(&mut self) -> Result<String> {
         match std::str::from_utf8(self.bytes()?) {
             Ok(text) => Ok(text.to_string()),
             Err(_) => Err(Error::damaged("a name is not UTF-8")),
@@ -206,12 +206,12 @@ impl<'a> Reader<'a> {
     }
 
     /// Whether everything has been read.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }
 
     /// Everything must have been read.
-    pub(super) fn end(self) -> Result<()> {
+    pub(crate) fn end(self) -> Result<()> {
         match self.rest.is_empty() {
             true => Ok(()),
             false => Err(Error::damaged("there is more data than expected")),
@@ -220,7 +220,7 @@ impl<'a> Reader<'a> {
 }
 
 /// Refuses versions that this release does not know.
-pub(super) fn check_version(bytes: [u8; 2]) -> Result<()> {
+pub(crate) fn check_version(bytes: [u8; 2]) -> Result<()> {
     let version = u16::from_le_bytes(bytes);
     match version {
         0 => Err(Error::damaged("format version 0 does not exist")),
@@ -238,7 +238,7 @@ pub(super) fn check_version(bytes: [u8; 2]) -> Result<()> {
 
 /// The same of a file that has a digest. If it fits to what it would be in this release's version, the version itself is
 /// damaged: then nobody is to look for a newer release, and another copy or something older serves.
-pub(super) fn check_version_of(bytes: [u8; 2], fits_own: impl FnOnce() -> bool) -> Result<()> {
+pub(crate) fn check_version_of(bytes: [u8; 2], fits_own: impl FnOnce() -> bool) -> Result<()> {
     match check_version(bytes) {
         Err(error) if error.kind() == ErrorKind::Mismatch && fits_own() => {
             Err(Error::damaged("the version in the head of a file is damaged"))

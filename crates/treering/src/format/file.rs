@@ -30,7 +30,8 @@ pub struct FileRecord {
 }
 
 /// A dataset of a file that is stored as the bytes it has in the file.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct InSkeleton {
     /// Its name in the file.
     pub name: String,

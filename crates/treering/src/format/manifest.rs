@@ -14,7 +14,6 @@ use crate::array::{GroupId, Labels, Sequence, Step};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lineage::MAX_PACKS;
 use crate::merkle::Digest;
-use serde::Serialize;
 
 const OPENING: &[u8; 8] = b"TREEOPEN";
 const MANIFEST: &[u8; 8] = b"TREERING";
@@ -151,7 +150,8 @@ impl Mark {
 }
 
 /// The checkpoint that another one continues: its run and its number.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct Origin {
     /// The run, where it is another one (a branch).
     pub run: Option<String>,
@@ -274,7 +274,8 @@ pub struct BranchRef {
 }
 
 /// Bytes of a checkpoint by kind, and the time for which the program was blocked.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct Stats {
     /// Bytes that are the same as in the checkpoint before.
     pub same_bytes: u64,

@@ -25,6 +25,7 @@ mod tree;
 pub use branch::{Branch, FAN};
 pub(crate) use bundle::BUNDLE_TRAILER;
 pub use bundle::{BundleIndex, BundledName, BundledObject};
+pub(crate) use bytes::{Reader, Writer};
 pub use file::{FILE_PREFIX, FileRecord, InSkeleton, check_file_name};
 pub use file_variable::{FileOrigin, variable_name};
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub(crate) use parity::{MOST_MEMBERS, PARITY_TRAILER};
 pub use parity::{ParityHead, ParityMember, ParityName, ParityObject, Striping};
 
 pub use section::{HIDDEN, VariableEntry};
+pub(crate) use section::{parse_description, write_description};
 pub(crate) use skeleton::MOST_INFLATED;
 pub use skeleton::{Chunk, ChunkRecipe, Filter, MAX_CHUNK, Piece, Skeleton, Values};
 pub use stage::StageHead;

@@ -88,7 +88,7 @@ const GHOSTS: u8 = 16;
 const ATTRIBUTES: u8 = 32;
 const BOX_WITH_GHOSTS: u8 = BOX | GHOSTS;
 
-pub(super) fn write_description(out: &mut Writer, description: &Description) {
+pub(crate) fn write_description(out: &mut Writer, description: &Description) {
     out.string(&description.name);
     out.byte(description.dtype.code());
     out.ints(&description.shape.0);
@@ -115,7 +115,7 @@ pub(super) fn write_description(out: &mut Writer, description: &Description) {
     }
 }
 
-pub(super) fn parse_description(reader: &mut Reader) -> Result<Description> {
+pub(crate) fn parse_description(reader: &mut Reader) -> Result<Description> {
     let name = reader.string()?;
     let dtype = DType::from_code(reader.byte()?)
         .ok_or_else(|| Error::damaged("a variable has an unknown type"))?;

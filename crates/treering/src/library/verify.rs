@@ -8,7 +8,7 @@
 use super::export::{FileParts, records};
 use super::{Library, Progress};
 use crate::array::Sequence;
-use crate::comm::{Comm, WorkShare};
+use crate::comm::{Comm, WorkShare, wire};
 use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Manifest, Names, Opening, PackName};
@@ -16,12 +16,12 @@ use crate::log::{self, FullManifest, Log, Survey};
 use crate::memory::zeroed;
 use crate::restore::{Checkpoint, check_frames, read_footer};
 use crate::store::read_small;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A problem that a verification has found; see [`Library::verify`], which has an example.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// Location: a key of the store, or `run@step`.
     pub place: String,
@@ -29,8 +29,10 @@ pub struct Finding {
     pub what: String,
 }
 
+wire! { struct Finding { place, what } }
+
 /// Result of a verification. Returned by [`Library::verify`], which has an example.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct VerifyReport {
     /// Number of checkpoints that were checked.
     pub checkpoints: u64,
@@ -46,14 +48,17 @@ pub struct VerifyReport {
     pub unreferenced: Vec<String>,
 }
 
+wire! { struct VerifyReport { checkpoints, sound, packs, bytes, findings, unreferenced } }
+
 /// Findings in one pack.
-#[derive(Serialize, Deserialize)]
 struct CheckedPack {
     copies: u64,
     findings: Vec<Finding>,
     /// The frames that are bad in every copy.
     bad: HashSet<u32>,
 }
+
+wire! { struct CheckedPack { copies, findings, bad } }
 
 /// An error on its way to other ranks.
 fn letter(error: &Error) -> (u8, String) {

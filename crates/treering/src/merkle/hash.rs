@@ -4,7 +4,7 @@
 //! the processor has and is twice as fast on long inputs, the other is faster on short ones.
 
 use twox_hash::{XxHash3_64, XxHash3_128};
-use xxhash_rust::const_xxh3::const_custom_default_secret;
+use xxhash_rust::const_xxh3::{const_custom_default_secret, xxh3_64_with_seed};
 use xxhash_rust::xxh3;
 
 /// Up to here xxh3 has no use for vectors.
@@ -99,6 +99,11 @@ pub fn digest(bytes: &[u8]) -> Digest {
         true => xxh3::xxh3_128(bytes),
         false => XxHash3_128::oneshot(bytes),
     })
+}
+
+/// The hash of a name, for the compiler to compute.
+pub(crate) const fn hash_of_name(name: &str, seed: u64) -> u64 {
+    xxh3_64_with_seed(name.as_bytes(), seed)
 }
 
 /// The [`digest`] of bytes that come in parts.

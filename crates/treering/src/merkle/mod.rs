@@ -16,7 +16,7 @@ pub mod bounded;
 mod hash;
 mod tree;
 
-pub(crate) use hash::prefetch;
 pub use hash::{Digest, Digester, Hasher, Print, checksum, digest};
+pub(crate) use hash::{hash_of_name, prefetch};
 pub(crate) use tree::bough;
 pub use tree::{BOUGH, Tree, boughs, boughs_of, prints, root_of};

@@ -5,8 +5,8 @@
 //! overlap are carried out at the same time.
 
 use super::census::{Census, HeldPart, SetRecord};
+use crate::comm::wire;
 use crate::format::ParityMember;
-use serde::{Deserialize, Serialize};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,7 +24,7 @@ pub(super) struct RebuildJob {
 }
 
 /// An object that cannot be rebuilt.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LostObject {
     /// Its key.
     pub(crate) key: String,
@@ -33,6 +33,8 @@ pub(crate) struct LostObject {
     /// The reason, as a sentence.
     pub(crate) why: String,
 }
+
+wire! { struct LostObject { key, node, why } }
 
 /// Plan of a rebuild: the work, and the losses.
 #[derive(Clone, Debug, Default, PartialEq)]

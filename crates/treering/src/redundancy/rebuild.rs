@@ -12,16 +12,15 @@ use super::plan::{LostObject, RebuildJob, RebuildPlan, plan};
 use super::protect::block;
 use super::strings::{ObjectString, digest_of_blob, xor};
 use crate::array::Rank;
-use crate::comm::Comm;
+use crate::comm::{Comm, Wire, wire};
 use crate::error::{Error, Result};
 use crate::format::{PARITY_TRAILER, ParityHead, ParityMember, ParityName, Striping};
 use crate::merkle::Digester;
 use crate::store::{Blob, Put, Store};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Result of a rebuild: the rebuilt objects, and the lost ones.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rebuilt {
     /// The keys of objects that were rebuilt: each is in the store of some node now.
     pub(crate) made: Vec<String>,
@@ -30,6 +29,8 @@ pub(crate) struct Rebuilt {
     /// Parity files and stores that could not be read.
     pub(crate) notes: Vec<String>,
 }
+
+wire! { struct Rebuilt { made, lost, notes } }
 
 impl Rebuilt {
     /// Notes for people.
@@ -66,9 +67,9 @@ pub(crate) fn rebuild(
         let part = RebuildPart { heads, store, run, piece, node: heads.rank().0 };
         part.work(wanted).map(Ok)
     })?;
-    let mut bytes = serde_json::to_vec(&done.unwrap_or_default()).map_err(|_| garbled())?;
+    let mut bytes = done.unwrap_or_default().to_letter();
     ranks.comm.broadcast(Rank(0), &mut bytes)?;
-    serde_json::from_slice(&bytes).map_err(|_| garbled())
+    Rebuilt::from_letter(&bytes)
 }
 
 /// The parity files that a store holds, and those that cannot be read.
@@ -301,11 +302,11 @@ impl RebuildPart<'_> {
     /// Joins what all targets have made.
     fn result(&self, own: Rebuilt, planned: RebuildPlan) -> Result<Rebuilt> {
         let Rebuilt { made, lost, notes } = own;
-        let own = serde_json::to_vec(&Rebuilt { made, lost, notes: Vec::new() });
-        let all = self.heads.gather(Rank(0), &own.map_err(|_| garbled())?)?;
+        let own = Rebuilt { made, lost, notes: Vec::new() }.to_letter();
+        let all = self.heads.gather(Rank(0), &own)?;
         let mut joined = Rebuilt { made: Vec::new(), lost: planned.lost, notes };
         for bytes in all {
-            let of_node: Rebuilt = serde_json::from_slice(&bytes).map_err(|_| garbled())?;
+            let of_node = Rebuilt::from_letter(&bytes)?;
             joined.made.extend(of_node.made);
             joined.lost.extend(of_node.lost);
         }

@@ -6,8 +6,8 @@
 //! every byte is read once, however many ranks want it.
 
 use crate::array::{DType, Description, GlobalBox, IndexBox, Order, Part, Rank, Shape};
+use crate::comm::wire;
 use crate::error::{Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -30,21 +30,25 @@ pub(crate) fn readers(sizes: &[u64], ranks: u32) -> Vec<Rank> {
 }
 
 /// A variable that a rank wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) name: String,
     /// The box of a global array, if it is one.
     wanted: Option<NeededBox>,
 }
 
+wire! { struct Need { name, wanted } }
+
 /// A box of a global array that a rank wants.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct NeededBox {
     /// The elements that exist.
     inside: IndexBox,
     /// The array in memory, cells outside of the global array included.
     memory: IndexBox,
 }
+
+wire! { struct NeededBox { inside, memory } }
 
 impl Need {
     pub(super) fn of(target: &Description) -> Need {
@@ -57,15 +61,17 @@ impl Need {
 }
 
 /// A variable that a rank holds.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HeldVariable {
     /// The rank that saved it.
     pub(crate) source: u32,
     pub(crate) description: Description,
 }
 
+wire! { struct HeldVariable { source, description } }
+
 /// Relation of a stored variable to a rank that needs one of its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Share {
     /// All of it.
     Whole,
@@ -74,6 +80,8 @@ pub(super) enum Share {
     /// So many rows: the first one in the variable, and in the rank's array.
     Rows { from: u64, to: u64, count: u64 },
 }
+
+wire! { enum Share { 0 Whole, 1 Common(part), 2 Rows { from, to, count } } }
 
 /// What everybody knows before anything is read.
 pub(super) struct Known {

@@ -14,12 +14,10 @@
 use super::checkpoint::Checkpoint;
 use super::delivery::{BytePiece, HeldVariable, Known, Need, Share, WINDOW, covering, pieces};
 use crate::array::{Description, IndexBox, Part, Rank, VariableMut};
-use crate::comm::{Comm, Message, Reduction, opened, seal};
+use crate::comm::{Comm, Message, Reduction, Wire, garbled, opened, seal, wire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::VariableEntry;
 use crate::memory::zeroed;
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::ops::Range;
 
@@ -111,7 +109,7 @@ pub(crate) fn fill_together(
 
     let (queue, offers) = offer(&known, &own_variables, &needs);
     let received = hand_out(comm, &offers)?;
-    let read = received.iter().map(|(_, bytes)| parse::<Vec<Offer>>(opened(bytes)?));
+    let read = received.iter().map(|(_, bytes)| parse::<Vec<Offer>>(bytes));
     let checked = read.collect::<Result<Vec<_>>>().and_then(|offers| {
         let offers: Vec<Offer> = offers.into_iter().flatten().collect();
         check(held, &known, comm.rank(), &own.needs, &offers, targets)
@@ -127,12 +125,13 @@ pub(crate) fn fill_together(
 }
 
 /// Needs and holdings of a rank.
-#[derive(Serialize, Deserialize)]
 struct Announcement {
     needs: Vec<Need>,
     /// Every variable of rows, and the first of each other name.
     held: Vec<HeldVariable>,
 }
+
+wire! { struct Announcement { needs, held } }
 
 impl Announcement {
     fn of(targets: &[&mut VariableMut], variables: &[HeldVariable]) -> Announcement {
@@ -149,13 +148,14 @@ impl Announcement {
 }
 
 /// A share of a stored variable that a rank gets.
-#[derive(Serialize, Deserialize)]
 struct Offer {
     /// Which of its needs.
     need: u32,
     share: Share,
     variable: HeldVariable,
 }
+
+wire! { struct Offer { need, share, variable } }
 
 /// A stored variable, and the shares of ranks in it.
 struct Served<'a> {
@@ -201,8 +201,8 @@ fn offer<'a>(
 
 /// Hands offers to the ranks that they are for; those for this one, not parsed.
 fn hand_out(comm: &dyn Comm, offers: &BTreeMap<Rank, Vec<Offer>>) -> Result<Vec<Message>> {
-    let written = offers.iter().map(|(rank, offers)| Ok((*rank, write_sealed(offers)?)));
-    let written: Vec<(Rank, Vec<u8>)> = written.collect::<Result<_>>()?;
+    let written: Vec<(Rank, Vec<u8>)> =
+        offers.iter().map(|(rank, offers)| (*rank, offers.to_letter())).collect();
     let messages: Vec<(Rank, &[u8])> = written.iter().map(|(rank, m)| (*rank, &m[..])).collect();
     comm.exchange(&messages)
 }
@@ -419,17 +419,14 @@ fn fill(
 }
 
 /// The values of all ranks, on every rank.
-pub(crate) fn share_all<T: Serialize + DeserializeOwned>(
-    comm: &dyn Comm,
-    own: &T,
-) -> Result<Vec<T>> {
+pub(crate) fn share_all<T: Wire>(comm: &dyn Comm, own: &T) -> Result<Vec<T>> {
     gather_all(comm, own)?
 }
 
 /// The same. An error inside is about content that came damaged, which other ranks may not have.
-fn gather_all<T: Serialize + DeserializeOwned>(comm: &dyn Comm, own: &T) -> Result<Result<Vec<T>>> {
+fn gather_all<T: Wire>(comm: &dyn Comm, own: &T) -> Result<Result<Vec<T>>> {
     let root = Rank(0);
-    let gathered = comm.gather(root, &write_sealed(own)?)?;
+    let gathered = comm.gather(root, &own.to_letter())?;
     let mut all = Vec::new();
     for bytes in &gathered {
         all.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
@@ -440,17 +437,23 @@ fn gather_all<T: Serialize + DeserializeOwned>(comm: &dyn Comm, own: &T) -> Resu
     Ok(parse_all(&all, comm.size()))
 }
 
-fn parse_all<T: DeserializeOwned>(all: &[u8], ranks: u32) -> Result<Vec<T>> {
+fn parse_all<T: Wire>(all: &[u8], ranks: u32) -> Result<Vec<T>> {
     let (mut values, mut rest) = (Vec::new(), all);
     while let Some((head, behind)) = rest.split_first_chunk::<8>() {
         let len = u64::from_le_bytes(*head) as usize;
-        values.push(parse(opened(behind.get(..len).ok_or_else(garbled)?)?)?);
+        values.push(parse(behind.get(..len).ok_or_else(garbled)?)?);
         rest = &behind[len..];
     }
     match values.len() == ranks as usize {
         true => Ok(values),
         false => Err(garbled()),
     }
+}
+
+/// Reads a letter. If it came damaged, something older may serve.
+fn parse<T: Wire>(letter: &[u8]) -> Result<T> {
+    opened(letter)?;
+    T::from_letter(letter)
 }
 
 /// Goes on if all ranks can; whoever cannot has the reason.
@@ -466,19 +469,4 @@ fn all_well<T>(comm: &dyn Comm, own: Result<T>) -> Result<T> {
 /// The error of a rank that stops because another one has failed, which tells why.
 fn failed_elsewhere() -> Error {
     Error::new(ErrorKind::Lost, "another rank cannot restore its part of this checkpoint")
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
-}
-
-fn write_sealed<T: Serialize>(value: &T) -> Result<Vec<u8>> {
-    let mut bytes = serde_json::to_vec(value).map_err(|_| garbled())?;
-    seal(&mut bytes);
-    Ok(bytes)
-}
-
-fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|_| garbled())
 }

@@ -1,8 +1,8 @@
 //! Rows that travel to the ranks that want them.
 
 use crate::array::{Rank, VariableMut, settled};
-use crate::comm::{Comm, Reduction, check_rank};
-use crate::error::{Error, ErrorKind, Result};
+use crate::comm::{Comm, Reduction, check_rank, garbled};
+use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 
 /// The bytes that a rank sends in one round.
@@ -202,9 +202,4 @@ fn all_well<T>(comm: &dyn Comm, own: Result<T>) -> Result<T> {
             Err(Error::usage(format!("rank {rank} cannot take part; see its error for the reason")))
         }
     }
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
 }

@@ -4,7 +4,6 @@ use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{BranchName, Groups, Manifest, Names, PackName, WriterId};
 use crate::log::FullManifest;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 /// Rule for the checkpoints that a pruning keeps.
@@ -76,7 +75,8 @@ impl Rule {
 }
 
 /// A checkpoint in a plan.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct PlannedStep {
     /// Its step.
     pub step: u64,
@@ -86,7 +86,8 @@ pub struct PlannedStep {
 
 /// Plan of a pruning: the checkpoints and files that it removes, and the checkpoints that it keeps. Returned by
 /// `Library::plan_prune` and `Library::prune`, which have examples.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct PrunePlan {
     /// The run.
     pub run: String,

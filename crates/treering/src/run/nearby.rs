@@ -2,22 +2,23 @@
 
 use super::ranks::RankSide;
 use crate::array::{GroupId, Rank, Sequence};
-use crate::error::{Error, ErrorKind, Result};
+use crate::comm::{Wire, wire};
+use crate::error::Result;
 use crate::format::{Group, Manifest, Names, PackName, WriterId};
 use crate::log::FullManifest;
 use crate::restore::{NearGroup, NodeView, near_readers};
 use crate::save::Tiers;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Report of a rank on its node.
-#[derive(Serialize, Deserialize)]
 struct NodeReport {
     node: String,
     group: u32,
     /// The packs in its store (opening, random number, number, group), from one rank of the node.
     packs: Vec<(u64, u64, u64, u32)>,
 }
+
+wire! { struct NodeReport { node, group, packs } }
 
 /// The reader of each group of a checkpoint, if that is not whoever wants it; collective. `in_place`: the groups are
 /// those of the checkpoint.
@@ -28,7 +29,6 @@ pub(super) fn readers_near(
     group: GroupId,
     in_place: bool,
 ) -> Result<Option<Vec<Rank>>> {
-    let garbled = || Error::new(ErrorKind::Mismatch, "a message of another rank is not understood");
     let comm = ranks.comm();
     // A node that cannot be listed serves nothing; the shared store has everything.
     let packs = match ranks.lists_node() {
@@ -36,12 +36,11 @@ pub(super) fn readers_near(
         false => Vec::new(),
     };
     let report = NodeReport { node: comm.node().to_string(), group: group.0, packs };
-    let report = serde_json::to_vec(&report).map_err(|_| garbled())?;
-    let reports = comm.gather(Rank(0), &report)?;
+    let reports = comm.gather(Rank(0), &report.to_letter())?;
     let mut table = Vec::new();
     if comm.rank() == Rank(0) {
         let reports: Option<Vec<NodeReport>> =
-            reports.iter().map(|report| serde_json::from_slice(report).ok()).collect();
+            reports.iter().map(|report| NodeReport::from_letter(report).ok()).collect();
         let full = FullManifest::read(tiers.last.as_ref(), manifest.clone());
         // What cannot be read is reported by the ranks that load it.
         if let (Some(reports), Ok(full)) = (reports, full) {

@@ -11,9 +11,9 @@ use super::aggregate::AggregatorLink;
 use super::options::Options;
 use super::protection::{NodeProtection, remove_spent};
 #[cfg(feature = "tools")]
-use super::share::{ReferenceShare, ShareVoting};
+use super::share::{ShareBallot, ShareVoting};
 use crate::array::{GroupId, Rank, Sequence, Step};
-use crate::comm::{Comm, Reduction, Voting, vote};
+use crate::comm::{Comm, Reduction, Voting, Wire, garbled, vote};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{LogEntry, Manifest, Names};
 use crate::points::reach;
@@ -349,7 +349,7 @@ impl RankSide {
     /// Votes, and takes note of what has become of earlier saves.
     pub(super) fn vote(&mut self, own: Result<Ballot>, failures: &Failures) -> Result<Agreed> {
         self.votes += 1;
-        let own = own.and_then(|ballot| ballot.write());
+        let own = own.map(|ballot| ballot.to_letter());
         let mut voting = BallotVoting { time: now() };
         let verdict = vote(&*self.comm, self.votes, own, &mut voting, self.limit);
         let verdict = verdict.inspect_err(|error| {
@@ -357,7 +357,7 @@ impl RankSide {
                 self.look();
             }
         })?;
-        let verdict = Agreed::parse(&verdict)?;
+        let verdict = Agreed::from_letter(&verdict)?;
         held(&self.outcomes).add(&verdict.outcomes);
         self.settle(&verdict.outcomes, failures);
         self.settle_on_nodes(&verdict.on_nodes, failures);
@@ -366,10 +366,11 @@ impl RankSide {
 
     /// Joins what all ranks have found in comparing with a reference.
     #[cfg(feature = "tools")]
-    pub(super) fn join_shares(&mut self, share: &ReferenceShare) -> Result<ReferenceShare> {
+    pub(super) fn join_shares(&mut self, ballot: &ShareBallot) -> Result<ShareBallot> {
         self.votes += 1;
-        let joined = vote(&*self.comm, self.votes, share.write(), &mut ShareVoting, self.limit)?;
-        ReferenceShare::parse(&joined)
+        let own = Ok(ballot.to_letter());
+        let joined = vote(&*self.comm, self.votes, own, &mut ShareVoting, self.limit)?;
+        ShareBallot::from_letter(&joined)
     }
 
     /// A save has begun whose outcome later votes will tell.
@@ -524,7 +525,7 @@ impl RankSide {
                     let epoch = self.near.then(|| opened.open_epoch()).flatten();
                     let mut ticket = opened.ticket();
                     ticket.epoch = epoch;
-                    letter(OPENED, &serde_json::to_vec(&ticket).unwrap_or_default())
+                    letter(OPENED, &ticket.to_letter())
                 }
                 Err(error) => failure(error),
             };
@@ -532,8 +533,7 @@ impl RankSide {
         }
         self.comm.broadcast(Rank(0), &mut bytes)?;
         let opened = own.transpose()?;
-        let ticket = read_letter(&bytes)?.ok_or_else(garbled)?;
-        let ticket: Ticket = serde_json::from_slice(ticket).map_err(|_| garbled())?;
+        let ticket = Ticket::from_letter(read_letter(&bytes)?.ok_or_else(garbled)?)?;
         let epoch = ticket.epoch;
         Ok((opened.unwrap_or_else(|| join(tiers, run, ticket)), epoch))
     }
@@ -629,11 +629,6 @@ fn letter(kind: u8, bytes: &[u8]) -> Vec<u8> {
 
 fn failure(error: &Error) -> Vec<u8> {
     letter(FAILED, &error.write())
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
 }
 
 /// The content of a letter, if it has any; the error that it tells.

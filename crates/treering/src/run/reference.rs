@@ -9,7 +9,7 @@
 //! vote after every checkpoint, whatever they know already: votes are numbered.
 
 use super::ranks::RankSide;
-use super::share::ReferenceShare;
+use super::share::{ReferenceShare, ShareBallot};
 use crate::array::{Step, Variable};
 use crate::compare::{
     Answer, CompareSettings, FileView, MemorySide, NotCompared, Outcome, Side, SideEntry,
@@ -146,27 +146,25 @@ impl ReferenceWatch {
             }
             Err(error) => Err(error),
         };
-        let (outcome, mut share) = found.unwrap_or_else(|error| {
+        let (outcome, share) = found.unwrap_or_else(|error| {
             (None, ReferenceShare::failed(step, own.rank, error.to_string()))
         });
-        share.known = self.diverged.clone().map(Box::new);
-        match ranks.join_shares(&share) {
+        match ranks.join_shares(&ShareBallot { share, known: self.diverged.clone() }) {
             Ok(joined) => self.settle(joined, outcome),
             Err(error) => self.leave_out(step, format!("the ranks did not agree: {error}")),
         }
     }
 
     /// Adds what all ranks have found together to the report.
-    fn settle(&mut self, mut joined: ReferenceShare, own: Option<Outcome>) {
-        let known = joined.known.take();
+    fn settle(&mut self, joined: ShareBallot, own: Option<Outcome>) {
         if self.report.divergence.is_some() {
             self.report.after_divergence += 1;
             return;
         }
-        let (joined, own) = match known {
+        let (joined, own) = match joined.known {
             // This rank has missed the vote that found it.
-            Some(known) => (*known, None),
-            None => (joined, own),
+            Some(known) => (known, None),
+            None => (joined.share, own),
         };
         match joined.verdict() {
             Answer::Equal => self.report.compared.push(joined.step()),

@@ -3,16 +3,15 @@
 //! Everything here is pure. Shares are merged in any order, so merging is associative and commutative.
 
 use crate::array::{Order, Rank, Variable};
-use crate::comm::Voting;
+use crate::comm::{Voting, Wire, wire};
 use crate::compare::{
     Answer, First, NOT_IN_SHARE, NotCompared, Outcome, Timings, Unmatched, Value,
 };
-use crate::error::{Error, ErrorKind, Result};
-use serde::{Deserialize, Serialize};
+use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Findings of one rank, or of several, at a step.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ReferenceShare {
     step: u64,
     differences: u64,
@@ -25,12 +24,14 @@ pub(super) struct ReferenceShare {
     lacking: Option<BTreeMap<String, u32>>,
     /// Items that were not compared, and why, by rank.
     open: BTreeSet<(Option<u32>, Option<String>, String)>,
-    /// An earlier divergence, for ranks that have not heard of it.
-    pub(super) known: Option<Box<ReferenceShare>>,
+}
+
+wire! {
+    struct ReferenceShare { step, differences, undecided, bytes, first, unlike, lacking, open }
 }
 
 /// A first difference on its way to other ranks. The first fields decide which of two is first.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct FirstLetter {
     variable: String,
     /// The rank, unless it is a global array, and the index with the slowest axis first.
@@ -41,14 +42,20 @@ struct FirstLetter {
     values: [Option<ValueLetter>; 2],
 }
 
+wire! { struct FirstLetter { variable, order, rank, index, until, values } }
+
 /// A value with all its bits.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum ValueLetter {
     /// The high and the low half.
     Int(i64, u64),
     Float(u64),
     Complex(u64, u64),
     Text(String),
+}
+
+wire! {
+    enum ValueLetter { 0 Int(high, low), 1 Float(bits), 2 Complex(real, imaginary), 3 Text(text) }
 }
 
 impl ValueLetter {
@@ -147,14 +154,6 @@ impl ReferenceShare {
         ReferenceShare { step, open, ..ReferenceShare::default() }
     }
 
-    pub(super) fn write(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|_| garbled())
-    }
-
-    pub(super) fn parse(bytes: &[u8]) -> Result<ReferenceShare> {
-        serde_json::from_slice(bytes).map_err(|_| garbled())
-    }
-
     fn merge(&mut self, other: ReferenceShare) {
         self.differences = self.differences.saturating_add(other.differences);
         self.undecided = self.undecided.saturating_add(other.undecided);
@@ -171,8 +170,6 @@ impl ReferenceShare {
             // A rank that could not look has nothing to say about what is missing; nor have all together.
             _ => None,
         };
-        let known = [self.known.take(), other.known].into_iter().flatten();
-        self.known = known.min_by_key(|known| known.step);
     }
 
     /// The answer of all ranks.
@@ -254,9 +251,22 @@ impl ReferenceShare {
     }
 }
 
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
+/// What a rank says of a step, or several of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ShareBallot {
+    pub(super) share: ReferenceShare,
+    /// An earlier divergence, for ranks that have not heard of it.
+    pub(super) known: Option<ReferenceShare>,
+}
+
+wire! { struct ShareBallot { share, known } }
+
+impl ShareBallot {
+    fn merge(&mut self, other: ShareBallot) {
+        self.share.merge(other.share);
+        let known = [self.known.take(), other.known].into_iter().flatten();
+        self.known = known.min_by_key(|known| known.step);
+    }
 }
 
 /// The agreement of all ranks on what was found at a step.
@@ -264,9 +274,9 @@ pub(super) struct ShareVoting;
 
 impl Voting for ShareVoting {
     fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()> {
-        let mut share = ReferenceShare::parse(votes)?;
-        share.merge(ReferenceShare::parse(others)?);
-        *votes = share.write()?;
+        let mut ballot = ShareBallot::from_letter(votes)?;
+        ballot.merge(ShareBallot::from_letter(others)?);
+        *votes = ballot.to_letter();
         Ok(())
     }
 
@@ -292,37 +302,39 @@ mod tests {
             })
     }
 
-    fn any_share() -> impl Strategy<Value = ReferenceShare> {
+    fn any_ballot() -> impl Strategy<Value = ShareBallot> {
         let open = prop::option::of(("[ab]", "why").prop_map(|(v, why)| (Some(1), Some(v), why)));
         let names = || prop::collection::btree_map("[abc]", 0u32..2, 0..3);
         let known = prop::option::of(0u64..3);
         (0u64..3, prop::option::of(any_first()), open, prop::option::of(names()), known).prop_map(
-            |(differences, first, open, lacking, known)| ReferenceShare {
-                step: 4,
-                differences,
-                first: first.filter(|_| differences > 0),
-                unlike: lacking
-                    .iter()
-                    .flatten()
-                    .map(|(n, r)| (*r, n.clone(), n.clone(), n.clone()))
-                    .collect(),
-                lacking: lacking.map(|all| all.into_keys().map(|name| (name, 0)).collect()),
-                open: open.into_iter().collect(),
-                known: known.map(|step| Box::new(ReferenceShare { step, ..Default::default() })),
-                ..ReferenceShare::default()
+            |(differences, first, open, lacking, known)| ShareBallot {
+                share: ReferenceShare {
+                    step: 4,
+                    differences,
+                    first: first.filter(|_| differences > 0),
+                    unlike: lacking
+                        .iter()
+                        .flatten()
+                        .map(|(n, r)| (*r, n.clone(), n.clone(), n.clone()))
+                        .collect(),
+                    lacking: lacking.map(|all| all.into_keys().map(|name| (name, 0)).collect()),
+                    open: open.into_iter().collect(),
+                    ..ReferenceShare::default()
+                },
+                known: known.map(ReferenceShare::nothing),
             },
         )
     }
 
     proptest! {
         #[test]
-        fn shares_are_merged_in_any_order(all in prop::collection::vec(any_share(), 1..6), turn: usize) {
-            let merged = |all: &[ReferenceShare]| {
-                let mut votes = all[0].write().unwrap();
+        fn shares_are_merged_in_any_order(all in prop::collection::vec(any_ballot(), 1..6), turn: usize) {
+            let merged = |all: &[ShareBallot]| {
+                let mut votes = all[0].to_letter();
                 for other in &all[1..] {
-                    ShareVoting.merge(&mut votes, &other.write().unwrap()).unwrap();
+                    ShareVoting.merge(&mut votes, &other.to_letter()).unwrap();
                 }
-                ReferenceShare::parse(&votes).unwrap()
+                ShareBallot::from_letter(&votes).unwrap()
             };
             let forwards = merged(&all);
             let mut other: Vec<_> = all.iter().rev().cloned().collect();
@@ -333,6 +345,8 @@ mod tests {
             if !left.is_empty() {
                 prop_assert_eq!(merged(&[merged(left), merged(right)]), forwards.clone());
             }
+            let (forwards, all) = (forwards.share, all.into_iter().map(|ballot| ballot.share));
+            let all: Vec<ReferenceShare> = all.collect();
             prop_assert_eq!(forwards.differences, all.iter().map(|s| s.differences).sum::<u64>());
             // Never equal if one of them is not; and a difference that one has found stays one.
             let equal = all.iter().all(|share| share.verdict() == Answer::Equal);
@@ -344,7 +358,7 @@ mod tests {
         #[test]
         fn a_first_difference_arrives_as_it_was(first in any_first()) {
             let share = ReferenceShare { step: 4, first: Some(first.clone()), ..Default::default() };
-            let back = ReferenceShare::parse(&share.write().unwrap()).unwrap();
+            let back = ReferenceShare::from_letter(&share.to_letter()).unwrap();
             prop_assert_eq!(&back, &share);
             let shown = first.first(4);
             let order = if shown.global { Order::Fortran } else { Order::C };

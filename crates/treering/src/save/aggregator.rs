@@ -16,9 +16,9 @@ use super::handed::HandedStage;
 use super::open::Ticket;
 use super::{Decision, Outcomes, held};
 use crate::array::{GroupId, Labels, Rank, Sequence, Step};
+use crate::comm::{Wire, garbled, wire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::Post;
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ use std::sync::{Arc, Mutex};
 const STACK: usize = 256 << 10;
 
 /// The run that ranks of an aggregator have opened, and their group in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ServedRun {
     pub(crate) run: String,
     pub(crate) ticket: Ticket,
@@ -39,8 +39,10 @@ pub(crate) struct ServedRun {
     pub(crate) ranks: u32,
 }
 
+wire! { struct ServedRun { run, ticket, group, groups, members, ranks } }
+
 /// A checkpoint that the ranks have decided on.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct HandedDecision {
     sequence: u64,
     step: u64,
@@ -52,12 +54,16 @@ pub(crate) struct HandedDecision {
     pub(super) resumed: Option<ResumedFrom>,
 }
 
+wire! { struct HandedDecision { sequence, step, whole, time, seed, labels, resumed } }
+
 /// The checkpoint that a run goes on from, and its manifest if its epoch goes on, too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResumedFrom {
     pub(super) parent: u64,
     pub(super) base: Option<Vec<u8>>,
 }
+
+wire! { struct ResumedFrom { parent, base } }
 
 impl HandedDecision {
     pub(super) fn new(decision: Decision, time: u64, seed: u64, labels: Labels) -> HandedDecision {
@@ -77,7 +83,6 @@ impl HandedDecision {
 }
 
 /// A letter between a compute rank and its aggregator.
-#[derive(Serialize, Deserialize)]
 pub(crate) enum AggregatorLetter {
     /// A rank of the program is there, by its number among all ranks.
     Hello { rank: u32 },
@@ -97,6 +102,19 @@ pub(crate) enum AggregatorLetter {
     Looked { outcomes: Outcomes },
 }
 
+wire! {
+    enum AggregatorLetter {
+        0 Hello { rank },
+        1 Bye,
+        2 Join { of_all, rank, run },
+        3 Handed { decision, head },
+        4 Failed { sequence, code, what },
+        5 Look,
+        6 Published { sequence, cost, outcomes },
+        7 Looked { outcomes },
+    }
+}
+
 impl AggregatorLetter {
     fn failed(sequence: Sequence, error: &Error) -> AggregatorLetter {
         let (code, what) = (error.kind().code(), error.to_string());
@@ -104,21 +122,14 @@ impl AggregatorLetter {
     }
 
     pub(crate) fn send(&self, post: &Post, memory: Option<&File>) -> Result<()> {
-        let bytes = serde_json::to_vec(self).map_err(|_| garbled())?;
-        post.send(&bytes, memory)
+        post.send(&self.to_letter(), memory)
     }
 
     /// The next letter; `None` when the other end is gone.
     pub(crate) fn receive(post: &Post) -> Result<Option<(AggregatorLetter, Option<File>)>> {
         let Some(letter) = post.receive()? else { return Ok(None) };
-        let parsed = serde_json::from_slice(&letter.bytes).map_err(|_| garbled())?;
-        Ok(Some((parsed, letter.memory)))
+        Ok(Some((AggregatorLetter::from_letter(&letter.bytes)?, letter.memory)))
     }
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a letter of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
 }
 
 fn reported(code: u8, what: String) -> Error {

@@ -6,14 +6,13 @@
 
 use super::epoch::{Decision, Vote, moves_too_much};
 use crate::array::{Description, Labels, Part, Rank, Sequence, Step};
-use crate::comm::Voting;
-use crate::error::{Error, ErrorKind, Result};
+use crate::comm::{Voting, Wire, wire};
+use crate::error::{Error, Result};
 use crate::merkle::{Digest, checksum};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The call that ranks make together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Together {
     Open,
     Checkpoint,
@@ -25,8 +24,14 @@ pub(crate) enum Together {
     Replicate,
 }
 
+wire! {
+    enum Together {
+        0 Open, 1 Checkpoint, 2 Restore, 3 Restored, 4 Finish, 5 GoOn, 6 Protect, 7 Replicate,
+    }
+}
+
 /// A global array, of which each rank may have a box.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct GlobalArray {
     shape: Vec<u64>,
     dtype: String,
@@ -34,8 +39,10 @@ struct GlobalArray {
     elements: u128,
 }
 
+wire! { struct GlobalArray { shape, dtype, elements } }
+
 /// A variable that is equal on all ranks, as some of them see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct SharedVariable {
     /// Type, shape, order.
     form: String,
@@ -45,8 +52,10 @@ struct SharedVariable {
     ranks: u32,
 }
 
+wire! { struct SharedVariable { form, digest, rank, ranks } }
+
 /// What a rank, or some of them, say.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ballot {
     call: Together,
     /// The step and the rank that names it; one that names another one cannot be merged.
@@ -81,8 +90,15 @@ pub(crate) struct Ballot {
     pub(crate) doubts: BTreeSet<String>,
 }
 
+wire! {
+    struct Ballot {
+        call, step, state, changed, whole, overloaded, shared, halt, aside, staged, near, regroup, newest, outcomes,
+        arrays, rows, same, attributes, labels, ranks, doubts,
+    }
+}
+
 /// What has become of checkpoints, as far as ranks know.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcomes {
     /// Checkpoints that have their manifest.
     pub(crate) committed: BTreeSet<u64>,
@@ -91,6 +107,8 @@ pub(crate) struct Outcomes {
     /// Checkpoints that stay on nodes and are not expected in the shared store.
     pub(crate) aside: BTreeSet<u64>,
 }
+
+wire! { struct Outcomes { committed, given_up, aside } }
 
 impl Outcomes {
     pub(crate) fn add(&mut self, other: &Outcomes) {
@@ -119,7 +137,7 @@ impl Outcomes {
 }
 
 /// What all ranks do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     sequence: u64,
     step: u64,
@@ -137,6 +155,12 @@ pub(crate) struct Agreed {
     pub(crate) doubts: BTreeSet<String>,
 }
 
+wire! {
+    struct Agreed {
+        sequence, step, whole, skip, shared, halt, on_nodes, regroup, time, outcomes, doubts,
+    }
+}
+
 impl Agreed {
     pub(crate) fn decision(&self) -> Decision {
         Decision {
@@ -148,15 +172,6 @@ impl Agreed {
             halt: self.halt,
         }
     }
-
-    pub(crate) fn parse(bytes: &[u8]) -> Result<Agreed> {
-        serde_json::from_slice(bytes).map_err(|_| garbled())
-    }
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
 }
 
 impl Ballot {
@@ -257,14 +272,6 @@ impl Ballot {
             self.same.insert(variable.name.clone(), shared);
         }
         self
-    }
-
-    pub(crate) fn write(&self) -> Result<Vec<u8>> {
-        serde_json::to_vec(self).map_err(|_| garbled())
-    }
-
-    fn parse(bytes: &[u8]) -> Result<Ballot> {
-        serde_json::from_slice(bytes).map_err(|_| garbled())
     }
 
     fn merge(&mut self, other: Ballot) -> Result<()> {
@@ -459,14 +466,14 @@ pub(crate) struct BallotVoting {
 
 impl Voting for BallotVoting {
     fn merge(&self, votes: &mut Vec<u8>, others: &[u8]) -> Result<()> {
-        let mut ballot = Ballot::parse(votes)?;
-        ballot.merge(Ballot::parse(others)?)?;
-        *votes = ballot.write()?;
+        let mut ballot = Ballot::from_letter(votes)?;
+        ballot.merge(Ballot::from_letter(others)?)?;
+        *votes = ballot.to_letter();
         Ok(())
     }
 
     fn decide(&mut self, votes: &[u8]) -> Result<Vec<u8>> {
-        let ballot = Ballot::parse(votes)?;
+        let ballot = Ballot::from_letter(votes)?;
         ballot.check_arrays()?;
         ballot.check_shared()?;
         let shared = ballot.shared || ballot.halt;
@@ -486,7 +493,7 @@ impl Voting for BallotVoting {
             outcomes: ballot.outcomes,
             doubts: ballot.doubts,
         };
-        serde_json::to_vec(&verdict).map_err(|_| garbled())
+        Ok(verdict.to_letter())
     }
 }
 
@@ -508,11 +515,11 @@ mod tests {
 
     fn decided(ballots: &[Ballot]) -> Result<Agreed> {
         let mut voting = BallotVoting { time: 9 };
-        let mut votes = ballots[0].write()?;
+        let mut votes = ballots[0].to_letter();
         for other in &ballots[1..] {
-            voting.merge(&mut votes, &other.write()?)?;
+            voting.merge(&mut votes, &other.to_letter())?;
         }
-        Agreed::parse(&voting.decide(&votes)?)
+        Agreed::from_letter(&voting.decide(&votes)?)
     }
 
     #[test]

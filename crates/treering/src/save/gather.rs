@@ -8,12 +8,12 @@
 
 use super::tree::GroupTree;
 use crate::array::{Rank, Sequence, Step};
+use crate::comm::wire;
 use crate::format::{FAN, WriterId};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A section, or a branch, that somebody holds.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct StagedPart {
     pub(crate) sequence: u64,
     pub(crate) opening: u64,
@@ -24,6 +24,8 @@ pub(crate) struct StagedPart {
     /// The number of groups of the checkpoint.
     pub(crate) of: u32,
 }
+
+wire! { struct StagedPart { sequence, opening, nonce, step, level, index, of } }
 
 impl StagedPart {
     pub(crate) fn writer(&self) -> WriterId {

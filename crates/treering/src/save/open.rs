@@ -9,6 +9,7 @@ use super::publish::{Fence, LogWriter};
 use super::sections::Sections;
 use super::{Tiers, now};
 use crate::array::{Sequence, Step};
+use crate::comm::wire;
 use crate::compact::Bundler;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{
@@ -17,7 +18,6 @@ use crate::format::{
 use crate::log::{FullManifest, Log, Survey, named_packs, remove_stale_openings, settle_logs};
 use crate::points::reach;
 use crate::store::{BundledStore, Lock, Store, lock_patiently};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashSet};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
@@ -186,7 +186,7 @@ pub(crate) fn open_locked(
 }
 
 /// What the rank that has taken a run hands to the others.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     opening: u64,
     nonce: u64,
@@ -198,6 +198,8 @@ pub(crate) struct Ticket {
     /// The number at which the open epoch begins, if nodes have to know.
     pub(crate) epoch: Option<u64>,
 }
+
+wire! { struct Ticket { opening, nonce, time, who, newest, seed, notes, epoch } }
 
 impl Ticket {
     /// The writer whose opening it is.

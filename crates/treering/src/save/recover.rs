@@ -15,13 +15,12 @@ use super::open::{RunLock, Succession, lock_run};
 use super::publish::commit_once;
 use super::sections::Sections;
 use crate::array::{Rank, Sequence};
-use crate::comm::Comm;
+use crate::comm::{Comm, Wire, garbled, wire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{Branch, BranchName, Manifest, Names, WriterId};
 use crate::log::{EndOfLog, Log};
 use crate::redundancy::{NodeRanks, PIECE, rebuild};
 use crate::store::{BundledStore, Store, TieredStore, read_small};
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -29,13 +28,15 @@ use std::sync::Arc;
 const ROUNDS: usize = 1000;
 
 /// The sections that stores hold, and what is wrong with others.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NodeParts {
     pub(crate) parts: Vec<StagedPart>,
     pub(crate) notes: Vec<String>,
     /// The checkpoints of programs of one rank, which have manifests there: number, opening and its random number, step.
     pub(crate) alone: Vec<(u64, u64, u64, u64)>,
 }
+
+wire! { struct NodeParts { parts, notes, alone } }
 
 impl NodeParts {
     /// Reads the sections of a run in the store of a node.
@@ -146,13 +147,13 @@ pub(crate) fn recover(
         Err(error) => RecoveryReport::failed(&error),
     };
     loop {
-        let reports = comm.gather(Rank(0), &write(&report)?)?;
+        let reports = comm.gather(Rank(0), &report.to_letter())?;
         let mut order = match &mut chief {
-            Some(chief) => write(&chief.order(&reports))?,
+            Some(chief) => chief.order(&reports).to_letter(),
             None => Vec::new(),
         };
         comm.broadcast(Rank(0), &mut order)?;
-        match parse(&order)? {
+        match RecoveryOrder::from_letter(&order)? {
             RecoveryOrder::Bring { sequence, opening, nonce, groups } => {
                 let writer = WriterId { opening: Sequence(opening), nonce };
                 let own = groups.iter().filter(|(_, rank)| *rank == comm.rank().0);
@@ -172,7 +173,6 @@ pub(crate) fn recover(
 }
 
 /// The answer of a rank.
-#[derive(Serialize, Deserialize)]
 enum RecoveryReport {
     Holds(NodeParts),
     Brought,
@@ -184,6 +184,10 @@ enum RecoveryReport {
     },
 }
 
+wire! {
+    enum RecoveryReport { 0 Holds(parts), 1 Brought, 2 Useless(parts), 3 Failed { code, what } }
+}
+
 impl RecoveryReport {
     fn failed(error: &Error) -> RecoveryReport {
         RecoveryReport::Failed { code: error.kind().code(), what: error.to_string() }
@@ -191,7 +195,6 @@ impl RecoveryReport {
 }
 
 /// What all ranks do next.
-#[derive(Serialize, Deserialize)]
 enum RecoveryOrder {
     /// Each rank brings the sections of the groups that stand beside it, with their packs.
     Bring {
@@ -209,17 +212,12 @@ enum RecoveryOrder {
     },
 }
 
-fn write<T: Serialize>(message: &T) -> Result<Vec<u8>> {
-    serde_json::to_vec(message).map_err(|_| garbled())
-}
-
-fn parse<T: for<'d> Deserialize<'d>>(bytes: &[u8]) -> Result<T> {
-    serde_json::from_slice(bytes).map_err(|_| garbled())
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a message of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
+wire! {
+    enum RecoveryOrder {
+        0 Bring { sequence, opening, nonce, groups },
+        1 Done { notes },
+        2 Failed { code, what },
+    }
 }
 
 impl NodeParts {
@@ -332,7 +330,7 @@ impl<'a> Chief<'a> {
         self.lock.as_ref().map(drop).map_err(Clone::clone)?;
         let ordered = self.ordered.take();
         for (rank, report) in (0..).map(Rank).zip(reports) {
-            match parse(report)? {
+            match RecoveryReport::from_letter(report)? {
                 RecoveryReport::Holds(held) => {
                     self.parts.extend(held.parts.into_iter().map(|part| (Some(rank), part)));
                     self.notes.extend(held.notes);

@@ -15,11 +15,11 @@ use super::image::EntrustedPack;
 use super::seats::GroupSeat;
 use super::stage::MemberStage;
 use crate::array::{Rank, Sequence};
+use crate::comm::{Wire, garbled, wire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Branch;
 use crate::io::{Post, PostOffice};
 use crate::points::reach;
-use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
@@ -28,7 +28,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 /// The stack of a thread that waits for letters.
 const STACK: usize = 256 << 10;
 
-#[derive(Serialize, Deserialize)]
 enum TeamLetter {
     /// A member names itself.
     Hello { rank: u32 },
@@ -43,6 +42,16 @@ enum TeamLetter {
     Published { sequence: u64, at: Option<u64> },
 }
 
+wire! {
+    enum TeamLetter {
+        0 Hello { rank },
+        1 Staged { sequence, head },
+        2 Failed { sequence, code, what },
+        3 Entrusted { sequence, section },
+        4 Published { sequence, at },
+    }
+}
+
 impl TeamLetter {
     fn failed(sequence: Sequence, error: &Error) -> TeamLetter {
         let (code, what) = (error.kind().code(), error.to_string());
@@ -50,18 +59,8 @@ impl TeamLetter {
     }
 
     fn send(&self, post: &Post, memory: Option<&File>) -> Result<()> {
-        let bytes = serde_json::to_vec(self).map_err(|_| garbled())?;
-        post.send(&bytes, memory)
+        post.send(&self.to_letter(), memory)
     }
-
-    fn parse(bytes: &[u8]) -> Result<TeamLetter> {
-        serde_json::from_slice(bytes).map_err(|_| garbled())
-    }
-}
-
-fn garbled() -> Error {
-    Error::new(ErrorKind::Mismatch, "a letter of another rank is not understood")
-        .hint("all ranks must use the same release of treering")
 }
 
 fn reported(code: u8, what: String) -> Error {
@@ -162,7 +161,7 @@ impl Member {
                 let left = entrusted.map(|pack| StageEnd::Left(Box::new(pack)));
                 return left.ok_or_else(leader_is_gone);
             };
-            match TeamLetter::parse(&letter.bytes)? {
+            match TeamLetter::from_letter(&letter.bytes)? {
                 TeamLetter::Published { sequence: of, at } if of == sequence.0 => {
                     return Ok(StageEnd::Published(at));
                 }
@@ -216,7 +215,7 @@ impl Leader {
         let mut by_rank = HashMap::new();
         let mut gone = None;
         for post in posts {
-            let hello = post.receive()?.map(|letter| TeamLetter::parse(&letter.bytes));
+            let hello = post.receive()?.map(|letter| TeamLetter::from_letter(&letter.bytes));
             let Some(Ok(TeamLetter::Hello { rank })) = hello else {
                 // It died right after it had connected; its number is among those that are missing.
                 continue;
@@ -319,7 +318,7 @@ fn receive_all(rank: Rank, post: &Post, events: &Sender<(Rank, StageEvent)>) {
     loop {
         let letter = post.receive();
         let event = match letter {
-            Ok(Some(letter)) => match (TeamLetter::parse(&letter.bytes), letter.memory) {
+            Ok(Some(letter)) => match (TeamLetter::from_letter(&letter.bytes), letter.memory) {
                 (Ok(TeamLetter::Staged { sequence, head }), Some(memory)) => {
                     StageEvent::Staged(Sequence(sequence), memory, head)
                 }

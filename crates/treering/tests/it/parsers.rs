@@ -56,6 +56,17 @@ fn stages() {
 }
 
 #[test]
+fn letters() {
+    // The seeds are letters, so that damaged copies of them get far.
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/letter");
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        assert!(treering::testing::read_letters(&std::fs::read(&path).unwrap()) > 0, "{path:?}");
+    }
+    replay("letter", 3000, drivers::letter);
+}
+
+#[test]
 fn parity_files() {
     let seed = include_bytes!("../../../../fuzz/corpus/parity/small");
     let sealed = [&seed[..], &treering::testing::digest(seed).to_bytes()].concat();

@@ -18,6 +18,7 @@ use self::tiles::{Tiles, into_c_order};
 use self::unfinished::{UnfinishedOutput, failed};
 use super::export::{NotTakenApart, records};
 use crate::array::{DType, IndexBox, Order, Rank, Shape, VariableKey};
+use crate::codec::zstd_encode;
 use crate::compare::{Progress, matches};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{FileRecord, Manifest, VariableEntry};
@@ -343,7 +344,7 @@ impl ExportJob<'_> {
         let mut bytes: Vec<u8> = zeroed(all)?;
         self.read(array, &tile, &mut bytes[..used as usize])?;
         let path = folder.join(zarr::chunk_name(index));
-        let packed = zstd::bulk::compress(&bytes, zarr::LEVEL).map_err(|e| failed(&path, e))?;
+        let packed = zstd_encode(&bytes, zarr::LEVEL).map_err(|e| e.at(path.display()))?;
         write_file(&path, |file| file.write_all_at(&packed, 0).map_err(|e| failed(&path, e)))?;
         self.tell(used);
         Ok(())

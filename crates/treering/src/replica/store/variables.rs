@@ -12,7 +12,7 @@ use super::ReplicaStore;
 use super::generation::{GenerationNumber, StartRank};
 use super::link::StoreCall;
 use crate::array::{Description, Variable, VariableMut, settled};
-use crate::comm::garbled;
+use crate::comm::{Wire, garbled};
 use crate::error::{Error, Result};
 use crate::merkle::{Digest, digest};
 use crate::restore::{HeldState, HeldVariable, fill_together};
@@ -200,9 +200,10 @@ struct Stream<'a> {
 
 impl<'a> Stream<'a> {
     fn of(variables: &[Variable<'a>], block: u64) -> Result<Stream<'a>> {
-        let listed: Vec<(&Description, u64)> =
-            variables.iter().map(|v| (&v.description, v.bytes.len() as u64)).collect();
-        let listed = serde_json::to_vec(&listed).map_err(|_| garbled())?;
+        variables.iter().try_for_each(Variable::check)?;
+        let listed: Vec<(Description, u64)> =
+            variables.iter().map(|v| (v.description.clone(), v.bytes.len() as u64)).collect();
+        let listed = listed.to_letter();
         let mut head = (listed.len() as u64).to_le_bytes().to_vec();
         head.extend(listed);
         head.resize(head.len().next_multiple_of(block as usize), 0);
@@ -325,8 +326,7 @@ impl HeldStreams {
         let (head, rest) = stream.split_first_chunk::<8>().ok_or_else(garbled)?;
         let len = usize::try_from(u64::from_le_bytes(*head)).map_err(|_| garbled())?;
         let listed = rest.get(..len).ok_or_else(garbled)?;
-        let listed: Vec<(Description, u64)> =
-            serde_json::from_slice(listed).map_err(|_| garbled())?;
+        let listed = Vec::<(Description, u64)>::from_letter(listed)?;
         let mut at = place.start + (8 + len).next_multiple_of(block as usize);
         for (description, bytes) in listed {
             let end = usize::try_from(bytes).ok().and_then(|bytes| at.checked_add(bytes));

@@ -278,7 +278,9 @@ pub(super) fn lz4(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
 
 /// Frames of zstd.
 pub(super) fn zstd(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
-    zstd::bulk::decompress(bytes, most).map_err(|_| broken("zstd"))
+    let mut raw = Vec::with_capacity(most);
+    zstd_safe::decompress(&mut raw, bytes).map_err(|_| broken("zstd"))?;
+    Ok(raw)
 }
 
 /// A stream of zlib.
