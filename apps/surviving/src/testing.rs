@@ -8,6 +8,20 @@ use treering::{
     ThreadRanks, survive,
 };
 
+/// Plays a program on ranks that are threads, none of which ends early; what each of them returns.
+pub fn on_ranks<T: Send + std::fmt::Debug + 'static>(
+    ranks: u32,
+    program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,
+) -> Vec<T> {
+    let ends = ThreadRanks::new(ranks).run(program);
+    ends.into_iter()
+        .map(|end| match end {
+            End::Done(value) => value,
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
 /// Ranks, and how they keep states and die.
 #[derive(Clone)]
 pub struct Story {

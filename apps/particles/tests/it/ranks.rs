@@ -6,24 +6,11 @@ use particles::{Schedule, Settings, Simulation};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use surviving::testing::on_ranks;
 use treering::{Comm, End, Library, Options, Rank, Result, ThreadRanks};
 
 fn settings() -> Settings {
     Settings { particles_per_side: 8, mesh: 24, threads: 1, ..Settings::default() }
-}
-
-/// What each rank returns; all must have ended well.
-fn on_ranks<T: Send + std::fmt::Debug + 'static>(
-    ranks: u32,
-    program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,
-) -> Vec<T> {
-    let ends = ThreadRanks::new(ranks).run(program);
-    ends.into_iter()
-        .map(|end| match end {
-            End::Done(value) => value,
-            other => panic!("{other:?}"),
-        })
-        .collect()
 }
 
 /// The state of all ranks after some steps, without checkpoints.

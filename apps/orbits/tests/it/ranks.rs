@@ -7,21 +7,8 @@ use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use surviving::testing::on_ranks;
 use treering::{Comm, End, Options, Rank, Run, ThreadRanks};
-
-/// What each rank returns; all must have ended well.
-fn on_ranks<T: Send + std::fmt::Debug + 'static>(
-    ranks: u32,
-    program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,
-) -> Vec<T> {
-    let ends = ThreadRanks::new(ranks).run(program);
-    ends.into_iter()
-        .map(|end| match end {
-            End::Done(value) => value,
-            other => panic!("{other:?}"),
-        })
-        .collect()
-}
 
 fn straight(graph: &Graph) -> Counts<u64> {
     let mut counts = Counts::new(graph.vertices());

@@ -1,8 +1,6 @@
 //! Forces and potentials against a sum over all pairs, images and waves.
 
-mod ewald;
-
-use ewald::{length, periodic_pull};
+use crate::ewald::{length, periodic_pull};
 use particles::force::SOFTENING;
 use particles::{Particles, Settings, Simulation};
 
