@@ -18,14 +18,12 @@ pub(crate) fn zstd_encode(raw: &[u8], level: i32) -> Result<Vec<u8>> {
         Error::io("zstd cannot encode a frame", why)
     };
     COMPRESSOR.with_borrow_mut(|slot| {
-        let (had, context) = match slot {
-            Some(kept) => kept,
-            None => slot.insert((i32::MIN, CCtx::try_create().ok_or_else(no_context)?)),
-        };
-        if *had != level {
-            context.set_parameter(CParameter::CompressionLevel(level)).map_err(failed)?;
-            *had = level;
+        if slot.as_ref().is_none_or(|(had, _)| *had != level) {
+            let mut new = CCtx::try_create().ok_or_else(no_context)?;
+            new.set_parameter(CParameter::CompressionLevel(level)).map_err(failed)?;
+            *slot = Some((level, new));
         }
+        let Some((_, context)) = slot else { return Err(no_context()) };
         let mut encoded = Vec::with_capacity(zstd_safe::compress_bound(raw.len()));
         context.compress2(&mut encoded, raw).map_err(failed)?;
         Ok(encoded)

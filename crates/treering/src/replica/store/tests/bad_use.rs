@@ -1,6 +1,7 @@
 //! Bad use is one clear error, the same on all ranks.
 
 use super::*;
+use crate::array::Variable;
 use crate::comm::Alone;
 
 /// The error of every rank, which must be the same, and a store that works afterwards.
@@ -66,6 +67,12 @@ fn every_bad_use_is_one_sentence_on_all_ranks() {
         refused(3, settings, |store, _| store.submit_changed(1, &[]).map(drop)),
         "nothing has been submitted",
     );
+    // What no checkpoint could hold could not be described to other ranks either.
+    let text = refused(3, settings, |store, rank| {
+        let name = if rank == 1 { "a\u{7}b" } else { "ab" };
+        store.submit_variables(1, &[Variable::new(name, &[1u8; 100])]).map(drop)
+    });
+    expect(text, "no control characters");
     let text = refused(3, settings, |store, rank| {
         submit_even(store, 1, 30)?;
         let end = 30 + u64::from(rank == 2);
