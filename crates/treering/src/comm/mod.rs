@@ -35,7 +35,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Operation by which [`Comm::reduce`] combines the values of all ranks.
+/// Operation by which [`Comm::reduce`] combines the values of all ranks. [`ThreadRanks`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum, modulo 2^64.
@@ -58,12 +58,23 @@ impl Reduction {
 }
 
 /// A message and the rank that it goes to, or came from.
+///
+/// ```
+/// use treering::{Message, Rank, ThreadRanks};
+/// let ends = ThreadRanks::new(2).run(|comm| -> treering::Result<Vec<Message>> {
+///     let other = Rank(1 - comm.rank().0);
+///     comm.exchange(&[(other, b"hello")])
+/// });
+/// let received = ends.into_iter().next().unwrap().done().expect("rank 0 has returned")?;
+/// assert_eq!(received, [(Rank(1), b"hello".to_vec())]);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub type Message = (Rank, Vec<u8>);
 
 /// A group of ranks that communicate with each other: [`Alone`](crate::Alone), [`ThreadRanks`](crate::ThreadRanks), or
 /// MPI with the crate `treering-mpi`. Calls are collective unless their description says otherwise: all ranks call them
-/// in the same order, and each waits for the others. A call that needs a rank which has died returns an error of kind
-/// [`ErrorKind::Dead`], and one on a revoked communicator of kind [`ErrorKind::Revoked`].
+/// in the same order, and each waits for the others, without a time limit. A call that needs a rank which has died returns
+/// an error of kind [`ErrorKind::Dead`], and one on a revoked communicator of kind [`ErrorKind::Revoked`].
 ///
 /// ```
 /// use treering::{Options, Run, ThreadRanks, Variable};

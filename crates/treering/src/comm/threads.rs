@@ -15,7 +15,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// End of a rank.
+/// End of a rank: one of the results of [`ThreadRanks::run`]. The type has an example: [`ThreadRanks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<T> {
     /// The rank returned this.

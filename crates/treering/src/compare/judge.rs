@@ -9,7 +9,14 @@ use crate::array::DType;
 use crate::merkle::bounded::Bound;
 use num_bigint::{BigInt, Sign};
 
-/// One element, as it is shown.
+/// One element, as it is shown. Values are found in [`First`](crate::First) and
+/// [`ValueDifference`](crate::ValueDifference).
+///
+/// ```
+/// use treering::{DType, Value};
+/// let (a, b) = (Value::Float(1.5), Value::read(DType::F64, &2.0f64.to_le_bytes()));
+/// assert_eq!(a.difference(&b), 0.5);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// An integer, a byte or a boolean.

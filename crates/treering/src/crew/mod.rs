@@ -28,7 +28,7 @@ use std::time::{Duration, Instant};
 /// The message that a spare gets when the work is done.
 const DONE: &[u8] = b"done";
 
-/// Role of a rank: worker, survivor or spare.
+/// Role of a rank: worker, survivor or spare. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The rank works from the beginning.
@@ -108,7 +108,7 @@ pub trait Steps {
     }
 }
 
-/// Intervals at which states are kept.
+/// Intervals at which states are kept. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Steps from one state in the memory of ranks to the next, with [`Options::replicas`]; 0: only checkpoints and the
@@ -118,7 +118,7 @@ pub struct Pace {
     pub checkpoints: u64,
 }
 
-/// A recovery after deaths.
+/// A recovery after deaths: one of [`Survival::recoveries`]. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The ranks of the crew after it.
@@ -129,7 +129,7 @@ pub struct Recovery {
     pub time: Duration,
 }
 
-/// Result of [`survive`].
+/// Result of [`survive`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survival {
     /// The last role of this rank.
@@ -151,7 +151,9 @@ pub struct Survival {
 /// without, it works, and a death ends the job.
 ///
 /// ```
-/// use treering::{Crew, MemoryStore, Options, Pace, Result, Steps, ThreadRanks, Variable, VariableMut, survive};
+/// use treering::{
+///     Crew, MemoryStore, Options, Pace, Result, Role, Steps, ThreadRanks, Variable, VariableMut, survive,
+/// };
 /// # use std::sync::Arc;
 ///
 /// /// Adds 1 to each of 1000 cells, 20 times.
@@ -185,6 +187,7 @@ pub struct Survival {
 ///     let mut cells = Cells { own: Vec::new(), first: 0 };
 ///     let survival = survive(options, Pace { replicas: 5, checkpoints: 10 }, &mut cells).unwrap();
 ///     assert!(survival.step == 20 && cells.own.iter().all(|cell| *cell == 20.0));
+///     assert!(survival.role == Role::Initial && survival.recoveries.is_empty()); // nobody has died
 /// })
 /// # .into_iter().for_each(|end| end.done().unwrap());
 /// ```

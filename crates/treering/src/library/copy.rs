@@ -68,8 +68,12 @@ impl Library {
 
     /// Copies a run, or the checkpoints of some of its steps, to another store or another name; `steps` is empty for all. A
     /// program may continue the run meanwhile: checkpoints that it saves after the call are not copied. Every byte is
-    /// verified on the way, and the copy appears when it is complete. After an interruption the copy is a run without
-    /// checkpoints, which [`Library::remove_run`] removes.
+    /// verified on the way, and the copy appears when it is complete, and durable. After an interruption the copy is a run
+    /// without checkpoints, which [`Library::remove_run`] removes.
+    ///
+    /// **Errors**: [`ErrorKind::Usage`] if the new name is taken, [`ErrorKind::NotFound`] without such a run or steps,
+    /// [`ErrorKind::Damaged`] if a byte is damaged in every copy. After an error there is no copy, or
+    /// only its trees are missing.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Variable};

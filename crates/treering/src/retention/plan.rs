@@ -75,7 +75,7 @@ impl Rule {
     }
 }
 
-/// A checkpoint in a plan.
+/// A checkpoint in a plan, such as a [`PrunePlan`], which has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct PlannedStep {
     /// Its step.
@@ -85,7 +85,23 @@ pub struct PlannedStep {
 }
 
 /// Plan of a pruning: the checkpoints and files that it removes, and the checkpoints that it keeps. Returned by
-/// `Library::plan_prune` and `Library::prune`, which have examples.
+/// `Library::plan_prune` and `Library::prune`.
+///
+/// ```
+/// use treering::{Keep, Library, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").growth(0.0))?;
+/// for step in 0..5 {
+///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
+/// }
+/// run.finish()?;
+/// let plan = Library::open(&store)?.plan_prune("rod", &Keep::newest(2), &|_done, _of| {})?; // removes nothing
+/// let steps: Vec<u64> = plan.removed.iter().map(|checkpoint| checkpoint.step).collect();
+/// println!("steps {steps:?} would go, which frees {} bytes", plan.bytes);
+/// # assert_eq!(steps, [0, 1, 2]);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct PrunePlan {
     /// The run.

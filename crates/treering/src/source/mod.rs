@@ -315,16 +315,16 @@ impl OpenFile {
     }
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Default)]
 pub struct Folder {
     /// Files, sorted.
     pub files: Vec<PathBuf>,
-    /// What is left out, sorted.
+    /// Entries that are left out, sorted.
     pub others: Vec<(PathBuf, LeftOut)>,
 }
 
-/// Why something of a folder is left out.
+/// Reason for leaving out an entry of a folder. The example of [`files_in`](crate::files_in) shows its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOut {
     /// Its name begins with a dot.
@@ -338,7 +338,7 @@ pub enum LeftOut {
 }
 
 impl LeftOut {
-    /// The same in words, to stand behind "it is".
+    /// The reason in words, to follow "it is".
     pub fn why(self) -> &'static str {
         match self {
             LeftOut::Hidden => "hidden",
@@ -349,8 +349,23 @@ impl LeftOut {
     }
 }
 
-/// The files of a folder and its folders. Links to other folders are followed when all else is found, so
-/// that what is there under its own name is found under that; those to folders above are not.
+/// Lists the files of a folder and of the folders below it. Links to folders are followed last, so that a file that is
+/// there under its own name is listed under that; links to folders above are left out.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path();
+/// std::fs::create_dir(out.join("step_1"))?;
+/// std::fs::write(out.join("step_1/rank_0.raw"), [0; 8])?;
+/// std::fs::write(out.join(".lock"), "")?;
+/// let found = treering::files_in(out)?;
+/// assert_eq!(found.files, [out.join("step_1/rank_0.raw")]);
+/// for (path, reason) in &found.others {
+///     println!("{} is left out: it is {}", path.display(), reason.why()); // .lock: it is hidden
+/// }
+/// # assert_eq!(found.others, [(out.join(".lock"), treering::LeftOut::Hidden)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn files(folder: &Path) -> Result<Folder> {
     let real = |folder: &Path| std::fs::canonicalize(folder).map_err(|e| unreadable(folder, e));
     let root = real(folder)?;

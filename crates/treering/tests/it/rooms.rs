@@ -94,7 +94,7 @@ const WORLD: [&str; 8] =
 /// The modules of the standard library that it does not touch, alone or in a group.
 const STD: [&str; 6] = ["fs", "env", "thread", "process", "net", "os"];
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
