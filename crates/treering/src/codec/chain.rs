@@ -447,7 +447,7 @@ impl Codec for Chain {
                 false => Err(bad()),
             };
         };
-        // How long what each step was given is; all but those behind a step that changes it are as
+        // Length of the input of each step; all but those behind a step that changes it are as
         // long as the frame was.
         let mut given = vec![raw.len(); self.0.len()];
         let mut bytes = encoded;

@@ -74,7 +74,7 @@ impl Numbers {
     }
 }
 
-/// What is left over behind the last whole number goes first, with its length.
+/// The remainder behind the last whole number goes first, with its length.
 pub(super) fn encode(raw: &[u8], numbers: Numbers, level: u8) -> Result<Vec<u8>> {
     match numbers {
         Numbers::U8 => encode_as::<u8>(raw, level),

@@ -18,7 +18,7 @@ pub struct MessageRoom {
     pub bytes: BytesMut,
     /// A value that lives as long as the memory is in use, such as a count of it.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
-    /// How the mailbox copies a message that lies elsewhere, and the checksum that this gave.
+    /// The function that copies a message from elsewhere for the mailbox, and the checksum that it gave.
     copying: Option<Copying>,
     checksum: Option<u64>,
 }

@@ -175,7 +175,7 @@ type StepPairs = Vec<(Option<Step>, Option<Step>)>;
 /// The steps to be compared, and those that one side only has.
 fn steps(a: &dyn Side, b: &dyn Side) -> Result<(StepPairs, Vec<Unmatched>)> {
     let (of_a, of_b) = (a.steps()?, b.steps()?);
-    // What is one state on both sides is compared, whatever its number.
+    // A single state on both sides is compared, whatever its number.
     if let ([x], [y]) = (&of_a[..], &of_b[..]) {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
@@ -964,7 +964,7 @@ impl<'s> Comparison<'s> {
         }
         self.meter.add((before + read).saturating_sub(self.meter.total()));
         for (at, found) in found.into_iter().enumerate() {
-            // What a rank has left out lies behind the first difference.
+            // Parts that a rank has left out lie behind the first difference.
             if take(at, found.ok_or_else(garbled)?).is_break() {
                 break;
             }

@@ -1,7 +1,7 @@
 //! Reading the same ranges of two sides, many at a time, and handing each pair over when both are
 //! there.
 //!
-//! What the page cache holds is looked at where it is, if files may be mapped and most of a stretch is
+//! Data in the page cache is compared in place, if files may be mapped and most of a stretch is
 //! asked for, and else copied from it into buffers that are still warm from the pair before. What it
 //! does not hold is read past it, many reads under way at once: with io_uring, or with a pool of
 //! threads where there is none. The number of buffers is fixed, so memory is bounded.
@@ -490,7 +490,7 @@ mod tests {
             let mut fetcher = Fetcher::new(Reading::Ring, mapped);
             let mut visit = |_: Range<u64>, _: &[u8], b: &[u8]| {
                 cut.set_len(SIZE / 2).unwrap();
-                // What is compared is touched.
+                // Compared data is touched.
                 std::hint::black_box(b.iter().fold(0, |or, byte| or | byte));
                 Ok(())
             };

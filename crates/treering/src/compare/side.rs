@@ -1,4 +1,4 @@
-//! What can be compared: variables with values, with trees, or with both.
+//! Sides of a comparison: variables with values, with trees, or with both.
 
 use super::settings::matches_variable;
 use super::view::ObjectView;

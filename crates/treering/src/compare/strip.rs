@@ -467,7 +467,7 @@ impl<'a> PlanePair<'a> {
             if count <= FIRST_PLANES {
                 return Ok(());
             }
-            // Those that were read ahead are the first of all.
+            // The chunks that were read ahead are the first of all.
             for (all, early) in self.all.iter_mut().zip(early) {
                 all.clear();
                 all.extend_from_slice(early);

@@ -126,7 +126,7 @@ pub struct Comparer {
     size: usize,
 }
 
-/// What the values of a block are held to and added to.
+/// The bound of the values of a block, and the counters that they are added to.
 struct Block<'a, 'b> {
     first: u64,
     tally: &'a mut Tally,
@@ -260,7 +260,7 @@ enum Quick {
     },
 }
 
-/// How a number that fits into an f32 is written.
+/// The notation of a number that fits into an f32.
 #[derive(Clone, Copy)]
 enum Narrow {
     F16,

@@ -296,7 +296,7 @@ impl Process {
                     self.or_failed(well)?;
                 }
             }
-            // Whoever has not noticed ends what it is doing.
+            // A process that has not noticed ends its work now.
             let _ = self.world.revoke();
             reach("crew-revoked");
             self.world = self.or_failed(self.world.shrink())?;
@@ -325,7 +325,7 @@ impl Process {
         };
         let all: Vec<Applicant> = share_all(&*self.world, &own)?;
         if let Some((first, failed)) = first_failure(&all) {
-            // What several ranks have is the own error of one of them.
+            // An error that several ranks return is the own error of one of them.
             let error = match &self.failed {
                 Some(own) if first == self.world.rank() => own.clone().own(),
                 Some(own) if !own.is_repeated() && own.write() != failed => own.clone(),
@@ -362,7 +362,7 @@ impl Process {
                 self.wait()
             }
             Some(_) => {
-                // Whoever has not resumed yet is what it was: its first recovery may have been interrupted.
+                // A process that has not resumed yet keeps its role: its first recovery may have been interrupted.
                 self.survival.role = match self.survival.role {
                     Role::Spare => Role::Replacement,
                     _ if self.recoveries > 0 => Role::Survivor,
@@ -489,12 +489,12 @@ impl Process {
             }
             self.survival.saving += start.elapsed();
         }
-        // Whoever dies from here on costs nothing.
+        // A death from here on costs nothing.
         last.map_or(Ok(()), |save| save.durable())?;
         program.end(crew, step)
     }
 
-    /// After all have come to the end. What a rank that dies now leaves behind is durable.
+    /// After all have come to the end. The data of a rank that dies now is durable.
     fn leave(mut self) -> Result<Survival> {
         if let Some(run) = self.run.take() {
             self.survival.notes.extend(run.notes().iter().cloned());

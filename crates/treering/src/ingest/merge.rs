@@ -1,4 +1,4 @@
-//! How the variables of many ranks are put together in a pack.
+//! The order in which the variables of many ranks are packed.
 //!
 //! By meaning, like variables of all ranks lie side by side, as in mcrEngine. Where a program keeps the same values in several
 //! arrays, it can be better to leave the arrays of a rank together. A sample is packed in both ways, and that decides. The

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub(crate) struct Mapped {
     map: Mmap,
     watch: &'static WatchedRange,
-    /// What lies before was given back.
+    /// Pages before this were released.
     kept_from: AtomicU64,
 }
 

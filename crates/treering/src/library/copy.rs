@@ -276,7 +276,7 @@ impl Library {
                 Ok(copied)
             }
             Err(error) => {
-                // What cannot be removed now is a run without checkpoints.
+                // Files that cannot be removed now are a run without checkpoints.
                 let _ = copy.remove(&plan);
                 Err(error)
             }
@@ -529,7 +529,7 @@ impl<'l> UnfinishedCopy<'l> {
         self.check(plan, &expected)?;
         last.delete(&[key])?;
         last.settle(&self.names.log())?;
-        // Whoever took the name at the same moment may have removed packs.
+        // Another process that took the name at the same moment may have removed packs.
         self.check(plan, &expected[1..])
     }
 

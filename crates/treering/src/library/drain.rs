@@ -4,8 +4,8 @@
 //! Every section that a node holds and that is newer than the shared log is brought over with its packs, verified; then
 //! everything is completed whose sections are all there. So it can be run once with all nodes, or once for each: sections
 //! wait in the shared store until the last one comes, or until a program opens the run, which removes what is not complete.
-//! What lost nodes had is first made again, as far as the parity files of these nodes suffice. Nothing that nodes hold is
-//! changed otherwise, and a second time finds nothing to do.
+//! The data of lost nodes is rebuilt first, as far as the parity files of these nodes suffice. Nothing that nodes hold
+//! is changed otherwise, and a second time finds nothing to do.
 
 use super::{Library, Progress};
 use crate::array::{Rank, Sequence};

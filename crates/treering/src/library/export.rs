@@ -349,7 +349,7 @@ fn write(
     };
     let made = make();
     if made.is_err() {
-        // What is left of it is hidden, and nobody refers to it.
+        // Its remains are hidden, and nothing refers to them.
         let _ = std::fs::remove_file(&temporary);
     }
     made?;

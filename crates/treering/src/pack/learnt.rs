@@ -1,4 +1,4 @@
-//! How variables were encoded before, for epochs and processes that go on with a run.
+//! The encodings of variables so far, for epochs and processes that go on with a run.
 //!
 //! Trying chains on samples costs as much as encoding, so what was chosen for one pack serves the
 //! next ones, and every so often an epoch forgets it all and chooses anew. Nothing depends on it but

@@ -147,7 +147,7 @@ impl RebuildPart<'_> {
 
     /// Finds everything that is left.
     fn census(&self, wanted: &dyn Fn(&str) -> bool) -> Result<(Census, Vec<String>)> {
-        // What an earlier writer has begun here is of no use; nor is it in the way if it stays.
+        // Remains of an earlier writer are of no use here, and not in the way if they stay.
         let _ = self.store.sweep(&ParityName::folder(self.run));
         let (heads, bad) = survey(self.store, self.run);
         let own: Vec<Vec<u8>> = heads.iter().map(ParityHead::write).collect();
@@ -179,7 +179,7 @@ impl RebuildPart<'_> {
         Ok((Census::parse(census)?, unpack_parts(notes)?.into_iter().map(text).collect()))
     }
 
-    /// How this node has each of the objects. A folder that cannot be listed has none.
+    /// The state of each of the objects on this node. A folder that cannot be listed has none.
     fn states(&self, census: &Census) -> Vec<u8> {
         let mut folders: HashMap<&str, HashMap<String, u64>> = HashMap::new();
         let mut states = Vec::new();

@@ -1,4 +1,4 @@
-//! How many failures a machine survives: the question and its answer, by the most exact way there is.
+//! The number of failures that a machine survives: the question and its answer, by the most exact way there is.
 //!
 //! | way | where | error |
 //! |---|---|---|

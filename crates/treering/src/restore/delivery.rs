@@ -75,7 +75,7 @@ pub(super) enum Share {
     Rows { from: u64, to: u64, count: u64 },
 }
 
-/// What everybody knows before anything is read.
+/// Facts that all ranks know before anything is read.
 pub(super) struct Known {
     /// The ranks that saved the checkpoint.
     pub(super) saved_by: u32,

@@ -1,4 +1,4 @@
-//! What may go, computed from what a run holds.
+//! The plan of a removal, computed from the content of a run.
 
 use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
@@ -490,7 +490,7 @@ mod tests {
     }
 
     proptest! {
-        /// What each checkpoint frees in its turn is what the run takes less without it.
+        /// The bytes that each checkpoint frees in its turn are those that the run takes less without it.
         #[test]
         fn freed_bytes_add_up(
             epochs in prop::collection::vec(1u64..5, 1..6),
@@ -528,14 +528,14 @@ mod tests {
             let one = Rule::Keep(Keep::newest(1));
             let least = plan("r", one, &holding, sound()).unwrap().kept;
             prop_assert!(least.iter().all(|kept| made.kept.contains(kept)));
-            // What stays beyond that although it is too much would free its entries alone.
+            // Checkpoints that stay beyond the limit would free nothing but their entries.
             if made.excess > 0 {
                 let least: BTreeSet<Sequence> = least.iter().map(|kept| kept.sequence).collect();
                 let more: u64 = kept.difference(&least).map(|more| holding.entries[more]).sum();
                 prop_assert_eq!(bytes_left(&holding, &kept), bytes_left(&holding, &least) + more);
             }
             if let Some(last) = made.removed.last() {
-                // What is older and stays must; one more would be too many.
+                // The older ones that stay have to; one more would be too many.
                 let older = made.kept.iter().filter(|kept| kept.sequence < last.sequence);
                 prop_assert!(older.into_iter().all(|kept| least.contains(kept)));
                 let mut more = kept.clone();

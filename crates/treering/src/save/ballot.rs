@@ -45,7 +45,7 @@ struct SharedVariable {
     ranks: u32,
 }
 
-/// What a rank, or some of them, say.
+/// The statement of a rank, or of some of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ballot {
     call: Together,
@@ -81,7 +81,7 @@ pub(crate) struct Ballot {
     pub(crate) doubts: BTreeSet<String>,
 }
 
-/// What has become of checkpoints, as far as ranks know.
+/// The fates of checkpoints, as far as ranks know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcomes {
     /// Checkpoints that have their manifest.
@@ -118,7 +118,7 @@ impl Outcomes {
     }
 }
 
-/// What all ranks do.
+/// The decision for all ranks.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Agreed {
     sequence: u64,

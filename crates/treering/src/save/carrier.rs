@@ -161,11 +161,11 @@ impl CarrierWork {
                     self.waiting.push_back(carried);
                     self.carry_all();
                 }
-                // What cannot be removed now is removed after the next checkpoint.
+                // Files that cannot be removed now are removed after the next checkpoint.
                 CarrierMessage::ForgetBefore(first) => drop(guarded(|| self.forget_before(first))),
                 CarrierMessage::MakeRoom(done) => {
                     self.carry_all();
-                    // What cannot be removed stays, and the caller finds that there is no room.
+                    // Files that cannot be removed stay, and the caller finds that there is no room.
                     let _ = guarded(|| self.make_room());
                     let _ = done.send(());
                 }

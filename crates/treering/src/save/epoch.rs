@@ -71,7 +71,7 @@ pub(crate) struct Vote {
     pub(crate) halt: bool,
 }
 
-/// What all ranks do next.
+/// The next step of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// The number of the checkpoint in the log.
@@ -339,7 +339,7 @@ mod tests {
         assert!(!decide(&epoch, &vote, Sequence(5), Step(3)).whole);
     }
 
-    /// Every fourth goes to the shared store. What is written there is never more than the state, and with small
+    /// Every fourth goes to the shared store. Never more is written there than the state, and with small
     /// changes the packs of the nodes move along instead of a whole checkpoint.
     #[test]
     fn packs_of_nodes_move_along_unless_they_are_more_than_the_state() {

@@ -1,4 +1,5 @@
-//! What a compute rank hands to an aggregator: the changed bytes of all its variables as they are, in shared memory.
+//! The data that a compute rank hands to an aggregator: the changed bytes of all its variables as they are, in shared
+//! memory.
 //!
 //! The head says which variables there are and which of their chunks changed; the bytes lie in the order of the
 //! variables. The rank encodes nothing, and the aggregator takes the bytes when their turn comes, whatever their order
@@ -66,7 +67,7 @@ impl HandedPut {
     }
 }
 
-/// What one rank has handed over.
+/// The data that one rank has handed over.
 pub(crate) struct HandedStage {
     file: File,
     pub(super) head: StageHead,

@@ -24,7 +24,7 @@ const PIECE: u64 = 1 << 20;
 /// A pack that its leader may not be able to finish.
 pub(super) struct EntrustedPack {
     pub(super) image: File,
-    /// What is published when the pack is in the store.
+    /// The data that is published when the pack is in the store.
     pub(super) section: Branch,
 }
 
@@ -142,7 +142,7 @@ fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), p
         let mut now = held(state);
         match written {
             Ok(bytes) => {
-                // Whoever waits for room finds it.
+                // A save that waits for room finds it.
                 if now.large {
                     // From a border of pages on, or parts of them would stay.
                     give_back(image, done / PIECE * PIECE..done + bytes);
@@ -166,7 +166,7 @@ impl Put for ImagePut<'_> {
             state.large = true;
             give_back(self.memory.file(), 0..state.done);
         }
-        // What is not kept waits for room.
+        // A pack that is not kept waits for room.
         let full = |state: &mut ImageState| {
             state.large && state.len > state.done + self.limit && state.failed.is_none()
         };

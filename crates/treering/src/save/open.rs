@@ -168,7 +168,7 @@ pub(crate) fn open_locked(
     clean(tiers, &opened.store, run, writer)?;
     reach("leftovers-removed");
     let all = tiers.all();
-    // What has come to a tier goes on to the next.
+    // A checkpoint that has come to a tier goes on to the next.
     let mut came = Vec::new();
     for (number, left) in waiting.into_iter().enumerate() {
         let log = opened.log(&all[number + 1], number + 1 == tiers.near.len());
@@ -184,7 +184,7 @@ pub(crate) fn open_locked(
     Ok(opened)
 }
 
-/// What the rank that has taken a run hands to the others.
+/// The ticket of the rank that has taken a run, for the others.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Ticket {
     opening: u64,
@@ -301,7 +301,7 @@ fn take(
 struct Leftovers {
     /// In the order in which they were made.
     checkpoints: BTreeMap<LeftoverAge, Leftover>,
-    /// Those that nobody goes on with, and where they are.
+    /// Checkpoints that are given up, and their tiers.
     abandoned: Vec<(Manifest, usize)>,
     /// The newest number in the nearer tiers.
     newest: Sequence,

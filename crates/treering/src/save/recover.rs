@@ -191,7 +191,7 @@ impl RecoveryReport {
     }
 }
 
-/// What all ranks do next.
+/// The next step of all ranks.
 #[derive(Serialize, Deserialize)]
 enum RecoveryOrder {
     /// Each rank brings the sections of the groups that stand beside it, with their packs.
@@ -299,7 +299,7 @@ struct Chief<'a> {
     notes: Vec<String>,
     /// Checkpoints of programs of one rank, and who has them on its node, if there are several ranks now.
     alone: Vec<(Rank, (u64, u64, u64))>,
-    /// What was ordered last.
+    /// The last order.
     ordered: Option<OnNodes>,
     rounds: usize,
 }
@@ -373,7 +373,8 @@ impl<'a> Chief<'a> {
         self.notes.push(format!("step {step}, group {group} on the node of rank {rank}: {why}"));
     }
 
-    /// Several ranks have no manifests on nodes. What a program of one rank left there must not be given up for that.
+    /// Several ranks have no manifests on nodes. Checkpoints that a program of one rank left there must not be given up
+    /// for that.
     fn refuse_alone(&self, log: &Log) -> Result<()> {
         let waits = self.alone.iter().find(|(_, (sequence, opening, _))| {
             let overtaken = log.openings.iter().any(|o| *opening < o.0 && o.0 <= *sequence);
@@ -458,7 +459,7 @@ pub(crate) fn clean_sections(tiers: &Tiers, run: &str, writer: WriterId) -> Resu
     Ok(())
 }
 
-/// Removes the packs that earlier writers left on nodes before the open epoch. Those of the open epoch may still serve a
+/// Removes the packs that earlier writers left on nodes before the open epoch. Packs of the open epoch may still serve a
 /// restore.
 pub(crate) fn clean_packs(
     tiers: &Tiers,

@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// How many bytes of decoded chunks are kept for a file.
+/// Bytes of decoded chunks that are kept for a file.
 const KEPT: u64 = 64 << 20;
 /// Memory of one window, of all windows of a process, and of each window beyond that, at most.
 const WINDOW: u64 = 256 << 20;

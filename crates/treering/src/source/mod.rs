@@ -75,9 +75,9 @@ pub struct Field {
     pub(crate) fixed: Option<&'static str>,
     /// Values that stand for something else, such as cells on land, and limits of valid ones.
     pub(crate) marks: Marks,
-    /// How they are rounded, if they are.
+    /// Rounding of its values, if they are rounded.
     pub(crate) rounded: Option<Rounding>,
-    /// How the values are to be understood, beside their type.
+    /// Meaning of the values, beside their type.
     pub(crate) meaning: Interpretation,
     /// The extent of its chunks, if walking along the array would decode each many times.
     pub(crate) chunk: Option<Vec<u64>>,
@@ -200,7 +200,7 @@ impl OpenedArrays {
         let outside = found.outside.as_ref().zip(viewpoint);
         let why = match outside.map(|(outside, from)| outside.open(found, &from)) {
             Some(Ok(values)) => {
-                // What is there is compared; nobody knows what is missing.
+                // The values that are there are compared; the missing ones are unknown.
                 self.undecoded.extend(values.missing.map(|why| UndecodedArray {
                     name: format!("{} (missing values)", found.description.name),
                     description: None,

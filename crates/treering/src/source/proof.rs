@@ -17,7 +17,7 @@ pub(super) struct Built {
     pub(super) skeleton: Skeleton,
 }
 
-/// What did not come out, and the digest of the original.
+/// The part that did not come back the same, and the digest of the original.
 pub(super) struct Proof {
     pub(super) digest: Digest,
     /// Where pieces begin that came out different.

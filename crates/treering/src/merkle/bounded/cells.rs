@@ -313,7 +313,7 @@ struct Zones {
     /// The bit pattern from which on octaves count.
     border: u32,
     shift: u32,
-    /// What makes the two parts continue each other.
+    /// Offset that makes the two parts continue each other.
     base: u32,
     pure: bool,
 }

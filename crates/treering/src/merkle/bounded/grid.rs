@@ -12,7 +12,7 @@ pub enum Grid {
     Uniform {
         /// The binary logarithm of the width.
         e: i16,
-        /// How many bits of the fraction count above.
+        /// Number of bits of the fraction that count above.
         m: u8,
     },
     /// The bit pattern without its lowest bits.

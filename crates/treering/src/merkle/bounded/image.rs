@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::merkle::Digest;
 use std::ops::Range;
 
-/// How much data a strip covers, if chunks are small enough; what one task works on.
+/// Bytes of a strip, if chunks are small enough: the work of one task.
 const STRIP_BYTES: u64 = 4 << 20;
 
 /// Recipe of a tree: bound, chunk size and planes.

@@ -111,7 +111,7 @@ impl Keys {
     /// The sums of products with whole keys.
     pub(crate) fn of_rows(&self, sums: RowSums) -> [u128; 2] {
         let row = |at: usize| {
-            // What the row was less by, it is less by for every number.
+            // The amount that is missing in the row is the same for every number.
             let whole = sums.rows[at] as i128 + HALF as i128 * sums.numbers as i128;
             whole as u128
         };

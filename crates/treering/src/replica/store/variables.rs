@@ -192,7 +192,7 @@ fn taken_over(submitted: &[StartRank], members: &[StartRank]) -> Vec<StartRank> 
 struct Stream<'a> {
     /// Whole blocks each.
     slices: Vec<Cow<'a, [u8]>>,
-    /// Whose slices they are, if that is constant.
+    /// The owner of the slices, if it is constant.
     constant: Vec<Option<String>>,
     block: u64,
     blocks: u64,
@@ -314,7 +314,7 @@ pub(crate) struct HeldStreams {
 }
 
 impl HeldStreams {
-    /// What a rank has of a state that others hold.
+    /// The part of a state that a rank has and others hold.
     pub(crate) fn nothing(ranks: u32, tag: u64) -> HeldStreams {
         HeldStreams { ranks, tag, variables: Vec::new(), bytes: Vec::new() }
     }

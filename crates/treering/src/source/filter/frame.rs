@@ -199,7 +199,7 @@ impl BoxGrid {
     }
 }
 
-/// How many pieces of the second go into the first, along each axis.
+/// Number of pieces of the second that go into the first, along each axis.
 fn ratio(whole: &[usize], piece: &[usize]) -> Vec<usize> {
     whole.iter().zip(piece).map(|(whole, piece)| whole.div_ceil(*piece)).collect()
 }

@@ -96,7 +96,7 @@ impl Watcher {
         };
         let mut names: Vec<&str> = newest.files().map(|(name, ..)| name).collect();
         names.sort_unstable();
-        // What cannot be read back is taken again.
+        // A set that cannot be read back is taken again.
         let same = |name: &str| {
             let path = self.settings.folder.join(name);
             let held = match self.settings.ingest.error_bounds.is_empty() {
@@ -154,7 +154,7 @@ impl Watcher {
         self.tell(WatchEvent::Taken { place, files, bytes, manifest });
     }
 
-    /// What cannot be helped ends the service; a set that cannot be taken stays; the rest is tried
+    /// A failure that cannot be helped ends the service; a set that cannot be taken stays; the rest is tried
     /// again, later and later.
     pub(super) fn trouble(&mut self, set: &FileSet, error: Error) -> Result<()> {
         if !self.is_still(set) {
