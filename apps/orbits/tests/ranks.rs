@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use treering::{Comm, End, Options, Rank, Run, ThreadRanks};
 
-/// What each rank returns; all must have ended well.
+/// The result of each rank; all must have ended well.
 fn on_ranks<T: Send + std::fmt::Debug + 'static>(
     ranks: u32,
     program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,

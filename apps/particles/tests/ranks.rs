@@ -12,7 +12,7 @@ fn settings() -> Settings {
     Settings { particles_per_side: 8, mesh: 24, threads: 1, ..Settings::default() }
 }
 
-/// What each rank returns; all must have ended well.
+/// The result of each rank; all must have ended well.
 fn on_ranks<T: Send + std::fmt::Debug + 'static>(
     ranks: u32,
     program: impl Fn(Arc<dyn Comm>) -> T + Send + Sync + 'static,
@@ -37,7 +37,7 @@ fn after(steps: u32, settings: &Settings, ranks: u32) -> OwnParticles {
     states.into_iter().flatten().next().unwrap()
 }
 
-/// How a run with checkpoints ended.
+/// The end of a run with checkpoints.
 #[derive(Debug)]
 struct Outcome {
     resumed: Option<u64>,

@@ -246,7 +246,7 @@ impl Taken<'_> {
         self.files.iter().map(|file| file.rank).collect()
     }
 
-    /// How many variables are stored rounded.
+    /// Number of variables that are stored rounded.
     fn rounded(&self) -> u64 {
         self.manifest.rounded
     }
@@ -278,7 +278,7 @@ impl Taken<'_> {
     }
 }
 
-/// How much of what is left out is told one by one.
+/// Number of files left out that are listed one by one.
 const MOST_LEFT_OUT: usize = 5;
 
 #[derive(clap::Args)]

@@ -284,7 +284,7 @@ fn print_variables(variables: &[VariableInfo]) {
     output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13, 14], variables.iter().map(row)));
 }
 
-/// How many datasets that were not taken apart are listed.
+/// Number of listed datasets that were not taken apart.
 const MOST_LISTED: usize = 20;
 
 /// Lists datasets that are stored as the bytes of their files.

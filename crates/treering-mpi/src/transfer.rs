@@ -244,7 +244,7 @@ impl Wire {
     }
 }
 
-/// How long to wait between two looks for a message, growing while nothing comes.
+/// Time to wait between two looks for a message, growing while nothing comes.
 pub(crate) struct Pause(Duration);
 
 impl Pause {

@@ -30,7 +30,7 @@ struct Files {
     values: Vec<f32>,
 }
 
-/// How the second file differs from the first.
+/// Differences of the second file from the first.
 #[derive(Clone, Copy)]
 enum Change {
     /// Not at all.
@@ -298,7 +298,7 @@ pub fn bench(options: &Options, json: bool) -> Result<()> {
     }
 }
 
-/// What trees cost, beside reading memory.
+/// Cost of trees, beside reading memory.
 fn building(files: &Files, tree_time: f64, json: bool) -> Result<Value> {
     let data = bytes_of(&files.values);
     let limit = limits::memory_read(data);
@@ -555,7 +555,7 @@ fn sweep(files: &Files, a: &Path, json: bool) -> Result<Value> {
     Ok(values.into())
 }
 
-/// How many chunks have a value that differs beyond the bound.
+/// Number of chunks with a value that differs beyond the bound.
 fn differing_chunks(values: &[f32], b: &Path, bound: f64, chunk: u64) -> Result<u64> {
     let bytes = std::fs::read(b).map_err(failed("read"))?;
     let others = bytes[bytes.len() - values.len() * 4..].as_chunks::<4>().0;

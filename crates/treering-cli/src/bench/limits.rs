@@ -1,11 +1,11 @@
-//! What the machine can do at most, measured in the same run as what is compared with it.
+//! Limits of the machine, measured in the same run as the figures that are compared with them.
 
 use rayon::prelude::*;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-/// How often each limit is measured; the best counts.
+/// Number of times that each limit is measured; the best counts.
 const ROUNDS: usize = 5;
 
 /// The shortest of some rounds, in seconds.

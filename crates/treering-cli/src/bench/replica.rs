@@ -218,7 +218,7 @@ fn show_remakes(rows: &[RemakeRow]) {
 mod tests {
     use super::*;
 
-    /// Whoever dies one at a time loses nothing; with many more deaths at once than copies, both ways do.
+    /// Deaths one at a time lose nothing; with many more deaths at once than copies, both ways lose data.
     #[test]
     fn both_distributions_are_compared_under_the_same_deaths() {
         for (scale, loses) in [(remakes(96, 24, 1), false), (remakes(96, 4, 24), true)] {

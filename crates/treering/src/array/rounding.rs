@@ -21,7 +21,7 @@
 //! NaN and infinities stay. Complex numbers are rounded part by part, such that the modulus of the
 //! difference holds the bound.
 //!
-//! **Marks.** Files say that a certain value stands for none at all. Such a value stays, and a value that
+//! **Marks.** Files say that a certain value stands for none at all. It stays, and a value that
 //! rounding would turn into it stays, too, so that rounding again changes nothing here either. Files also give
 //! limits of valid values: a value that rounding would move to, from or across a limit stays.
 

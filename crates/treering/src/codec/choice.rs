@@ -1,7 +1,7 @@
 //! Which chain a kind of frame is encoded by: the one that does best on a sample.
 //!
 //! The choice depends on the bytes alone and on no clock, so a state is always stored in the same
-//! way. What chains cost is told by penalties, measured once: a slower chain has to be so much
+//! way. Penalties, measured once, stand for the cost of chains: a slower chain has to be that much
 //! smaller.
 
 use super::Encoding;
@@ -211,7 +211,7 @@ impl Chooser {
 
     /// The chain for frames of variables that are like this one, of a whole checkpoint or of a delta.
     ///
-    /// Tables are decoded slowly, and a restore decodes all deltas of an epoch. What it takes longer than that of the whole
+    /// Tables are decoded slowly, and a restore decodes all deltas of an epoch. The extra time beyond that of the whole
     /// checkpoint is bounded by counting bytes, so deltas are coded as tables only where whole checkpoints are.
     pub(crate) fn chain(
         &mut self,
@@ -318,8 +318,8 @@ impl Chooser {
         };
     }
 
-    /// Goes on with what was chosen before, maybe when differences were tried, too. What this aim would
-    /// never choose is chosen anew.
+    /// Goes on with what was chosen before, maybe when differences were tried, too. A choice that this aim would
+    /// never make is made anew.
     pub(crate) fn remember(
         &mut self,
         like: &str,

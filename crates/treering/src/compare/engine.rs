@@ -559,7 +559,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
+    /// Compares the content of files beside arrays. If variables are named, only these are wanted, and a side without
     /// files has arrays only.
     fn contents(
         &mut self,

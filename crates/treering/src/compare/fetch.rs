@@ -2,7 +2,7 @@
 //! there.
 //!
 //! Data in the page cache is compared in place, if files may be mapped and most of a stretch is
-//! asked for, and else copied from it into buffers that are still warm from the pair before. What it
+//! asked for, and else copied from it into buffers that are still warm from the pair before. Data that it
 //! does not hold is read past it, many reads under way at once: with io_uring, or with a pool of
 //! threads where there is none. The number of buffers is fixed, so memory is bounded.
 

@@ -70,8 +70,8 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
-    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage. What checkpoints that
-    /// are there still need is kept.
+    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage. Objects that
+    /// checkpoints still need are kept.
     fn forget(
         &mut self,
         gone: &[&FullManifest],

@@ -174,8 +174,8 @@ fn sources(
     Ok(sources)
 }
 
-/// Where rebuilt objects go. What one node has lost comes together on one node, as far as names are free there: a
-/// section is of use only beside its packs.
+/// Where rebuilt objects go. All objects that one node has lost come together on one node, as far as names are free
+/// there: a section is of use only beside its packs.
 struct Targets<'c> {
     census: &'c Census,
     /// The bytes that each node gets.

@@ -120,8 +120,8 @@ impl RankSide {
         self
     }
 
-    /// Ends the work with the ranks of this side, when nothing of it is under way here, and goes on with others. Whoever
-    /// still waits for something of this rank hears that it does not come.
+    /// Ends the work with the ranks of this side, when nothing of it is under way here, and goes on with others. A rank
+    /// that still waits for something of this rank is told that it does not come.
     pub(super) fn heir(&mut self, comm: Arc<dyn Comm>) -> RankSide {
         self.watch.breaker.break_up();
         if self.watch.look().is_some() {
@@ -143,8 +143,8 @@ impl RankSide {
         (self.pending, self.openings) = (heir.pending, heir.openings);
     }
 
-    /// Agrees on the random number of the next opening; every rank knows it when one of them is asked to make it. What
-    /// some ranks know of earlier saves, all of them know afterwards.
+    /// Agrees on the random number of the next opening; every rank knows it when one of them is asked to make it.
+    /// Knowledge of some ranks about earlier saves is that of all ranks afterwards.
     pub(super) fn agree_to_go_on(
         &mut self,
         newest: Result<Sequence>,

@@ -283,7 +283,7 @@ impl Run {
     }
 
     /// Fills the arrays from the newest state in the memory of ranks, if there is one (of that step) and nothing of it is
-    /// lost. What is lost is noted.
+    /// lost. Lost data is noted.
     fn restore_from_memory(
         &mut self,
         step: Option<u64>,

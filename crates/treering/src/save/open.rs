@@ -245,7 +245,7 @@ pub(crate) fn random() -> u64 {
 }
 
 /// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
-/// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
+/// number, and cannot commit any more. Checkpoints in nearer tiers only are looked at first; if somebody else is
 /// faster, everything is looked at again.
 fn take(
     tiers: &Tiers,
@@ -290,7 +290,7 @@ fn take(
 ///
 /// A writer moves its checkpoints in order, and every opener takes the next number of the last tier. So what
 /// has not been moved stands behind the newest number there; the opener goes on from it, and publishes it
-/// again under its own numbers. What stands at or behind a later opening is a past that nobody goes on with:
+/// again under its own numbers. Entries at or behind a later opening are given up:
 /// another node has opened the run since. Everything else was moved, whatever was pruned since.
 ///
 /// An opener may die, or find no room, before it has published all of them again. So an opening that nothing has
@@ -512,7 +512,7 @@ impl Leftovers {
 pub(crate) fn probe(tiers: &Tiers, run: &str) -> Result<()> {
     tiers.near.iter().try_for_each(|tier| {
         let written = mark_tier(tier.as_ref(), tiers.last.as_ref(), run);
-        // The mark may be there already. What is dropped before it is finished leaves nothing.
+        // The mark may be there already. An object that is dropped before it is finished leaves nothing.
         let written = written.and_then(|()| tier.put(&Names::new(run).probe(random())).map(drop));
         match written {
             // A node that is full makes room later, or is passed by.

@@ -100,8 +100,8 @@ fn read_part(store: &dyn Store, names: &Names, name: BranchName) -> Result<Branc
     }
 }
 
-/// Makes the objects again that nodes have lost and that may still become a checkpoint; collective. What a person should
-/// know.
+/// Makes the objects again that nodes have lost and that may still become a checkpoint; collective. Returns notes
+/// for people.
 pub(crate) fn rebuild_lost(nodes: &NodeRanks, tiers: &Tiers, run: &str) -> Result<Vec<String>> {
     let waits = what_waits(&tiers.last, run);
     let rebuilt = rebuild(nodes, tiers.first().as_ref(), run, &waits, PIECE)?;

@@ -119,8 +119,8 @@ impl Sections {
         Ok(true)
     }
 
-    /// Completes the checkpoints before one that can appear now; whether none of them is missing. What a checkpoint
-    /// builds on comes first; without that it never appears.
+    /// Completes the checkpoints before one that can appear now; whether none of them is missing. The objects that a
+    /// checkpoint builds on come first; without them it never appears.
     fn complete_before(&self, log: &mut LogWriter, sequence: Sequence) -> Result<bool> {
         let mut all = true;
         let mut before = log.committed().next();
@@ -137,8 +137,8 @@ impl Sections {
         Ok(all)
     }
 
-    /// Makes the branches above a group, as far as nothing below them is missing. What stands right below the
-    /// manifest, if nothing of that is missing.
+    /// Makes the branches above a group, as far as nothing below them is missing. Returns the objects right below the
+    /// manifest, if none of them is missing.
     fn climb(&self, tree: &CheckpointTree, group: GroupId) -> Result<Option<Vec<Branch>>> {
         let top = tree.shape.top();
         for level in 1..=top {

@@ -2,8 +2,8 @@
 //! raw files of a given type.
 //!
 //! A file is opened and its head is read; a variable then is a description and a view of bytes that
-//! are read when somebody asks. A file is known by its first bytes, not by its name. What a file
-//! claims is checked against its length before anything else sees it.
+//! are read on request. A file is known by its first bytes, not by its name. Every claim of a file
+//! is checked against its length before anything else sees it.
 //!
 //! [`open`] gives the arrays of a file for comparison. [`take_apart`] gives arrays and a skeleton, of
 //! which [`rebuild`](crate::format::Skeleton::rebuild) makes the file again. The law: what was taken

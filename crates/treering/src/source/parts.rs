@@ -2,7 +2,7 @@
 //! number becomes an array of its own for comparison, so that bounds apply to it. A part of another kind becomes an
 //! array of 64-bit digests of what the values mean; their texts are read when they are shown.
 //!
-//! Only comparison sees parts. What is ingested keeps the elements as the file has them.
+//! Only comparison sees parts. Ingested files keep the elements as they are in the file.
 
 use super::Field;
 use super::filter;

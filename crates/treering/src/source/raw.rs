@@ -1,5 +1,5 @@
-//! Raw files: values without a word about them. What they are is told by the user, as one type for the
-//! whole file or as a layout of fields in a small TOML file; what no field covers is kept as it is.
+//! Raw files: values without a description. The user describes them, as one type for the
+//! whole file or as a layout of fields in a small TOML file; bytes that no field covers are kept as they are.
 
 use super::Extent;
 use super::found::{FoundArray, Placement};

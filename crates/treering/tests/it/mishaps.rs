@@ -1,4 +1,4 @@
-//! What people do to stores: move them, prune them, lose a file, look at them while they change.
+//! Mishaps of stores: people move them, prune them, lose a file, look at them while they change.
 
 use std::path::{Path, PathBuf};
 use treering::{ErrorKind, Keep, Library, Options, Run, Variable, VariableMut};

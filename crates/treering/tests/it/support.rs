@@ -1,4 +1,4 @@
-//! What many tests need: stores in memory, the steps of a run, chance.
+//! Helpers of many tests: stores in memory, the steps of a run, chance.
 
 use std::sync::Arc;
 use treering::testing::{HookedStore, Locks};

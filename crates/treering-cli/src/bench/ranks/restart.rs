@@ -1,4 +1,4 @@
-//! How much a restart reads: a run of four ranks on other numbers of them, and boxes of an array that eight wrote.
+//! Bytes that a restart reads: a run of four ranks on other numbers of them, and boxes of an array that eight wrote.
 
 use super::counting::Counter;
 use crate::bench::Options;

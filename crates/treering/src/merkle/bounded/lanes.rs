@@ -101,7 +101,7 @@ pub(super) fn fused(
 /// Cells, and all bits where there is none; what the cell is there does not matter.
 ///
 /// The product is rounded towards zero with its sign; one less below zero, and not for −0, makes −t−1
-/// of −t. What is too large, or NaN, becomes the one number that is no cell. What is below zero is asked of the bits:
+/// of −t. Values that are too large, or NaN, become the one number that is no cell. The sign is read from the bits:
 /// the program may have told the processor to take denormals for zero.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]

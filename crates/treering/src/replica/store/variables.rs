@@ -254,7 +254,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// The digests of all chunks. Those of constant variables that lie where they lay are taken from before, except for
+    /// The digests of all chunks. Digests of constant variables at the same address are taken from before, except for
     /// the ones whose turn it is; an error names a variable that has changed nevertheless.
     fn digests(&self, before: Option<&Streams>, turn: u64) -> Result<Vec<Digest>> {
         let places = self.places();

@@ -95,7 +95,8 @@ pub(super) fn lzo(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     }
 }
 
-/// A stream of LZO1X. What a short instruction means depends on how many bytes the one before it copied from the stream.
+/// A stream of LZO1X. The meaning of a short instruction depends on the number of bytes that the one before it copied
+/// from the stream.
 struct Lzo<'a> {
     input: LzInput<'a>,
     out: LzOutput,

@@ -46,8 +46,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Whether a file of a complete set is open for writing, or incomplete as its structure shows. Such a
-    /// set is held.
+    /// Whether a file of a complete set is open for writing, or incomplete as its structure shows. A set like
+    /// this is held.
     fn is_unfinished(&mut self, set: &FileSet) -> bool {
         let names: Vec<&str> = set.files.keys().map(String::as_str).collect();
         let paths: Vec<PathBuf> = names.iter().map(|n| self.settings.folder.join(n)).collect();
