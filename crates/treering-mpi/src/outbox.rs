@@ -212,7 +212,7 @@ impl Outbox {
         }
     }
 
-    /// Room for so many bytes in one piece.
+    /// Room for this many bytes in one piece.
     fn room(&self, len: usize) -> Option<usize> {
         let (Some(first), Some(last)) = (self.placed.front(), self.placed.back()) else {
             return (len <= ROOM).then_some(0);

@@ -64,7 +64,7 @@ pub struct Counts<T> {
 }
 
 impl<T: Counter> Counts<T> {
-    /// A table of zeros for a graph of so many vertices.
+    /// A table of zeros for a graph of this many vertices.
     pub fn new(vertices: u32) -> Self {
         Self { table: vec![T::default(); vertices as usize * ORBITS] }
     }

@@ -16,7 +16,7 @@ use treering::{Variable, VariableMut};
 pub struct RankSchedule {
     /// The last step, and the steps between two checkpoints.
     pub schedule: Schedule,
-    /// Wait after every so many checkpoints until the newest is durable. 0: only at the end.
+    /// Wait after every N checkpoints until the newest is durable. 0: only at the end.
     pub wait: u64,
 }
 

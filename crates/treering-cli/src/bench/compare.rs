@@ -35,9 +35,9 @@ struct Files {
 enum Change {
     /// Not at all.
     None,
-    /// One value of so many of a hundred chunks, by a thousand bounds.
+    /// One value of this many of a hundred chunks, by a thousand bounds.
     Chunks(u64),
-    /// Every value by up to so many hundredths of the bound.
+    /// Every value by up to this many hundredths of the bound.
     Jitter(u64),
     /// Every value, in regions of 64 KiB, by up to 1e-9 to 1e-3.
     Regions,

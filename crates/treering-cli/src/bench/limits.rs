@@ -52,7 +52,7 @@ pub fn file_write(folder: &Path, data: &[u8]) -> std::io::Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reading so many bytes of a file of the page cache into touched memory, on all cores, in seconds.
+/// Reading this many bytes of a file of the page cache into touched memory, on all cores, in seconds.
 pub fn file_read(folder: &Path, data: &[u8]) -> std::io::Result<f64> {
     use std::os::unix::fs::FileExt;
     file_write(folder, data)?;

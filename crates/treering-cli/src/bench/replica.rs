@@ -17,7 +17,7 @@ const RANKS: [u32; 6] = [48, 192, 768, 3_072, 12_288, 24_576];
 /// 16 MiB of every rank in blocks of 64 bytes.
 const BLOCKS: u64 = (16 << 20) / 64;
 
-/// The counts of an operation on so many ranks.
+/// The counts of an operation on this many ranks.
 #[derive(Serialize)]
 struct Row {
     ranks: u32,

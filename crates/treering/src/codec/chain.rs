@@ -36,7 +36,7 @@ pub enum CodecStep {
     Repeats(u8),
     /// Repeats, with the residuals of a prediction for values that are not repeated.
     News(u8, LorenzoGrid),
-    /// Rows that were not there before, and which ones the others are, for values of this size and so many of a row.
+    /// Rows that were not there before, and which ones the others are, for values of this size and this many of a row.
     Rows(u8, u8),
     /// Multiples of a spacing as whole numbers, for floating-point values of this size.
     Multiples(u8, Spacing),

@@ -57,13 +57,13 @@ const REPEATED: f64 = 0.05;
 const REGION: f64 = 4.5;
 /// Where little is left of a strip, regions that cost less than this are not worth a thought.
 const LITTLE_TOLD: f64 = 64.0;
-/// After so many frames the choice is tested again.
+/// After this many frames the choice is tested again.
 const HOLDS: u32 = 256;
 /// A frame this much larger than the sample promised has the choice tested again.
 const WORSE: f64 = 1.2;
 /// Result of a sample where it tells little of tables.
 const TINY: f64 = 0.02;
-/// One of so many pairs of values is looked at to see where a frame has its values.
+/// One of this many pairs of values is looked at to see where a frame has its values.
 const LIVELY_STEP: usize = 7;
 /// Ratio above which encoded data is stored as it is.
 const WORTHWHILE: f64 = 0.98;

@@ -53,7 +53,7 @@ impl Numbers {
         }
     }
 
-    /// Numbers with a sign of so many bytes.
+    /// Numbers with a sign of this many bytes.
     pub(super) fn signed(size: u8) -> Numbers {
         match size {
             1 => Numbers::I8,
@@ -63,7 +63,7 @@ impl Numbers {
         }
     }
 
-    /// Numbers without sign of so many bytes.
+    /// Numbers without sign of this many bytes.
     pub(super) fn unsigned(size: u8) -> Numbers {
         match size {
             1 => Numbers::U8,

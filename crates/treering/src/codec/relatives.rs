@@ -32,7 +32,7 @@ impl Relatives {
 /// Rows that are looked at: one of every few, and the least and the largest number of them.
 const EVERY: usize = 16;
 const ROWS: (usize, usize) = (96, 512);
-/// For each value of the table so many symbols are looked at, and if all distances would take more, these
+/// For each value of the table this many symbols are looked at, and if all distances would take more, these
 /// nearest ones only, and those around the value above.
 const LOOKS: usize = 8;
 const NEAREST: usize = 16;

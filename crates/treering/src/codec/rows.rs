@@ -62,7 +62,7 @@ pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8, row: u8) -> Resul
     decoded?.ok_or_else(|| Error::damaged("a frame of rows does not decode"))
 }
 
-/// A piece of the values: a row, by its number, or so many values that are none.
+/// A piece of the values: a row, by its number, or this many values that are none.
 enum RowPiece {
     Row(usize),
     Part(usize),

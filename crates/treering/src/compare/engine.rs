@@ -50,8 +50,8 @@ pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 /// that array, also if the sides have different boxes of it. `list` receives every difference.
 ///
 /// Returns when everything has been read that is needed, on all cores; memory is bounded. Data that cannot be read or
-/// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that
-/// make no sense, for sides that cannot be read at all, and if nothing could be compared.
+/// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for invalid
+/// settings, for sides that cannot be read at all, and if nothing could be compared.
 ///
 /// ```
 /// use treering::{Bound, CompareSettings, DType, RawLayout, compare, open_side};

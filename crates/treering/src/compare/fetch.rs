@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(super) const RUN: usize = 128 << 10;
 /// Number of pairs that can be under way.
 const SLOTS: usize = 64;
-/// A stretch is mapped if at least one of so many bytes is asked for.
+/// A stretch is mapped if at least one of this many bytes is asked for.
 const DENSE: u64 = 8;
 
 /// The bytes of one side.

@@ -243,7 +243,7 @@ impl Comparer {
 enum Quick {
     /// Are the bytes the same?
     Bytes,
-    /// Are the bits of components of so many bytes the same, and no NaN, which is above this?
+    /// Are the bits of components of this many bytes the same, and no NaN, which is above this?
     Bits {
         size: usize,
         infinity: u64,

@@ -18,7 +18,7 @@ const SAMPLE: u64 = 4 << 20;
 const SAMPLED_RANKS: usize = 4;
 /// The runs of variables that it is made of, if it is not made of all.
 const SAMPLED_RUNS: usize = 8;
-/// Of a large variable, so many bytes are in it at least.
+/// Of a large variable, this many bytes are in it at least.
 const PIECE: u64 = 64 << 10;
 
 /// Order in which the variables of many ranks are packed.
@@ -118,7 +118,7 @@ fn sample(inputs: &[&FileVariable]) -> Result<Vec<FileVariable>> {
     taken.map(|input| beginning(input, most)).collect()
 }
 
-/// The first rows of a variable, of about so many bytes; the first values, if a row has many more.
+/// The first rows of a variable, of about this many bytes; the first values, if a row has many more.
 fn beginning(input: &FileVariable, most: u64) -> Result<FileVariable> {
     let mut description = input.description.clone();
     let (size, extents) = (description.dtype.size(), description.extents());

@@ -10,7 +10,7 @@ use crate::codec::{Chain, Chooser};
 use crate::format::{Footer, Manifest, VariableDelta};
 use std::collections::HashMap;
 
-/// The first epoch after so many checkpoints chooses anew.
+/// The first epoch after this many checkpoints chooses anew.
 const EVERY: u64 = 32;
 
 /// By which chain the new bytes of each variable of a pack were encoded, and to which share.

@@ -54,7 +54,7 @@ impl RebuildJob {
     }
 }
 
-/// Plans the rebuild of all objects that are wanted and that nobody holds, on so many nodes.
+/// Plans the rebuild of all objects that are wanted and that nobody holds, on this many nodes.
 pub(super) fn plan(census: &Census, nodes: u32) -> RebuildPlan {
     let held: BTreeSet<&str> = objects(census)
         .filter(|(at, _)| !at.record().holders.is_empty())

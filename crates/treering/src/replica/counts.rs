@@ -5,7 +5,7 @@
 //! before them: one for each receiver of a parcel. A request is one message to every sender that was chosen. The
 //! messages of collective calls are left out.
 //!
-//! Law: a submit of a real store sends exactly so many messages and bytes, and so does a load whose senders serve no
+//! Law: a submit of a real store sends exactly this many messages and bytes, and so does a load whose senders serve no
 //! more than a parcel.
 
 use super::placement::{FirstCopy, RangeId, RangePart, ReplicaLayout, ReplicaPlacement};

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Pieces are cut at multiples of so many bytes of a variable, which are read at a time.
+/// Pieces are cut at multiples of this many bytes of a variable, which are read at a time.
 pub(super) const WINDOW: u64 = 32 << 20;
 /// Bytes between two pieces that are read rather than skipped.
 const GAP: u64 = 32 << 10;

@@ -36,7 +36,7 @@ impl Keep {
         Keep { last, every: None, limit: None, store_limit: None, forget_damaged: false }
     }
 
-    /// The bytes that a run may take if other runs of its store take so many.
+    /// The bytes that a run may take if other runs of its store take this many.
     fn room(&self, others: u64) -> Option<u64> {
         let left = self.store_limit.map(|limit| limit.saturating_sub(others));
         self.limit.into_iter().chain(left).min()
@@ -466,7 +466,7 @@ mod tests {
         })
     }
 
-    /// Checkpoints from 2 on, whose epochs have so many members each; the last number is that of a save under way.
+    /// Checkpoints from 2 on, whose epochs have this many members each; the last number is that of a save under way.
     fn holding(epochs: &[u64], sizes: &[u64], shared: &[bool]) -> Holding {
         let mut manifests = Vec::new();
         let mut number = 2;

@@ -4,7 +4,7 @@
 //! of the group, together with the section, as soon as nothing of either is missing; a slow store may still be at it. If
 //! the leader dies before it has published the section, the deputy writes the same bytes under the same names: whoever is
 //! faster, and if both do, the checkpoint is the same. A pack that is larger than the memory for it is not kept: what is
-//! written of it is given back, and nobody can finish it.
+//! written of it is removed, and nobody can finish it.
 
 use super::handle::held;
 use super::stage::StagePut;

@@ -329,7 +329,7 @@ struct ChunkWindow {
 static WINDOWS: AtomicU64 = AtomicU64::new(0);
 
 impl ChunkWindow {
-    /// A window of zeros that begins at `start`; `end` tells where it ends if it may have so many bytes.
+    /// A window of zeros that begins at `start`; `end` tells where it ends if it may have this many bytes.
     fn new(start: u64, end: impl Fn(u64) -> u64, most: u64) -> Result<Self> {
         let left = ALL_WINDOWS.saturating_sub(WINDOWS.load(Ordering::Relaxed)).max(LEAST_WINDOW);
         let len = end(left.min(most)) - start;

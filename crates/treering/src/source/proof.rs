@@ -8,7 +8,7 @@ use crate::merkle::{Digest, Digester};
 use crate::store::Blob;
 use std::collections::HashSet;
 
-/// Number of bytes of the original that are read at a time where nothing is held against them.
+/// Number of bytes of the original that are read at a time where nothing is compared with them.
 const BLOCK: u64 = 1 << 20;
 
 /// Fields, and the skeleton that goes with them.

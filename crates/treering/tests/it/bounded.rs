@@ -435,7 +435,7 @@ fn wanted(dtype: DType) -> bool {
 }
 
 /// Each pair by itself: the leaves are those of cells that are told here, value by value, so that the
-/// law of the cells can be held against the judge for every single pair.
+/// law of the cells can be compared with the judge for every single pair.
 #[test]
 fn the_law_of_the_cells_holds_for_every_pair() {
     const BATCH: u64 = 1 << 14;

@@ -351,7 +351,7 @@ fn deflated_arrays_ask_to_be_read_in_order() {
     }
 }
 
-/// Folders: every file is held against the one of its name.
+/// Folders: every file is compared with the one of its name.
 #[test]
 fn folders_are_compared_file_by_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -1094,7 +1094,7 @@ fn trees_follow_the_arrays_from_checkpoint_to_checkpoint() {
     }
 }
 
-/// A run is held against another while it goes on, also after it went back.
+/// A run is compared with another while it goes on, also after it went back.
 #[test]
 fn a_run_notices_when_it_parts_from_its_reference() {
     let bound = Bound::abs(1e-5);
@@ -1368,7 +1368,7 @@ fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
     write_variables(folder, name, steps, 2);
 }
 
-/// The same with the first so many of them.
+/// The same with the first N of them.
 fn write_variables(folder: &Path, name: &str, steps: std::ops::Range<u64>, count: usize) {
     let mut run = Run::open(Options::directory(folder, name)).unwrap();
     for step in steps {

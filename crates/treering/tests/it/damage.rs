@@ -1,4 +1,4 @@
-//! Whatever happens to the bytes of a store, it is found, and no reader panics or gives back wrong
+//! Whatever happens to the bytes of a store, it is found, and no reader panics or returns wrong
 //! data.
 
 use std::collections::BTreeMap;

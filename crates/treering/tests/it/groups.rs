@@ -67,7 +67,7 @@ impl Program {
         all
     }
 
-    /// Saves steps on so many ranks, after holding what was saved before to what comes back.
+    /// Saves steps on this many ranks, after comparing the restored state with the saved one.
     pub fn run(
         &self,
         store: &Arc<dyn Store>,

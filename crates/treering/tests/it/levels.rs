@@ -1,4 +1,4 @@
-//! Checkpoints of many ranks on the stores of their nodes, and every so many-th in the shared store: what stays, what
+//! Checkpoints of many ranks on the stores of their nodes, and every n-th in the shared store: what stays, what
 //! moves, and what a restart finds.
 
 use std::collections::BTreeSet;

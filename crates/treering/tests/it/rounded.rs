@@ -1,4 +1,4 @@
-//! Variables within a bound: what is stored, compared and given back are the rounded values, and no
+//! Variables within a bound: the rounded values are stored, compared and restored, and no
 //! value is further from the program's own than the bound says. Nothing is rounded without one.
 
 use crate::laws::files::{npy, npz};

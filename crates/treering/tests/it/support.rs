@@ -14,7 +14,7 @@ pub(crate) fn lockless_memory() -> Arc<dyn Store> {
     Arc::new(HookedStore::with_locks(memory(), Locks::None))
 }
 
-/// A rule that keeps the newest so many checkpoints.
+/// A rule that keeps the newest N checkpoints.
 pub(crate) fn keep(last: u64) -> Keep {
     Keep::newest(last)
 }

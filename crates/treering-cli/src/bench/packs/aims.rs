@@ -12,7 +12,7 @@ use treering::{
     Aim, Encoding, Error, Ingest, IngestSettings, Library, MemoryStore, Options, Result,
 };
 
-/// The work is done so often, or until it took so many seconds; the shortest time counts.
+/// The work is done so often, or until it took this many seconds; the shortest time counts.
 const TIMES: usize = 5;
 const SECONDS: f64 = 3.0;
 

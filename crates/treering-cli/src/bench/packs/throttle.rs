@@ -30,7 +30,7 @@ impl Bucket {
         Bucket { rate, free: 0.0, used: 0.0 }
     }
 
-    /// When so many bytes are through that are asked for at `now`.
+    /// When this many bytes are through that are asked for at `now`.
     fn take(&mut self, now: f64, bytes: f64) -> f64 {
         let seconds = bytes / self.rate;
         self.used += seconds;

@@ -89,7 +89,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of an image for so many bytes of data.
+    /// The layout of an image for this many bytes of data.
     pub fn new(dtype: DType, bytes: u64, recipe: &Recipe) -> Result<Layout> {
         let component = Component::of(dtype);
         let chunk = recipe.chunk as u64;

@@ -179,7 +179,7 @@ fn places(words: &[u64], list: &mut Places) -> usize {
     let mut len = 0;
     for (number, word) in words[..words.len().min(BLOCK)].iter().enumerate() {
         let (mut bits, end) = (*word, len + word.count_ones() as usize);
-        // Four at a time, whether there are so many or not: what is too much is written over.
+        // Four at a time, whether there are that many or not: what is too much is written over.
         while len < end {
             for place in &mut list[len..len + 4] {
                 *place = (number * 64) as u16 + bits.trailing_zeros() as u16;

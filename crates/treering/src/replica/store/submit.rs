@@ -299,7 +299,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Sends and receives parts, up to so many bytes with all copies.
+    /// Sends and receives parts, up to this many bytes with all copies.
     fn round(&mut self, coming: &mut Coming, data: SubmitData<'_>, bytes: u64) -> Result<()> {
         let ReplicaStore { link, roster, spares, current, settings, .. } = self;
         let (known, sizes) = ((current.as_ref(), &*roster), (bytes, settings.piece));

@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Blocks of a stream that are compared, and sent if they have changed, as one.
 const CHUNK: u64 = 256;
-/// Every chunk that is constant is looked at once in so many submits.
+/// Every chunk that is constant is looked at once in this many submits.
 pub(crate) const TURNS: u64 = 64;
 
 /// The streams of a generation.

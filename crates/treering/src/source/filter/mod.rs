@@ -96,7 +96,7 @@ impl Coding {
         })
     }
 
-    /// The bytes before this filter, at most so many.
+    /// The bytes before this filter, at most this many.
     fn decode(&self, bytes: Vec<u8>, most: usize) -> Result<Vec<u8>> {
         match self {
             Coding::Known(Filter::Deflate(_)) => inflate(&bytes, most),

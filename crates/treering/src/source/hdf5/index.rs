@@ -164,7 +164,7 @@ impl Entries<'_> {
         }
     }
 
-    /// Reads so many entries, the first of which is of chunk `number`.
+    /// Reads this many entries, the first of which is of chunk `number`.
     fn read(&self, input: &mut MetaCursor, number: u64, count: u64, add: Add) -> Result<()> {
         for number in number..number.checked_add(count).ok_or_else(wrong)? {
             let at = input.address()?;

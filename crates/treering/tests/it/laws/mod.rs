@@ -115,7 +115,7 @@ impl Format {
         if self.is_negative(bits) { -rest } else { rest }
     }
 
-    /// The bits of the number so many places further, infinities at the ends.
+    /// The bits of the number this many places further, infinities at the ends.
     pub fn step(self, bits: u64, by: i64) -> u64 {
         let end = self.infinity() as i64;
         let to = self.ordinal(bits).saturating_add(by).clamp(-end, end);

@@ -184,7 +184,7 @@ struct World {
     keep: Option<(u64, Option<u64>)>,
     /// The bytes that programs keep their run to, in some worlds.
     limit: Option<u64>,
-    /// Every so many-th checkpoint leaves the node.
+    /// Every n-th checkpoint leaves the node.
     shared_every: u32,
     next_step: u64,
     /// The arrays that were handed over, by step.
@@ -692,7 +692,7 @@ fn read(store: &Arc<dyn Store>, run: &str, step: u64) -> Result<State> {
     Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
 }
 
-/// Whether a rule lets a step go, of these and those that are gone: not the newest so many, which a limit of bytes does
+/// Whether a rule lets a step go, of these and those that are gone: not the newest N, which a limit of bytes does
 /// not count, nor a multiple.
 pub(crate) fn may_go(
     step: u64,
