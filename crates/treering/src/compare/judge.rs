@@ -2,8 +2,8 @@
 //!
 //! |a − b| > abs + rel·|b| is decided in floating point where the two sides are clearly apart, and in
 //! whole numbers of any length where rounding could tip the balance: fl(a − b) can equal the bound
-//! although a − b exceeds it. Complex numbers are held to the modulus of their difference; under a ULP
-//! bound, to each component.
+//! although a − b exceeds it. The bound of complex numbers applies to the modulus of their difference,
+//! a ULP bound to each component.
 
 use crate::array::DType;
 use crate::merkle::bounded::Bound;

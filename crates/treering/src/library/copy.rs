@@ -3,7 +3,7 @@
 //! A copy appears at once, when all of it is there and durable. An opening with another random number stands at the
 //! number of the copy's writer meanwhile, so that its checkpoints are strays, which nobody lists or uses; its removal is
 //! what makes them visible. An interrupted copy leaves a run without checkpoints, which `treering rm` removes. Frames
-//! are copied as they are, and each is held to its checksum; footers are written anew with the name of the copy.
+//! are copied as they are, and each is checked against its checksum; footers are written anew with the name of the copy.
 //!
 //! Renaming is copying and removing. Before the copy, the run is taken as a program takes it, which keeps every other
 //! writer from adding to it; the copy is read back before the original goes.

@@ -2,8 +2,8 @@
 //!
 //! Each file of the log is parsed; each bundle is read whole; each pack that a manifest names is read once, whole: header,
 //! every frame, footer. Each checkpoint is loaded, so that the chain of seals and every reference
-//! is followed; the newest of each run (or every one, on request) is restored and held to its
-//! roots, and its files are made again and held to their digests.
+//! is followed; the newest of each run (or every one, on request) is restored and checked against its
+//! roots, and its files are made again and checked against their digests.
 
 use super::export::{FileParts, records};
 use super::{Library, Progress};

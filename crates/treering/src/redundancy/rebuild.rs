@@ -1,10 +1,10 @@
 //! Rebuilding what was on nodes that are lost, on whatever nodes there are now.
 //!
 //! Each node says which parity files its store holds, and then which of the objects that these describe. From that a plan
-//! is made ([`plan`](super::plan)). Whatever it uses is read and held to its digest first, and a part that is damaged
-//! counts as lost, until the plan needs nothing that is. Then the nodes send what they hold to the target of each job,
-//! combined, piece by piece; the target combines that, which yields the lost string from front to back, and puts each
-//! object into its store once its digest is right.
+//! is made ([`plan`](super::plan)). Everything that it uses is read and checked against its digest first, and a part
+//! that is damaged counts as lost, until the plan needs nothing that is. Then the nodes send what they hold to the
+//! target of each job, combined, piece by piece; the target combines that, which yields the lost string from front to
+//! back, and puts each object into its store once its digest is right.
 
 use super::census::{ABSENT, Census, HeldPart, OTHER, PRESENT, SetRecord};
 use super::nodes::{NodeRanks, garbled, pack_numbers, pack_parts, unpack_numbers, unpack_parts};

@@ -399,14 +399,14 @@ pub fn files(folder: &Path) -> Result<Folder> {
     Ok(found)
 }
 
-/// Why something of a folder is no file, and the place that it names if it is a link that leads nowhere.
+/// Reason why an entry of a folder is not a file, and the place that it names if it is a link that leads nowhere.
 pub(crate) fn why_no_file(path: &Path) -> (&'static str, Option<PathBuf>) {
     match std::fs::metadata(path) {
         Ok(_) => ("it is a pipe, a socket or a device", None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             ("it is a link that leads nowhere", std::fs::read_link(path).ok())
         }
-        Err(_) => ("nobody can tell what it is", None),
+        Err(_) => ("its type cannot be read", None),
     }
 }
 
