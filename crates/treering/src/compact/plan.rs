@@ -40,7 +40,7 @@ impl Default for Compaction {
     }
 }
 
-/// A bundle that a compaction would write: one of [`CompactPlan::bundles`], whose type has an example.
+/// A bundle that a compaction would write: one of [`CompactPlan::bundles`]. [`CompactPlan`] has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PlannedBundle {
     /// The number of log entries and packs that are files now.

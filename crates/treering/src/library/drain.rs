@@ -120,7 +120,7 @@ impl Library {
     /// let node: Arc<dyn Store> = Arc::new(DirectoryStore::new(&ssd));
     /// let options = Options::directory(&store, "rod").node(node.clone()).shared_every(10);
     /// let mut run = Run::open(options)?;
-    /// run.checkpoint(0, &[Variable::new("heat", &[0.0f64; 100])])?.durable()?;
+    /// run.checkpoint_shared(0, &[Variable::new("heat", &[0.0f64; 100])])?.durable()?;
     /// run.checkpoint(1, &[Variable::new("heat", &[1.0f64; 100])])?.staged()?; // on the node only
     /// drop(run); // as if the job had died
     /// let library = Library::open(&store)?;

@@ -96,7 +96,7 @@ pub struct PlannedStep {
 ///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
 /// }
 /// run.finish()?;
-/// let plan = Library::open(&store)?.plan_prune("rod", &Keep::newest(2), &|_done, _of| {})?; // removes nothing
+/// let plan = Library::open(&store)?.plan_prune("rod", Keep::newest(2), &|_done, _of| {})?; // removes nothing
 /// let steps: Vec<u64> = plan.removed.iter().map(|checkpoint| checkpoint.step).collect();
 /// println!("steps {steps:?} would go, which frees {} bytes", plan.bytes);
 /// # assert_eq!(steps, [0, 1, 2]);
