@@ -81,7 +81,7 @@ pub(super) fn sort(inputs: &mut [&FileVariable], merge: Merge) {
             inputs.sort_by_cached_key(|i| (i.like.clone(), i.description.dtype.name(), i.rank));
         }
         Merge::Ranks => inputs.sort_by_key(|input| merged(input).place_in_rank()),
-        // What tells how a file comes back is no part of it.
+        // The records of files come last.
         Merge::Files => inputs.sort_by_key(|i| (i.is_record(), i.rank)),
     }
 }
