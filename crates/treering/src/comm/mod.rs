@@ -102,7 +102,8 @@ pub trait Comm: Send + Sync {
     /// The name of the machine that this rank runs on.
     fn node(&self) -> &str;
 
-    /// Sends bytes to a rank; not collective. The bytes may be used again when it returns.
+    /// Sends bytes to a rank; not collective. Never waits for the receiver, and the bytes may be used again when it returns.
+    /// Messages from one rank to another arrive in order.
     fn send(&self, to: Rank, bytes: &[u8]) -> Result<()>;
 
     /// Waits for the next message that was sent by a rank, or by any; not collective. `None` if there is none
@@ -122,7 +123,8 @@ pub trait Comm: Send + Sync {
     /// know its senders. After an error, the mailbox may have received some of its messages.
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()>;
 
-    /// Agrees on whether all living ranks pass `true`. All survivors get the same result, also if ranks die meanwhile.
+    /// Agrees on whether all living ranks pass `true`. All survivors get the same result, also if ranks have died or die
+    /// meanwhile.
     fn agree(&self, yes: bool) -> Result<bool>;
 
     /// A communicator of the ranks that name the same color, in the order of their keys, then of their numbers.
@@ -131,10 +133,11 @@ pub trait Comm: Send + Sync {
     /// The members that are known to have died; not collective.
     fn dead(&self) -> Result<Vec<Rank>>;
 
-    /// Ends this communicator for all members; not collective.
+    /// Ends this communicator for all members; not collective. Their calls, under way or later, return an error of kind
+    /// [`ErrorKind::Revoked`], but for [`agree`](Comm::agree) and [`shrink`](Comm::shrink).
     fn revoke(&self) -> Result<()>;
 
-    /// A communicator of the members that live, in the same order.
+    /// A communicator of the members that live, in the same order. Completes also if ranks have died or die meanwhile.
     fn shrink(&self) -> Result<Arc<dyn Comm>>;
 
     /// Whether the survivors of a death can go on.
