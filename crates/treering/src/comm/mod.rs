@@ -133,8 +133,8 @@ pub trait Comm: Send + Sync {
     /// The members that are known to have died; not collective.
     fn dead(&self) -> Result<Vec<Rank>>;
 
-    /// Ends this communicator for all members; not collective. Their calls, under way or later, return an error of kind
-    /// [`ErrorKind::Revoked`], but for [`agree`](Comm::agree) and [`shrink`](Comm::shrink).
+    /// Ends this communicator for all members; not collective. Calls that communicate, under way or later, return an error of
+    /// kind [`ErrorKind::Revoked`], but for [`agree`](Comm::agree) and [`shrink`](Comm::shrink).
     fn revoke(&self) -> Result<()>;
 
     /// A communicator of the members that live, in the same order. Completes also if ranks have died or die meanwhile.
