@@ -33,7 +33,7 @@ CARGO ?= cargo
 # All crates, built as for the tests, so that nothing is built twice.
 MPI := --features particles/mpi,orbits/mpi,kmeans/mpi
 BUILD = $(CARGO) build --workspace --bins --examples $(MPI)
-# What the library offers beyond its default features.
+# Features of the library beyond the default ones.
 comma := ,
 empty :=
 ALL_FEATURES := $(subst $(empty) ,$(comma),$(addprefix treering/,half ndarray num-complex testing tracing))
@@ -45,7 +45,7 @@ export MPICC := $(CURDIR)/$(VENV)/bin/mpicc
 .PHONY: test quick needs format lints bare tests mpi orca numpy files fuzz kills ranks-check replicas-check big watch-load backlog model \
 	campaign bench bench-chunks bench-ranks bench-replica corpus restart peers book
 
-# What is missing is installed while the library without features is built, which needs nothing but Rust and a linker.
+# Missing tools are installed while the library without features is built, which needs nothing but Rust and a linker.
 # The other MPIs come last, so that nothing is built again behind them.
 test:
 	@$(MAKE) --no-print-directory $(if $(shell command -v cc),-j2) needs bare

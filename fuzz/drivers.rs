@@ -1,4 +1,4 @@
-//! What the fuzzers do with bytes; the tests replay the kept corpus through the same functions.
+//! The work of the fuzzers on bytes; the tests replay the kept corpus through the same functions.
 //!
 //! Digests would keep a fuzzer at the door, so each driver also gives its input a valid one.
 #![allow(dead_code)]

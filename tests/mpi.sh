@@ -52,7 +52,7 @@ survivors() {
     store=$(mktemp -d)
     plate=$(timeout 120 "$@" -n 2 "target/mpi-heat-$name" "$store/undisturbed" 60 | cut -d, -f1)
     for victim in 0 3; do
-        # What its runtime prints about the death is no failure.
+        # Messages of its runtime about the death are no failure.
         again=$(timeout 120 "$@" -n 4 "target/mpi-heat-$name" "$store/$victim" 60 33 "$victim" 2>/dev/null || true)
         again=$(grep '^plate' <<<"$again")
         echo "$name, rank $victim died: $again"
@@ -67,7 +67,7 @@ survivors() {
 replicas() {
     local out ranks
     for ranks in "4 0" "5 4 1 0"; do
-        # What its runtime prints about the deaths is no failure.
+        # Messages of its runtime about the deaths are no failure.
         # shellcheck disable=SC2086
         out=$(timeout 120 "$@" -n ${ranks%% *} target/mpi-replicas-openmpi5 ${ranks#* } 2>/dev/null || true)
         echo "openmpi5, ranks ${ranks#* } died: $out"
@@ -148,7 +148,7 @@ deaths() {
     expected=$(grep '^end' "$folder/told" | cut -d' ' -f3- | sort -u)
     for seed in "3 0" "10 1"; do
         spares=${seed#* }
-        # What its runtime prints about the deaths is no failure.
+        # Messages of its runtime about the deaths are no failure.
         timeout 120 "$@" -n $((5 + spares)) "${cluster[@]}" --spares "$spares" --failures-half-life 60 \
             --failures-seed "${seed% *}" --store "$folder/$spares" >"$folder/told" 2>/dev/null || true
         ends=$(grep '^end' "$folder/told" | cut -d' ' -f3- | sort -u)
@@ -165,7 +165,7 @@ deaths() {
     rm -r "$folder"
 }
 
-# What a command prints, without empty lines and without the time that it took.
+# The output of a command, without empty lines and without the time that it took.
 untimed() { tr -d '\r' | grep -v '^$' | sed -E 's/ in [0-9.]+ [^ ]*s$//' || true; }
 
 # tools NAME MPIRUN...: ranks that share the work of verify and compare print what one process prints, and exit as it does.

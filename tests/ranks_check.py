@@ -217,7 +217,7 @@ class Check:
         return json.loads(done.stdout)
 
     def compare(self, job):
-        # What was being written when a rank was killed has another name.
+        # Files that were being written when a rank was killed have another name.
         for path in (path for path in job.states.iterdir() if ".new" not in path.name):
             state, expected = path.read_bytes(), self.reference[path.name.split("-")[1]]
             if state != expected:
@@ -232,7 +232,7 @@ class Check:
     def kill_one(self, ranks, store, first):
         everyone, phase = self.kills % 2 == 0, self.target(first)
         job = Job(self, ranks, store, self.folder / "job")
-        # What a killed run restores is compared, too.
+        # The state that a killed run restores is compared, too.
         job.start(keep_states=self.dice.random() < 0.5)
         hit = job.kill_when(phase, everyone, self.dice)
         self.compare(job)

@@ -191,7 +191,7 @@ class Check:
                     raise SystemExit(f"undisturbed runs of {program} on 3 and {ranks} ranks differ")
 
     def judge(self, program, told, survivors):
-        """What is wrong with a run that has ended by itself; `survivors` are the ranks that nobody has killed."""
+        """The fault of a run that has ended by itself; `survivors` are the ranks that were not killed."""
         known, wrong = self.reference[program], list(told.panics)
         if missing := survivors - told.ranks:
             wrong.append(f"nobody has killed {sorted(missing)}, which did not come to the end")
@@ -218,7 +218,7 @@ class Check:
         if second:
             last = left[0] if second in OF_THE_FIRST else self.dice.choice(left)
             kill_at = f"{second}:{last}:{int(second in AT_OPENING_TOO)}"
-        # Whoever dies second takes further copies along.
+        # The second rank that dies takes further copies along.
         job = Job(self.command(program, ranks, copies + bool(second), spares), self.folder, kill_at)
         if not job.wait_for_ranks(ranks + spares):
             job.clean_up()

@@ -1,8 +1,8 @@
 """Treering beside its peers, on a set of checkpoint files: OUT/step-NNNN/...
 
 Ratio: bytes of the original files over bytes stored. Everything runs on one core; MB/s are those of
-the clock, and of the processor's time in brackets. What works on variables (blosc2, pcodec, fpzip)
-is given arrays in memory and stores nothing of the HDF5 around them, which is in its favour.
+the clock, and of the processor's time in brackets. Tools for variables (blosc2, pcodec, fpzip)
+get arrays in memory and store nothing of the HDF5 around them, which is in their favour.
 """
 import argparse
 import os
@@ -101,7 +101,7 @@ def variables(step):
 
 
 def per_variable(step, arrays, name, takes, pack, unpack):
-    """Those that a compressor does not take stay as they are."""
+    """Arrays that a compressor does not take stay as they are."""
     begin = clock()
     stored = [pack(array) if takes(array) else array.tobytes() for array in arrays]
     middle = clock()

@@ -16,7 +16,7 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Half of the ranks fail within so many iterations.
+    /// Half of the ranks fail within this many iterations.
     pub fn with_half_life(iterations: f64, seed: u64) -> Result<Failures> {
         if !(iterations > 0.0 && iterations.is_finite()) {
             return Err(Error::usage(format!(

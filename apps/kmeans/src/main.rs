@@ -31,13 +31,13 @@ struct Cli {
     /// Seed of the points.
     #[arg(long, default_value_t = Settings::default().seed)]
     seed: u64,
-    /// Let ranks kill themselves at random: half of them within so many iterations.
+    /// Let ranks kill themselves at random: half of them within this many iterations.
     #[arg(long, value_name = "ITERATIONS")]
     failures_half_life: Option<f64>,
     /// Seed of these failures.
     #[arg(long, default_value_t = 1, value_name = "SEED")]
     failures_seed: u64,
-    /// Take a checkpoint after every so many iterations, and after the last. 0: none.
+    /// Take a checkpoint after every N iterations, and after the last. 0: none.
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     every: u64,
     #[command(flatten)]

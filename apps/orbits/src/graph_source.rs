@@ -12,7 +12,7 @@ pub struct GraphSource {
     /// Make a graph instead of reading one.
     #[arg(long, value_enum, conflicts_with = "edges")]
     make: Option<Kind>,
-    /// How many vertices to make.
+    /// Number of vertices to make.
     #[arg(long, default_value_t = 100_000)]
     vertices: u32,
     /// The seed of a graph that is made.

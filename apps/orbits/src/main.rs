@@ -30,10 +30,10 @@ enum Command {
     Count(CountArguments),
     /// Makes a graph and writes it as an edge list.
     Make {
-        /// What kind of graph.
+        /// Kind of graph.
         #[arg(value_enum)]
         kind: Kind,
-        /// How many vertices.
+        /// Number of vertices.
         vertices: u32,
         /// The seed of its random numbers.
         #[arg(long, default_value_t = 1)]
@@ -54,7 +54,7 @@ struct CountArguments {
     /// Where to keep checkpoints: STORE#RUN. A run that is there already is continued.
     #[arg(long, value_name = "PLACE")]
     store: Option<String>,
-    /// How many checkpoints to take during the count.
+    /// Number of checkpoints to take during the count.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     checkpoints: u32,
     /// The size of the chunks by which changes are found.

@@ -31,7 +31,7 @@ struct Cli {
     /// Where to write the scores: a line for each vertex.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Take a checkpoint after every so many iterations, and after the last. 0: none.
+    /// Take a checkpoint after every N iterations, and after the last. 0: none.
     #[arg(long, default_value_t = 0, value_name = "STEPS")]
     every: u64,
     #[command(flatten)]

@@ -32,7 +32,7 @@ struct Cli {
     /// Where to keep checkpoints: STORE#RUN. A run that is there already is continued.
     #[arg(long, value_name = "PLACE")]
     store: String,
-    /// How many checkpoints to take during the count.
+    /// Number of checkpoints to take during the count.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     checkpoints: u32,
     /// Wait after each checkpoint until it is durable.
@@ -80,12 +80,12 @@ fn fail(error: &str) -> ! {
 fn fail_once(comm: &dyn Comm, error: &str) -> ! {
     if comm.rank() == Rank(0) {
         eprintln!("orbits-ranks: {error}");
-        // Whoever does not hear of it reports it, too.
+        // A rank that does not hear of it reports it, too.
         (1..comm.size()).for_each(|rank| drop(comm.send(Rank(rank), error.as_bytes())));
         std::process::exit(2);
     }
     let until = Instant::now() + REPORTED_WITHIN;
-    // What is left of earlier messages comes first.
+    // The rest of earlier messages comes first.
     while let Ok(Some((_, told))) =
         comm.receive(Some(Rank(0)), until.saturating_duration_since(Instant::now()))
     {

@@ -28,7 +28,7 @@ struct Cli {
     /// The last step.
     #[arg(long, default_value_t = Schedule::default().steps)]
     steps: u64,
-    /// Take a checkpoint after every so many steps, but not after the last.
+    /// Take a checkpoint after every N steps, but not after the last.
     #[arg(long, default_value_t = Schedule::default().every)]
     every: u64,
     /// Where to keep checkpoints. A run that is there already is continued.

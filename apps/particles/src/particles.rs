@@ -39,7 +39,7 @@ impl Particles {
         }
     }
 
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.x.len()
     }

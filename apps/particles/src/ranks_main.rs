@@ -37,10 +37,10 @@ struct Cli {
     /// The last step.
     #[arg(long, default_value_t = Schedule::default().steps)]
     steps: u64,
-    /// Take a checkpoint after every so many steps, but not after the last.
+    /// Take a checkpoint after every N steps, but not after the last.
     #[arg(long, default_value_t = Schedule::default().every)]
     every: u64,
-    /// Wait after every so many checkpoints until the newest is durable. 0: only at the end.
+    /// Wait after every N checkpoints until the newest is durable. 0: only at the end.
     #[arg(long, default_value_t = 0, conflicts_with_all = ["replicas", "spares"])]
     wait: u64,
     /// The name of the run in the store.

@@ -7,7 +7,7 @@ use crate::Simulation;
 use std::time::Duration;
 use treering::{Error, ErrorKind, Options, Result, Run, Variable, VariableMut};
 
-/// How far to step, and when to save.
+/// The number of steps, and the times to save.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Schedule {
     /// The last step.
@@ -36,7 +36,7 @@ impl Schedule {
     }
 }
 
-/// What happens while a simulation runs.
+/// Events of a simulation.
 #[derive(Clone, Debug)]
 pub enum Progress {
     /// It goes on from a checkpoint.
@@ -54,12 +54,12 @@ pub enum Progress {
     Failed {
         /// The step of the state that is not saved.
         step: u64,
-        /// What went wrong.
+        /// The problem.
         error: Error,
     },
 }
 
-/// What a run did.
+/// Summary of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Summary {
     /// The step of the checkpoint it went on from, if it did.
@@ -68,7 +68,7 @@ pub struct Summary {
     pub steps: u64,
     /// The checkpoints it took.
     pub checkpoints: u64,
-    /// How long checkpoints held it up.
+    /// Time for which checkpoints blocked it.
     pub blocked: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! What tells one simulation from another, checked once.
+//! Settings of a simulation, checked once.
 
 use treering::{Error, Result};
 
-/// What tells one simulation from another. All but `threads` must stay the same over a restart.
+/// Settings of a simulation. All but `threads` must stay the same over a restart.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Settings {
     /// Particles along each side of the cube; there are as many as its third power.
@@ -29,7 +29,7 @@ impl Settings {
     /// cube, and a particle would meet the same neighbour twice.
     pub const COARSEST_MESH: u32 = 24;
 
-    /// How many particles there are.
+    /// Number of particles.
     pub fn particles(&self) -> usize {
         (self.particles_per_side as usize).pow(3)
     }

@@ -15,7 +15,7 @@ pub struct Simulation {
     threads: ThreadPool,
     solver: Solver,
     particles: Particles,
-    /// What the particles feel where they are, unless they have been moved from outside.
+    /// The pulls on the particles in their places, unless they have been moved from outside.
     pulls: Option<Vec<Pull>>,
 }
 
@@ -29,7 +29,7 @@ pub struct Energy {
 }
 
 impl Energy {
-    /// What stays the same over time, but for the errors of the steps.
+    /// Quantities that stay the same over time, but for the errors of the steps.
     pub fn total(&self) -> f64 {
         self.kinetic + self.potential
     }
@@ -92,7 +92,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// What each particle feels where it is.
+    /// The pull on each particle in its place.
     pub fn pulls(&mut self) -> &[Pull] {
         let (solver, particles) = (&mut self.solver, &mut self.particles);
         self.pulls.get_or_insert_with(|| {

@@ -35,7 +35,7 @@ pub struct SurvivalArguments {
     /// Copies of every state in the memory of ranks. 0: none.
     #[arg(long, default_value_t = 0)]
     pub replicas: u32,
-    /// Keep copies in memory after every so many steps.
+    /// Keep copies in memory after every N steps.
     #[arg(long, default_value_t = 10, value_name = "STEPS")]
     pub replicate_every: u64,
     /// Ranks that wait to take the places of others that die.

@@ -9,7 +9,7 @@ use treering_mpi::MpiRanks;
 /// name of the program by one of the ranks that have it.
 pub fn on_mpi(name: &str, program: impl FnOnce(Arc<dyn Comm>) -> Result<()>) {
     if let Err(error) = started(program) {
-        // What all ranks return is printed by one of them.
+        // An error that all ranks return is printed by one of them.
         if !error.is_repeated() {
             eprintln!("{name}: {error}");
         }

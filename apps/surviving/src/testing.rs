@@ -31,7 +31,7 @@ pub struct Story {
     pub spares: u32,
     /// Copies of every state in the memory of ranks.
     pub copies: u32,
-    /// How often states are kept.
+    /// Intervals at which states are kept.
     pub pace: Pace,
     /// Ranks, and the calls of their communicators at which they die.
     pub deaths: Vec<(u32, u64)>,
@@ -88,7 +88,7 @@ impl Default for Story {
     }
 }
 
-/// What the ranks that have come to the end tell; the number of those that were killed.
+/// The results of the ranks that have come to the end, and the number of those that were killed.
 pub fn survivors<T>(ends: Vec<End<Result<T>>>) -> (Vec<T>, usize) {
     let (mut told, mut killed) = (Vec::new(), 0);
     for end in ends {

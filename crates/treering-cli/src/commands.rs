@@ -310,9 +310,9 @@ pub fn branch(place: &str, new: &str, json: bool) -> Result<()> {
 pub struct CopyArguments {
     /// STORE#RUN, or STORE#RUN@STEP for one checkpoint.
     from: String,
-    /// STORE#NEW; STORE alone keeps the name of the run. The store is made if it does not exist.
+    /// STORE#NEW; STORE alone keeps the name of the run. A store that does not exist is created.
     to: String,
-    /// Copy the checkpoints of this step only; may be given several times.
+    /// Copy only the checkpoints of this step; may be given several times. Default: all steps.
     #[arg(long = "step", value_name = "STEP")]
     steps: Vec<u64>,
     /// Only print what would be copied.

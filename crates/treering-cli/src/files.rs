@@ -28,15 +28,16 @@ pub struct IngestArguments {
     /// Number of ranks that share a pack.
     #[arg(long, value_name = "N", default_value_t = 32)]
     ranks_per_pack: u32,
-    /// Encode variables together whose names are the same after this replacement, as in 'block\d+=block'. May be given
-    /// several times.
+    /// Encode variables together whose names are the same after this replacement, as in 'block\d+=block': REGEX is a
+    /// regular expression, and TEXT takes the place of each match. May be given several times.
     #[arg(long, value_name = "REGEX=TEXT")]
     like: Vec<String>,
     /// Lossy: store variables that match rounded within a bound, absolute as in 'temp*=1e-6' or relative as in
     /// 'velocity_?=rel:1e-4'; * and ? stand for anything, and the name of the file may be left out. May be given
     /// several times, the first that matches counts, and 'n*=bits' leaves variables as they are. Values that files mark
-    /// as filled or missing stay. Caution: exported files then hold values within the bound, not the original bytes. Only floating-point and
-    /// complex variables that are not compressed in their files can have a bound.
+    /// as filled or missing stay. Caution: exported files then hold
+    /// values within the bound, not the original bytes. Only floating-point and complex variables that are not compressed
+    /// in their files can have a bound. Default: values are stored exactly.
     #[arg(long, value_name = "GLOB=BOUND")]
     pub error_bound: Vec<String>,
     /// Add a label to the checkpoint, as in 'git=4542149'; may be given several times.
@@ -246,7 +247,7 @@ impl Taken<'_> {
         self.files.iter().map(|file| file.rank).collect()
     }
 
-    /// How many variables are stored rounded.
+    /// Number of variables that are stored rounded.
     fn rounded(&self) -> u64 {
         self.manifest.rounded
     }
@@ -278,7 +279,7 @@ impl Taken<'_> {
     }
 }
 
-/// How much of what is left out is told one by one.
+/// Number of files left out that are listed one by one.
 const MOST_LEFT_OUT: usize = 5;
 
 #[derive(clap::Args)]

@@ -11,14 +11,15 @@ use treering::{
 
 #[derive(clap::Args)]
 pub struct LsArguments {
-    /// STORE or STORE#RUN.
+    /// STORE (lists its runs) or STORE#RUN (lists its checkpoints).
     #[arg(default_value = ".")]
     place: String,
     /// Also list checkpoints of abandoned branches: steps after the one from which a program has restarted.
     #[arg(long)]
     all: bool,
     /// Only checkpoints with this label, as in 'git=4542*', or with a variable that has this attribute, as in
-    /// 'temp*:units=K'; * and ? stand for anything. Of a store, runs that have one. Given several times, all must hold.
+    /// 'temp*:units=K'; * and ? stand for anything. For a STORE: runs that
+    /// have such a checkpoint. May be given several times; a checkpoint must pass all.
     #[arg(long = "where", value_name = "KEY=GLOB")]
     tests: Vec<String>,
 }
@@ -284,7 +285,7 @@ fn print_variables(variables: &[VariableInfo]) {
     output::line(output::table(&header, &[2, 3, 4, 8, 11, 12, 13, 14], variables.iter().map(row)));
 }
 
-/// How many datasets that were not taken apart are listed.
+/// Number of listed datasets that were not taken apart.
 const MOST_LISTED: usize = 20;
 
 /// Lists datasets that are stored as the bytes of their files.

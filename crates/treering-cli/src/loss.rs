@@ -12,10 +12,10 @@ pub struct LossArguments {
     /// Number of copies of all data, each on another rank: 1 to 32.
     #[arg(long, value_name = "R")]
     replicas: u64,
-    /// Number of ranks of a node: whole nodes fail, and copies are on different nodes.
+    /// Number of ranks on each node. With 2 or more, whole nodes fail, and copies are on different nodes.
     #[arg(long, value_name = "N", default_value_t = 1)]
     ranks_per_node: u64,
-    /// Also simulate random failures of the real placement N times.
+    /// Also simulate random failures of the real placement N times. Default: no simulation.
     #[arg(long, value_name = "N")]
     simulate: Option<u64>,
     /// Write a report page with figures: one HTML file that needs no network.

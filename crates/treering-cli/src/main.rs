@@ -37,7 +37,7 @@ const GOLDEN_EXAMPLES: &str = "Examples:
 /// Checkpoints of simulations: stores only what has changed, restores any state, and reports where two runs diverge.
 ///
 /// A PLACE is STORE (a folder), STORE#RUN or STORE#RUN@STEP. Files and folders of files can be compared, too.
-/// `treering demo` is a tour of a minute. Exit codes: 0 done or equal, 1 different, 2 trouble or undecided.
+/// `treering demo` is a short tour. Exit codes: 0 done or equal, 1 different, 2 trouble or undecided.
 #[derive(Parser)]
 #[command(name = "treering", version, max_term_width = 100)]
 struct Cli {
@@ -66,7 +66,7 @@ enum Command {
     },
     /// Reads and checks every byte of a store.
     ///
-    /// Under mpirun, each rank checks a part (if built with the feature mpi).
+    /// Damage is listed, and the exit code is then 2. Under mpirun, each rank checks a part (if built with the feature mpi).
     Verify {
         /// STORE or STORE#RUN.
         place: String,
@@ -78,18 +78,19 @@ enum Command {
     Prune {
         /// STORE#RUN.
         place: String,
-        /// Keep the newest N checkpoints. One of another epoch, which shares no bytes with them, is always kept, too.
+        /// Keep the newest N checkpoints. One checkpoint of an older epoch, which shares no stored bytes with the newest, is
+        /// always kept as well.
         #[arg(long, value_name = "N")]
         keep_last: u64,
-        /// Also keep every checkpoint whose step is a multiple of N.
+        /// Also keep every checkpoint whose step is a multiple of N. Default: none.
         #[arg(long, value_name = "N")]
         keep_every: Option<u64>,
-        /// Also remove the oldest of these, except for what --keep-last 1 keeps, until the run takes no more than SIZE, as in
-        /// 10GiB.
+        /// Then also remove the oldest of the kept checkpoints until the run takes no more than SIZE, as in 10GiB. The
+        /// checkpoints that --keep-last 1 keeps always stay. Default: no limit.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         limit: Option<u64>,
-        /// Also remove the oldest of these until all runs of the store together take no more than SIZE. Other runs stay as
-        /// they are.
+        /// The same until all runs of the store together take no more than SIZE, as in 2TiB. Only checkpoints of this run
+        /// are removed. Default: no limit.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         store_limit: Option<u64>,
         /// Drop damaged log entries. Caution: their checkpoints are lost. Default: prune removes nothing while an entry
@@ -126,7 +127,8 @@ enum Command {
     },
     /// Merges the many small files of closed epochs into a few bundles.
     ///
-    /// A program may write to the run meanwhile.
+    /// A checkpoint takes two small files or more; a bundle of many of them takes two. A program may write to the run
+    /// meanwhile.
     Compact {
         /// STORE (every run) or STORE#RUN.
         place: String,
@@ -138,7 +140,7 @@ enum Command {
     Drain {
         /// STORE#RUN in the shared store.
         place: String,
-        /// Stores of the nodes: all of them, or one at a time.
+        /// Folders of the stores of the nodes: all of them at once, or one call after another.
         #[arg(required = true, value_name = "NODE_STORE")]
         nodes: Vec<PathBuf>,
         /// Only print what would be copied.
@@ -179,6 +181,9 @@ enum Command {
     #[command(after_help = COMPARE_EXAMPLES)]
     Compare(compare::CompareOptions),
     /// Makes trees for data that has none, so that comparing it reads a small part of it.
+    ///
+    /// The trees of a file are written beside it, as FILE.tree; those of a run are kept in its store, as the run RUN+trees.
+    /// At least one bound is needed; a tree serves its own bound and larger ones.
     Tree(compare::TreeArguments),
     /// Records expected results as a small file, and checks results against it.
     #[command(after_help = GOLDEN_EXAMPLES)]
@@ -190,7 +195,7 @@ enum Command {
     Loss(loss::LossArguments),
     /// Runs a benchmark and prints ratios to limits measured in the same run.
     Bench {
-        /// The benchmark.
+        /// Name of the benchmark.
         #[arg(value_enum)]
         name: bench::Name,
         #[command(flatten)]
@@ -198,13 +203,13 @@ enum Command {
     },
     /// Prints a shell completion script, as in: source <(treering completions bash).
     Completions {
-        /// The shell.
+        /// Shell that the script is for.
         #[arg(value_enum)]
         shell: clap_complete::Shell,
     },
     /// Writes man pages to a folder: treering.1 and one for each command.
     Man {
-        /// The folder, as ~/.local/share/man/man1.
+        /// Folder for the pages, such as ~/.local/share/man/man1. It is made if it does not exist.
         folder: PathBuf,
     },
     /// The simulation that the demo runs as a child process.

@@ -1,4 +1,4 @@
-//! How results look: tables, numbers with units, progress, JSON.
+//! The output of commands: tables, numbers with units, progress, JSON.
 
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 use indicatif::{ProgressBar, ProgressStyle};
@@ -68,7 +68,7 @@ pub fn now() -> String {
     moment(now.map_or(0, |now| now.as_millis() as u64))
 }
 
-/// How many times smaller.
+/// A ratio: the number of times something is smaller.
 pub fn ratio(full: u64, stored: u64) -> String {
     match (full, stored) {
         (0, _) | (_, 0) => "–".to_string(),

@@ -45,7 +45,7 @@ pub struct Arguments {
     /// --rank-pattern does not match are of rank 0.
     #[arg(long, value_name = "REGEX", requires = "watch")]
     step_pattern: Option<String>,
-    /// Number of files of a set. Default: that of the set before.
+    /// Number of files of a complete set. Default: that of the set before.
     #[arg(long = "files", value_name = "N", requires = "watch", value_parser = at_least_one)]
     count: Option<usize>,
     /// Time for which a file must not change before it is ingested. 0 is for programs that rename complete files into

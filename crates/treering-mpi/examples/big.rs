@@ -1,7 +1,7 @@
 //! Arrays beyond the limits of 31 and 32 bits: `mpirun -n 2 big save|check STORE ELEMENTS`, `mpirun -n 3 big replicas
 //! COPIES ELEMENTS`.
 //!
-//! Every rank has an even share of one global array of so many 64-bit numbers, each of which follows from its index.
+//! Every rank has an even share of one global array of this many 64-bit numbers, each of which follows from its index.
 //! `save` takes a checkpoint of it; `check` restores it, on any number of ranks, and compares every number. With
 //! `replicas`, the first rank submits the whole array to the memory of all ranks, and every rank loads its share.
 

@@ -1,6 +1,6 @@
 //! The time for which checkpoints block a program: `mpirun -n 2 --bind-to none blocked STORE MIB`.
 //!
-//! The ranks share the cores of the machine and so many MiB of state. With one rank, its threads have all cores; with
+//! The ranks share the cores of the machine and this many MiB of state. With one rank, its threads have all cores; with
 //! several, each rank is pinned to one core. Every checkpoint is timed from the moment at which all ranks have come
 //! until the last of them goes on. Prints medians, and the limits of the same memory: a copy and a read of the state.
 
@@ -53,7 +53,7 @@ fn together(comm: &dyn Comm, work: impl FnOnce() -> Result<()>) -> Result<u64> {
     Ok(took[0])
 }
 
-/// Does something with pieces of memory on so many threads.
+/// Does something with pieces of memory on this many threads.
 fn on_threads(threads: usize, to: &mut [u64], from: &[u64], work: fn(&mut [u64], &[u64])) {
     let part = from.len().div_ceil(threads.max(1)).max(1);
     std::thread::scope(|scope| {

@@ -24,7 +24,7 @@ fn rows(rank: u32, ranks: u32) -> (u64, u64) {
     (at(rank), at(rank + 1) - at(rank))
 }
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Plan {
     store: String,
     steps: u64,
@@ -52,7 +52,7 @@ fn main() -> ExitCode {
     match heat() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // What all ranks return is printed by one of them.
+            // An error that all ranks return is printed by one of them.
             if !error.is_repeated() {
                 eprintln!("heat: {error}");
             }

@@ -13,7 +13,7 @@ const BYTES: u64 = 4 << 20;
 const BLOCK: u64 = 64;
 const COPIES: u32 = 3;
 
-/// What a rank submits as a step.
+/// The bytes that a rank submits as a step.
 fn data(rank: u64, step: u64) -> Vec<u8> {
     let value = |at: u64| (rank * BYTES + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step;
     (0..BYTES / 8).flat_map(|at| value(at * 8).to_le_bytes()).collect()

@@ -156,7 +156,7 @@ fn simulate(world: Arc<dyn Comm>, all: &dyn Comm) -> Result<()> {
             program.check();
         }
     }
-    // Those that count as dead live on here.
+    // Ranks that count as dead live on here.
     all.reduce(Reduction::Sum, &mut [0])?;
     if world.rank() == Rank(0) {
         let _ = std::fs::remove_dir_all(store);

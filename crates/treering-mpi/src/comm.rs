@@ -182,7 +182,7 @@ impl State {
         sent
     }
 
-    /// Receives a message whose first piece has so many bytes.
+    /// Receives a message whose first piece has this many bytes.
     fn take(&mut self, from: Rank, tag: c_int, first: usize) -> Result<Vec<u8>> {
         let mut arriving = Vec::new();
         let begun = self.wire.receive(from, tag, first, MessageRoom::new, &mut arriving);
@@ -272,7 +272,7 @@ impl Comm for MpiComm {
             cast(bytes.as_mut_ptr().wrapping_add(done), step)?;
             done += step;
         }
-        // SAFETY: there is room for so many bytes, and MPI has filled them; at the root they were there before.
+        // SAFETY: there is room for this many bytes, and MPI has filled them; at the root they were there before.
         unsafe { bytes.set_len(len) };
         Ok(())
     }
@@ -398,7 +398,7 @@ impl Drop for MpiComm {
         let revoked = self.revoked.load(Ordering::SeqCst);
         let mut state = self.held();
         state.progress();
-        // Memory that MPI may still read is never given back.
+        // Memory that MPI may still read is never released.
         std::mem::take(&mut state.under_way).into_iter().for_each(std::mem::forget);
         // Open MPI gives the number of a communicator that was freed to a new one. If a rank has revoked the old one, and
         // word of that comes late, it is taken for the new one, which may be half made: ompi_comm_revoke_local crashes.

@@ -72,7 +72,7 @@ struct Placed {
     place: Range<usize>,
     /// Address and length of the message that was copied, or of this place.
     message: (usize, usize),
-    /// What was copied, so that nobody else uses that memory meanwhile.
+    /// Memory of the copy, so that nothing else uses it meanwhile.
     copied: Bytes,
     /// Of a message that was made here: somebody has its bytes as long as there are two of these.
     made: Option<Arc<()>>,
@@ -212,7 +212,7 @@ impl Outbox {
         }
     }
 
-    /// Room for so many bytes in one piece.
+    /// Room for this many bytes in one piece.
     fn room(&self, len: usize) -> Option<usize> {
         let (Some(first), Some(last)) = (self.placed.front(), self.placed.back()) else {
             return (len <= ROOM).then_some(0);
@@ -309,7 +309,7 @@ impl OtherOutbox {
     }
 }
 
-/// How a message travels.
+/// The way in which a message travels.
 pub(crate) enum Outgoing {
     /// Through MPI.
     Through,
@@ -384,7 +384,7 @@ impl Outboxes {
         });
         match note {
             Some(note) => Outgoing::Noted(note.write()),
-            // What is not on its way may wait for this message itself.
+            // A message that is not on its way may wait for this message itself.
             None if bytes.len() != NOTE && self.own.on_their_way() == 0 => Outgoing::Through,
             None => Outgoing::Later,
         }

@@ -4,7 +4,7 @@
 //! other pieces, which have a tag of their own. A shorter message is one MPI message, whose length its receiver asks
 //! MPI for. Nothing is copied, and memory that a message fills is not cleared before.
 //!
-//! Law: MPI never uses memory that was given back. A transfer that is given up because a rank has died is kept until MPI
+//! Law: MPI never uses memory that was released. A transfer that is given up because a rank has died is kept until MPI
 //! is done with it, or for ever.
 
 use crate::shim::{self, Raw, TrRequest, check};
@@ -92,7 +92,7 @@ impl Transfer {
     pub(crate) fn arrived(self) -> MessageRoom {
         match self.memory {
             TransferMemory::Arriving(mut room, len) if self.requests.is_empty() => {
-                // SAFETY: MPI has filled so many bytes from the start on; the capacity was checked before.
+                // SAFETY: MPI has filled this many bytes from the start on; the capacity was checked before.
                 unsafe { room.bytes.set_len(len) };
                 room
             }
@@ -244,7 +244,7 @@ impl Wire {
     }
 }
 
-/// How long to wait between two looks for a message, growing while nothing comes.
+/// Time to wait between two looks for a message, growing while nothing comes.
 pub(crate) struct Pause(Duration);
 
 impl Pause {

@@ -8,6 +8,14 @@ use std::fmt;
 use std::sync::Arc;
 
 /// Result of a call that can fail.
+///
+/// ```
+/// use treering::{Library, Result};
+/// fn newest_step(store: &str, run: &str) -> Result<u64> {
+///     Ok(Library::open(store)?.checkpoint(run, None)?.step())
+/// }
+/// assert!(newest_step("no-store", "rod").is_err());
+/// ```
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The kind of an [`Error`], by which programs decide.

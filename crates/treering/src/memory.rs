@@ -2,7 +2,7 @@
 //!
 //! A page that is touched for the first time costs as much time as decoding what goes into it.
 //! Therefore what is large is put on huge pages where the system has them, and what is needed again
-//! and again is not given back in between.
+//! and again is not released in between.
 
 use crate::error::{Error, ErrorKind, Result};
 use bytes::BytesMut;
@@ -18,7 +18,7 @@ thread_local! {
     static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Zeros, or an error when there are not so many.
+/// Zeros, or an error when there are not that many.
 pub(crate) fn zeroed<T: bytemuck::Zeroable>(len: u64) -> Result<Vec<T>> {
     let made = usize::try_from(len).ok().map(bytemuck::allocation::try_zeroed_vec);
     let made: Option<Vec<T>> = made.and_then(|made| made.ok());
@@ -56,7 +56,7 @@ pub(crate) fn huge_room(len: usize) -> BytesMut {
 /// Number of bytes that are read together, so that shared frames are decoded once.
 pub(crate) const TOGETHER: u64 = 64 << 20;
 
-/// Neighbours of up to so many bytes in all, or one that has more.
+/// Neighbours of up to this many bytes in all, or one that has more.
 pub(crate) fn batches<T>(all: &[T], limit: u64, size: impl Fn(&T) -> u64) -> Vec<&[T]> {
     let (mut batches, mut start, mut bytes) = (Vec::new(), 0, 0u64);
     for (at, one) in all.iter().enumerate() {

@@ -10,7 +10,7 @@
 pub const POINTS: [(&str, &str); 29] = [
     ("opening-committed", "An opener has used up its number; its opening is not announced yet."),
     ("opening-announced", "Writers before this one are fenced."),
-    ("leftovers-removed", "What earlier writers left unfinished is gone."),
+    ("leftovers-removed", "Unfinished files of earlier writers are gone."),
     ("ticket-handed-out", "All ranks know of the opening."),
     ("seated", "The groups of ranks are formed."),
     ("decided", "The ranks have agreed on a checkpoint; nothing is captured yet."),

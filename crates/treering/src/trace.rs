@@ -1,5 +1,5 @@
-//! What a run does, as `tracing` hears it (feature `tracing`). Without the feature nothing is recorded, and nothing is
-//! spent on it.
+//! The work of a run as spans and events of `tracing` (feature `tracing`). Without the feature nothing is recorded, and
+//! nothing is spent on it.
 //!
 //! Each piece of work is a span named after it, and ends with one event: at level INFO with bytes and time, or at level WARN
 //! with the error. Spans and events have the target `treering`.
@@ -53,7 +53,7 @@ impl TracedWork {
     }
 }
 
-/// What a person should know, as an event at level WARN.
+/// A note for people, as an event at level WARN.
 pub(crate) fn warn(text: &str) {
     #[cfg(feature = "tracing")]
     tracing::warn!(target: "treering", "{text}");

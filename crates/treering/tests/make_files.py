@@ -31,7 +31,7 @@ def path(name):
 
 
 def expect(name, arrays, format):
-    """What must be found; `arrays` is {path: values}."""
+    """The content that must be found; `arrays` is {path: values}."""
     listed = []
     for number, (field, values) in enumerate(sorted(arrays.items())):
         values = np.asarray(values)

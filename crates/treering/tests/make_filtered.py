@@ -225,7 +225,7 @@ def write(folder, name, make, arrays=None, **options):
 
 
 def as_bytes(file):
-    """What nbit_bytes holds, as bytes of the type in the file."""
+    """The content of nbit_bytes, as bytes of the type in the file."""
     found = {}
     for made, values in nbit_bytes(file):
         made[...] = values

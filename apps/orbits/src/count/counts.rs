@@ -42,7 +42,7 @@ macro_rules! counter {
             }
 
             fn add(counter: &$atomic, amount: u64) -> bool {
-                // What does not fit the type is cut off, and reported by the comparison.
+                // Bits that do not fit the type are cut off, and reported by the comparison.
                 let before = counter.fetch_add(amount as $plain, Ordering::Relaxed);
                 u128::from(before) + u128::from(amount) <= u128::from(<$plain>::MAX)
             }
@@ -64,7 +64,7 @@ pub struct Counts<T> {
 }
 
 impl<T: Counter> Counts<T> {
-    /// A table of zeros for a graph of so many vertices.
+    /// A table of zeros for a graph of this many vertices.
     pub fn new(vertices: u32) -> Self {
         Self { table: vec![T::default(); vertices as usize * ORBITS] }
     }

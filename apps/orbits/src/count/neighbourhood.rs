@@ -8,15 +8,15 @@
 //! they touch is known from the other side.
 //!
 //! As a row lists its roots first and ascending, a root whose turn has come is removed from
-//! the neighbourhood by moving the begin of its neighbours' rows on by one. What is left is
-//! then just the vertices larger than the root, and the walk need not compare numbers.
+//! the neighbourhood by moving the begin of its neighbours' rows on by one. The rest is
+//! then exactly the vertices larger than the root, and the walk need not compare numbers.
 
 use std::ops::Range;
 
 use super::rows::MAX_MEMBERS;
 use crate::Graph;
 
-/// How far from its root a subgraph of 5 vertices can reach.
+/// Largest distance from its root in a subgraph of 5 vertices.
 const REACH: usize = 4;
 
 /// A small renumbered copy of the surroundings of some roots.

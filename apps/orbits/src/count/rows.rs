@@ -13,7 +13,7 @@ use super::{Counter, ORBITS};
 /// what the second-level cache of a core holds.
 pub(super) const MAX_MEMBERS: usize = 2048;
 
-/// How many rows ahead of its turn a row of the table is called into the cache.
+/// Number of rows by which a row of the table is called into the cache ahead of its turn.
 const ROWS_AHEAD: usize = 3;
 
 /// Rows of one thread, by member; wide enough never to overflow.

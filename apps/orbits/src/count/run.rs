@@ -19,7 +19,7 @@ const ROOTS_PER_RUN: usize = 512;
 /// Into how many parts the subgraphs of a far-reaching root are cut.
 const PARTS_PER_THREAD: usize = 8;
 
-/// What a thread needs to count a run, kept from run to run.
+/// Memory of a thread that counts runs, kept from run to run.
 struct Desk {
     near: Neighbourhood,
     walk: Walk,

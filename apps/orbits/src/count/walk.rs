@@ -8,7 +8,7 @@
 //! position p: not zero means that u is a member, a candidate or passed over, and at the
 //! end it is the mask that completes the adjacency code.
 //!
-//! The fifth vertex is not put on the stack. Those that touch only the fourth always make
+//! The fifth vertex is not put on the stack. Vertices that touch only the fourth always make
 //! the same graphlet, so the four members get them in bulk; and whether a candidate touches
 //! the fourth is told by a stamp, which, other than a bit, need not be taken back. The
 //! loops over fifth vertices have no branch that depends on the graph, except their end.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use treering::{Comm, Element, Error, Rank, Reduction, Result};
 
-/// A graphlet has at most so many edges between its root and any other vertex.
+/// A graphlet has at most this many edges between its root and any other vertex.
 const REACH: usize = 4;
 
 /// The bytes of a row that travels: the vertex, then its counters.
@@ -26,7 +26,7 @@ pub struct RankCount<T> {
 }
 
 impl<T: Counter + Element> RankCount<T> {
-    /// Begins a count of a graph that is the same on all ranks, with so many threads on each of them.
+    /// Begins a count of a graph that is the same on all ranks, with this many threads on each of them.
     pub fn new(graph: Graph, comm: Arc<dyn Comm>, threads: usize) -> Result<Self> {
         let threads = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
         let threads = threads.map_err(|e| Error::usage(format!("cannot start threads: {e}")))?;

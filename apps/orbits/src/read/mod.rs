@@ -92,7 +92,7 @@ fn shown(field: &[u8]) -> String {
     text.escape_debug().to_string()
 }
 
-/// Whether a graph of so many vertices is worth its memory, given its edges.
+/// Whether a graph of this many vertices is worth its memory, given its edges.
 fn is_too_sparse(vertices: u64, edges: usize) -> bool {
     vertices > FREE_VERTICES + VERTICES_PER_EDGE * edges as u64
 }

@@ -42,7 +42,7 @@ struct StoryEnd {
     step: u64,
     scores: Vec<f64>,
     killed: usize,
-    /// How often a rank brought the graph.
+    /// Number of times that a rank brought the graph.
     brought: u32,
     recovered: Vec<Option<(u64, Level)>>,
 }

@@ -24,7 +24,7 @@ pub(super) struct LongRange {
     mass: f64,
     axis: Vec<Wave>,
     fourier: Fourier,
-    /// How many particles are at each point of the mesh.
+    /// Number of particles at each point of the mesh.
     density: Vec<SharedSum>,
     /// After a solution: the potential, and the acceleration along x times i.
     potential_x: Vec<Complex32>,
@@ -32,7 +32,7 @@ pub(super) struct LongRange {
     yz: Vec<Complex32>,
 }
 
-/// What a wave contributes along one axis.
+/// Contribution of a wave along one axis.
 #[derive(Clone, Copy)]
 struct Wave {
     number: f64,
@@ -62,7 +62,7 @@ impl LongRange {
         self.felt(particles)
     }
 
-    /// How many particles are at each point of the mesh, as sums of [`fixed`] numbers: ranks add
+    /// Number of particles at each point of the mesh, as sums of [`fixed`] numbers: ranks add
     /// theirs up in any order, modulo 2^64, and get the same bits.
     pub fn fixed_density(&self, particles: &Particles) -> Vec<u64> {
         let mut density = vec![0u64; self.density.len()];
@@ -198,7 +198,7 @@ mod tests {
         }
         mesh.solve();
         let k = std::f64::consts::TAU;
-        // What the split and the windows of the cloud make of the longest wave.
+        // The longest wave behind the split and the windows of the cloud.
         let filter = mesh.axis[1].filter;
         for x in 0..side {
             let found = mesh.potential_x[x * side * side];

@@ -23,7 +23,7 @@ use std::f64::consts::PI;
 /// the direct sum softening changes 0.13 % of the force, and nothing beyond it.
 pub const SOFTENING: f64 = 0.2;
 
-/// What a particle feels.
+/// The pull on a particle.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pull {
     /// Along the three axes.
@@ -36,7 +36,7 @@ pub struct Pull {
 pub(crate) struct Solver {
     long_range: LongRange,
     short_range: ShortRange,
-    /// What the mesh says of a particle's own cloud and of the mean density.
+    /// The potential of a particle's own cloud and of the mean density on the mesh.
     own_potential: f32,
 }
 
@@ -64,12 +64,12 @@ impl Solver {
         pulls
     }
 
-    /// What the particles of a rank add to the mesh; the sum of all ranks goes to [`Self::pulls_of`].
+    /// The contribution of a rank's particles to the mesh; the sum of all ranks goes to [`Self::pulls_of`].
     pub fn fixed_density(&self, particles: &Particles) -> Vec<u64> {
         self.long_range.fixed_density(particles)
     }
 
-    /// How far away a particle can be that [`Self::pulls_of`] needs beside those of the rank.
+    /// Largest distance of a particle that [`Self::pulls_of`] needs beside those of the rank.
     pub fn reach(&self) -> f64 {
         self.short_range.reach()
     }

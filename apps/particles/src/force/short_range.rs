@@ -1,7 +1,7 @@
 //! The force that the mesh is missing, summed directly over all pairs within the cutoff.
 //!
 //! A thread takes a cell and pairs its particles with each other and with those of half of the
-//! neighbouring cells. What a pair of particles does to one it does to the other with the opposite
+//! neighbouring cells. The force of a pair on one particle acts on the other with the opposite
 //! sign, so momentum is kept. Each cell's particles get their sums from fourteen such tasks, in the
 //! order in which the threads come to them.
 
@@ -76,7 +76,7 @@ impl ShortRange {
         });
     }
 
-    /// What one particle does to another at `place`, or to its nearest image, within the cutoff: the
+    /// The pull of one particle on another at `place`, or on its nearest image, within the cutoff: the
     /// acceleration and the potential. Seen from the other side, the acceleration has the opposite
     /// sign and the same bits.
     fn pair(&self, place: [f32; 3], other: [f32; 3]) -> Option<[f32; 4]> {
@@ -139,7 +139,7 @@ impl ShortRange {
         }
     }
 
-    /// What each of the particles at `others`, but for the lane `own`, does to one at `place`:
+    /// The pull of each of the particles at `others`, but for the lane `own`, on one at `place`:
     /// three parts of the acceleration and one of the potential; and whether it does anything.
     #[inline(always)]
     fn parts(&self, place: [f32; 3], others: [&Lanes; 3], own: usize) -> (bool, [Lanes; 4]) {

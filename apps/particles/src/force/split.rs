@@ -1,4 +1,4 @@
-//! How a force is split between the mesh and the direct sum.
+//! The split of a force between the mesh and the direct sum.
 //!
 //! The mesh sees each particle as a Gaussian cloud of width σ = √2 `scale` and gives the smooth
 //! force between a cloud and a point; the direct sum adds what is missing to the softened force

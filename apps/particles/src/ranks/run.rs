@@ -11,16 +11,16 @@ use crate::{Particles, Schedule};
 use treering::{Error, ErrorKind, Options, Rank, Reduction, Restored, Result, Run};
 use treering::{Variable, VariableMut};
 
-/// How far to step, when to save, and when to wait.
+/// The number of steps, and the times to save and to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RankSchedule {
     /// The last step, and the steps between two checkpoints.
     pub schedule: Schedule,
-    /// Wait after every so many checkpoints until the newest is durable. 0: only at the end.
+    /// Wait after every N checkpoints until the newest is durable. 0: only at the end.
     pub wait: u64,
 }
 
-/// What a rank is doing.
+/// The activity of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RankPhase {
     /// Opening the run.
@@ -61,7 +61,7 @@ impl RankPhase {
     }
 }
 
-/// What happens while a simulation runs on ranks; all but `Failed` and `Resumed`'s notes are the same
+/// Events of a simulation on ranks; all but `Failed` and `Resumed`'s notes are the same
 /// on all ranks.
 #[derive(Clone, Debug)]
 pub enum RankProgress {
@@ -80,7 +80,7 @@ pub enum RankProgress {
     Failed {
         /// The step of the state that is not saved.
         step: u64,
-        /// What went wrong.
+        /// The problem.
         error: Error,
     },
     /// The last step is done, and all checkpoints are durable.
@@ -149,7 +149,7 @@ pub(super) fn other_settings() -> Error {
         .hint("give the settings it was begun with, or another run")
 }
 
-/// What was restored, this rank's part of the particles, and the settings where this rank has them.
+/// The restored state, this rank's part of the particles, and the settings where this rank has them.
 type Brought = Option<(Restored, OwnParticles, Vec<u64>)>;
 
 /// Restores what this very rank has saved.

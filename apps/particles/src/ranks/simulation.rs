@@ -21,7 +21,7 @@ pub struct OwnParticles {
 }
 
 impl OwnParticles {
-    /// How many there are.
+    /// Their number.
     pub fn len(&self) -> usize {
         self.ids.len()
     }
@@ -94,7 +94,7 @@ pub struct RankSimulation {
     threads: ThreadPool,
     solver: Solver,
     own: OwnParticles,
-    /// What the particles feel where they are.
+    /// The pulls on the particles in their places.
     pulls: Vec<Pull>,
 }
 
@@ -169,7 +169,7 @@ impl RankSimulation {
         self.feel()
     }
 
-    /// How many particles each rank has.
+    /// Number of particles of each rank.
     pub fn counts(&self) -> Result<Vec<u64>> {
         let mut counts = vec![0; self.comm.size() as usize];
         counts[self.comm.rank().0 as usize] = self.own.len() as u64;
@@ -222,7 +222,7 @@ impl RankSimulation {
         Ok(Energy { kinetic: half_mass * squares, potential: half_mass * potentials })
     }
 
-    /// What the particles of this rank feel where they are.
+    /// The pulls on the particles of this rank in their places.
     pub fn pulls(&self) -> &[Pull] {
         &self.pulls
     }

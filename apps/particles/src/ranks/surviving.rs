@@ -20,7 +20,7 @@ pub struct SurvivingSimulation {
 }
 
 impl SurvivingSimulation {
-    /// A simulation of so many steps.
+    /// A simulation of this many steps.
     pub fn new(settings: &Settings, steps: u64) -> SurvivingSimulation {
         SurvivingSimulation {
             settings: settings.clone(),

@@ -38,7 +38,7 @@ pub fn lattice(per_side: usize, seed: u64) -> Particles {
     particles
 }
 
-/// How far each site of the lattice moves, along each axis.
+/// Distance that each site of the lattice moves, along each axis.
 fn displacements(per_side: usize, seed: u64) -> Vec<[f64; 3]> {
     let mut random = Random::new(seed);
     let noise = || Complex32::new(random.normal() as f32, 0.0);

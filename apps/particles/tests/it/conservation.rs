@@ -1,4 +1,4 @@
-//! What gravity keeps: momentum, and energy up to the error of the steps.
+//! Quantities that gravity keeps: momentum, and energy up to the error of the steps.
 
 use particles::{Settings, Simulation};
 

@@ -24,7 +24,7 @@ fn after(steps: u32, settings: &Settings, ranks: u32) -> OwnParticles {
     states.into_iter().flatten().next().unwrap()
 }
 
-/// How a run with checkpoints ended.
+/// The end of a run with checkpoints.
 #[derive(Debug)]
 struct Outcome {
     resumed: Option<u64>,

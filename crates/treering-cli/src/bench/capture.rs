@@ -19,13 +19,13 @@ const TO_THE_FIRST: Duration = Duration::from_secs(1);
 struct Sparse {
     pattern: &'static str,
     chunk_bytes: u64,
-    /// How fast the program's wait went through the state, as a part of the memory-read rate.
+    /// Rate at which the program's wait went through the state, as a fraction of the memory-read rate.
     blocked_seconds: f64,
-    /// How long the fastest plain read of the state takes, before or after the checkpoints.
+    /// Time of the fastest plain read of the state, before or after the checkpoints.
     read_seconds: f64,
     best_of_memory_read: f64,
     median_of_memory_read: f64,
-    /// What full copies would take, divided by what was stored; the first checkpoint left out.
+    /// Size of full copies, divided by the stored bytes; the first checkpoint left out.
     ratio: f64,
 }
 

@@ -30,14 +30,14 @@ struct Files {
     values: Vec<f32>,
 }
 
-/// How the second file differs from the first.
+/// Differences of the second file from the first.
 #[derive(Clone, Copy)]
 enum Change {
     /// Not at all.
     None,
-    /// One value of so many of a hundred chunks, by a thousand bounds.
+    /// One value of this many of a hundred chunks, by a thousand bounds.
     Chunks(u64),
-    /// Every value by up to so many hundredths of the bound.
+    /// Every value by up to this many hundredths of the bound.
     Jitter(u64),
     /// Every value, in regions of 64 KiB, by up to 1e-9 to 1e-3.
     Regions,
@@ -298,7 +298,7 @@ pub fn bench(options: &Options, json: bool) -> Result<()> {
     }
 }
 
-/// What trees cost, beside reading memory.
+/// Cost of trees, beside reading memory.
 fn building(files: &Files, tree_time: f64, json: bool) -> Result<Value> {
     let data = bytes_of(&files.values);
     let limit = limits::memory_read(data);
@@ -555,7 +555,7 @@ fn sweep(files: &Files, a: &Path, json: bool) -> Result<Value> {
     Ok(values.into())
 }
 
-/// How many chunks have a value that differs beyond the bound.
+/// Number of chunks with a value that differs beyond the bound.
 fn differing_chunks(values: &[f32], b: &Path, bound: f64, chunk: u64) -> Result<u64> {
     let bytes = std::fs::read(b).map_err(failed("read"))?;
     let others = bytes[bytes.len() - values.len() * 4..].as_chunks::<4>().0;

@@ -1,11 +1,11 @@
-//! What the machine can do at most, measured in the same run as what is compared with it.
+//! Limits of the machine, measured in the same run as the figures that are compared with them.
 
 use rayon::prelude::*;
 use std::hint::black_box;
 use std::path::Path;
 use std::time::Instant;
 
-/// How often each limit is measured; the best counts.
+/// Number of times that each limit is measured; the best counts.
 const ROUNDS: usize = 5;
 
 /// The shortest of some rounds, in seconds.
@@ -52,7 +52,7 @@ pub fn file_write(folder: &Path, data: &[u8]) -> std::io::Result<f64> {
     Ok(start.elapsed().as_secs_f64())
 }
 
-/// Reading so many bytes of a file of the page cache into touched memory, on all cores, in seconds.
+/// Reading this many bytes of a file of the page cache into touched memory, on all cores, in seconds.
 pub fn file_read(folder: &Path, data: &[u8]) -> std::io::Result<f64> {
     use std::os::unix::fs::FileExt;
     file_write(folder, data)?;

@@ -15,7 +15,7 @@ const CHUNKS: [u64; 5] = [32, 64, 128, 256, 512];
 const FREQUENCIES: [u32; 3] = [5, 10, 20];
 /// The chunk size of the study of frequencies.
 const CHUNK: u64 = 128;
-/// How much one task compresses.
+/// Bytes that one task compresses.
 const BLOCK: usize = 1 << 20;
 
 /// One method on one graph. The first checkpoint is left out, as in the paper.
@@ -25,11 +25,11 @@ struct Row {
     checkpoints: u32,
     method: String,
     chunk_bytes: Option<u64>,
-    /// What full copies take, divided by what was stored.
+    /// Size of full copies, divided by the stored bytes.
     ratio: f64,
-    /// How fast the program's wait went through the state, as a part of the memory-read rate.
+    /// Rate at which the program's wait went through the state, as a fraction of the memory-read rate.
     blocked_of_memory_read: f64,
-    /// How fast checkpoints became durable, as a part of the plain-write rate.
+    /// Rate at which checkpoints became durable, as a fraction of the plain-write rate.
     durable_of_file_write: f64,
 }
 
@@ -127,7 +127,7 @@ fn deflate(raw: &[u8]) -> usize {
 }
 
 impl Study<'_> {
-    /// How many bytes the measured checkpoints have: all but the first.
+    /// Bytes of the measured checkpoints: all but the first.
     fn full_bytes(&self) -> f64 {
         ((self.states.len() - 1) * size_of_val(&self.states[0][..])) as f64
     }

@@ -18,7 +18,7 @@ use treering::{Error, Result};
 /// The smallest useful size.
 const LEAST: u64 = 1 << 20;
 
-/// The benchmarks there are.
+/// The benchmarks.
 #[derive(Clone, Copy, clap::ValueEnum)]
 pub enum Name {
     /// Time for which a checkpoint blocks the program, and bytes that it stores.
@@ -51,19 +51,19 @@ pub struct Options {
     /// Position of the rank in a file's name, as in `ingest` (packs, ranks).
     #[arg(long, value_name = "REGEX")]
     pub rank_pattern: Option<String>,
-    /// Speed of the slow store in MB/s (packs, ranks).
+    /// Speed of the simulated slow store in MB/s (packs, ranks).
     #[arg(long, value_name = "RATE", default_value_t = 100.0)]
     pub throttle: f64,
-    /// The size of the state (capture, restore and ranks), or of each file (compare).
+    /// Size of the state (capture, restore and ranks), or of each file (compare), as in 1GiB.
     #[arg(long, default_value = "512MiB", value_parser = output::parse_bytes)]
     pub size: u64,
-    /// The number of vertices of each graph (lineage, tables).
+    /// Number of vertices of each graph (lineage, tables).
     #[arg(long, default_value_t = 200_000)]
     pub vertices: u32,
-    /// The number of values along each side of the cube of which boxes are read (ranks).
+    /// Number of f64 values along each side of the cube of which boxes are read (ranks): 812 are 4 GiB.
     #[arg(long, default_value_t = 812, value_parser = clap::value_parser!(u64).range(8..=4096))]
     pub side: u64,
-    /// Folder for the stores. Default: a temporary folder.
+    /// Folder for the stores, on the disk to be measured. Default: a temporary folder.
     #[arg(long, value_name = "DIR")]
     pub dir: Option<PathBuf>,
 }

@@ -4,7 +4,7 @@
 const COLUMNS: usize = 72;
 const ADJACENT: usize = 64;
 
-/// How rows are touched.
+/// The pattern in which rows are touched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// One random row at a time, its counters raised by different amounts.
@@ -65,7 +65,7 @@ impl Pattern {
         self.touch_rows(self.table.len() / COLUMNS * 3);
     }
 
-    /// What happens between two checkpoints: one row in a hundred is touched.
+    /// The changes between two checkpoints: one row in a hundred is touched.
     pub fn step(&mut self) {
         self.touch_rows(self.table.len() / COLUMNS / 100);
     }

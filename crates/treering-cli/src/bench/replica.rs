@@ -17,7 +17,7 @@ const RANKS: [u32; 6] = [48, 192, 768, 3_072, 12_288, 24_576];
 /// 16 MiB of every rank in blocks of 64 bytes.
 const BLOCKS: u64 = (16 << 20) / 64;
 
-/// The counts of an operation on so many ranks.
+/// The counts of an operation on this many ranks.
 #[derive(Serialize)]
 struct Row {
     ranks: u32,
@@ -218,7 +218,7 @@ fn show_remakes(rows: &[RemakeRow]) {
 mod tests {
     use super::*;
 
-    /// Whoever dies one at a time loses nothing; with many more deaths at once than copies, both ways do.
+    /// Deaths one at a time lose nothing; with many more deaths at once than copies, both ways lose data.
     #[test]
     fn both_distributions_are_compared_under_the_same_deaths() {
         for (scale, loses) in [(remakes(96, 24, 1), false), (remakes(96, 4, 24), true)] {

@@ -195,7 +195,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::write(path, bytes).map_err(|e| Error::io("cannot write a file for a peer", e))
 }
 
-/// How much a program writes; nothing if it is not installed.
+/// Bytes that a program writes; `None` if it is not installed.
 fn output_len(command: &mut Command) -> Result<Option<u64>> {
     match command.output() {
         Ok(output) if output.status.success() => Ok(Some(output.stdout.len() as u64)),

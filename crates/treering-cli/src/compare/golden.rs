@@ -22,11 +22,11 @@ pub enum GoldenCommand {
         output: PathBuf,
         #[command(flatten)]
         options: TreeOptions,
-        /// Number of planes of the sketches. From 4 on, as many are kept as prove differences within
-        /// the bound; with fewer, differences may stay undecided.
+        /// Bits of each value that a sketch keeps. From 4 on, as many are kept as are needed to prove that a
+        /// difference is within the bound; with fewer, differences may stay undecided.
         #[arg(long, default_value_t = 4)]
         planes: u8,
-        /// Leave out variables that match; * and ? stand for anything. May be given several times. The check
+        /// Leave out variables that match; * and ? stand for anything. May be given several times. `golden check`
         /// needs the same option.
         #[arg(long, value_name = "GLOB")]
         exclude: Vec<String>,
@@ -35,7 +35,7 @@ pub enum GoldenCommand {
     },
     /// Reports whether results agree with a recorded file. Exit code: 0 equal, 1 different, 2 undecided or trouble.
     Check {
-        /// The recorded tree file.
+        /// Tree file that `golden record` has written.
         file: PathBuf,
         /// STORE#RUN, STORE#RUN@STEP, a file, or a folder of files.
         a: String,
@@ -48,7 +48,7 @@ pub enum GoldenCommand {
         /// Leave out variables that match; * and ? stand for anything. May be given several times.
         #[arg(long, value_name = "GLOB")]
         exclude: Vec<String>,
-        /// Only variables that match; * and ? stand for anything. May be given several times.
+        /// Only variables that match; * and ? stand for anything. May be given several times. Default: all.
         #[arg(long, value_name = "GLOB")]
         vars: Vec<String>,
         #[command(flatten)]

@@ -28,10 +28,11 @@ pub struct CompareOptions {
     a: String,
     /// The other side, of the same kinds. Relative bounds refer to this side.
     b: String,
-    /// Permit this absolute difference. With --rel: |a − b| ≤ X + Y·|b|, as numpy.allclose.
+    /// Permit this absolute difference. With --rel: |a − b| ≤ X + Y·|b|, as numpy.allclose. Default: the bounds that
+    /// both runs declare, otherwise equality (−0 is +0).
     #[arg(long, value_name = "X", allow_hyphen_values = true, conflicts_with_all = ["ulp", "bits"])]
     abs: Option<f64>,
-    /// Permit this difference relative to B.
+    /// Permit this difference relative to the value of B: |a − b| ≤ Y·|b|.
     #[arg(long, value_name = "Y", allow_hyphen_values = true, conflicts_with_all = ["ulp", "bits"])]
     rel: Option<f64>,
     /// Permit values to be N representable numbers apart.
@@ -56,8 +57,8 @@ pub struct CompareOptions {
     /// Do not compare attributes of files. Links, texts, types and shapes are still compared.
     #[arg(long)]
     no_attributes: bool,
-    /// Apply bounds to integers, too. Integers beyond 2^53 that no f64 equals are then not compared. Default: integers
-    /// are compared exactly.
+    /// Apply bounds to integers, too. Integers beyond 2^53 that f64 cannot represent are then listed as not
+    /// compared. Default: integers are compared exactly.
     #[arg(long)]
     integers: bool,
     /// Follow links in HDF5 files: their targets are compared, too, under the names of the links. Default: links are
@@ -71,13 +72,14 @@ pub struct CompareOptions {
     /// add_offset, NaN for fill values. Bounds apply to these values.
     #[arg(long)]
     unpack: bool,
-    /// Stop at the first difference. Counts then cover the data that was compared until there.
+    /// Stop at the first difference. The counts then cover only the data that was compared before it.
     #[arg(long)]
     first: bool,
-    /// Print the first N differences of each variable that differs, with both values.
+    /// Print the first N differences of each variable that differs, with both values. 0: none.
     #[arg(long, value_name = "N", default_value_t = 0)]
     print: usize,
-    /// Print at most N of the worst variables, and N other items.
+    /// Print at most N of the worst variables, and at most N of the other items: differences beside the arrays, and
+    /// items that were not compared.
     #[arg(long, value_name = "N", default_value_t = screen::ROWS)]
     rows: usize,
     /// Print every variable that differs, at each step and rank, and every item that was not compared, with the reason.
@@ -92,11 +94,11 @@ pub struct CompareOptions {
     /// Print the time of each stage.
     #[arg(long)]
     timings: bool,
-    /// Compare all values, even where trees would suffice.
+    /// Read and compare all values, also where trees would suffice. Default: trees are used where there are any.
     #[arg(long)]
     no_trees: bool,
-    /// Memory for decoded chunks of arrays that both sides chunk differently. With more memory, chunks are decoded less
-    /// often.
+    /// Memory for decoded chunks of large compressed arrays (HDF5, netCDF), as in 1GiB. Where the chunks of both sides
+    /// have different shapes, some are decoded several times; with more memory, fewer are.
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = output::parse_bytes)]
     memory: u64,
     #[command(flatten)]

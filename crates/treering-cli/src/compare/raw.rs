@@ -6,10 +6,11 @@ use treering::{DType, Error, RawLayout, Result, Shape};
 /// The layout of files whose format has no description of it.
 #[derive(clap::Args)]
 pub struct RawOptions {
-    /// Type of the values of raw files, little-endian: f32, f64, f16, bf16, c64, i32, u8, …
+    /// Type of the values of raw files, little-endian: f16, bf16, f32, f64, c64, c128 (complex), i8, i16, i32, i64, u8,
+    /// u16, u32, u64, bool or bytes. Default: a raw file is bytes.
     #[arg(long = "type", value_name = "TYPE", value_parser = parse_type)]
     dtype: Option<DType>,
-    /// Shape of raw files, slowest axis first, as in 100x200. Default: one axis.
+    /// Shape of the array of a raw file, slowest axis first, as in 100x200. Default: one axis.
     #[arg(long, value_name = "SHAPE", value_parser = parse_shape, requires = "dtype")]
     shape: Option<Shape>,
     /// Fields of raw files: a TOML file of [[field]] tables with name, type and, optionally, shape, offset, big_endian

@@ -11,7 +11,7 @@ pub const ROWS: usize = 8;
 /// The least room of a name or an index in a table.
 const LEAST: usize = 12;
 
-/// What to print of a comparison.
+/// The parts of a comparison to print.
 #[derive(Clone, Copy)]
 pub struct ScreenSettings {
     /// Everything: each variable at each step and rank, and every item.
@@ -184,7 +184,7 @@ impl Screen<'_> {
         lines
     }
 
-    /// What was read, and how long it took.
+    /// Bytes that were read, and the time that it took.
     fn effort(&self) -> String {
         let outcome = self.outcome;
         let [read, total] = [outcome.bytes_read, outcome.bytes_total];

@@ -12,23 +12,24 @@ use treering::{
 /// The bounds of new trees, their chunks and planes.
 #[derive(clap::Args)]
 pub struct TreeOptions {
-    /// Make a tree for this absolute bound; may be given several times. With --rel: both together.
+    /// Make a tree for this absolute bound; may be given several times. One --abs and one --rel make one tree:
+    /// |a − b| ≤ X + Y·|b|.
     #[arg(long, value_name = "X", allow_hyphen_values = true)]
     abs: Vec<f64>,
     /// Make a tree for this relative bound; may be given several times.
     #[arg(long, value_name = "Y", allow_hyphen_values = true)]
     rel: Vec<f64>,
-    /// Make a tree for this bound in representable numbers; may be given several times.
+    /// Make a tree for values that are N representable numbers apart; may be given several times.
     #[arg(long, value_name = "N")]
     ulp: Vec<u64>,
     /// Make a tree for this bound, of all variables or of those that match: abs:1e-6, rel:1e-5, abs:1e-8,rel:1e-5, ulp:4,
     /// bits, 'v*=1e-6' or 'v*=ulp:4'; * and ? stand for anything. May be given several times.
     #[arg(long, value_name = "[GLOB=]BOUND")]
     bound: Vec<String>,
-    /// Size of a chunk: a power of two from 512 B to 1 MiB.
+    /// Size of the chunks that have a hash each: a power of two from 512 B to 1 MiB.
     #[arg(long, default_value = "4KiB", value_parser = output::parse_bytes)]
     chunk: u64,
-    /// Only variables that match; * and ? stand for anything. May be given several times.
+    /// Only variables that match; * and ? stand for anything. May be given several times. Default: all.
     #[arg(long, value_name = "GLOB")]
     pub(super) vars: Vec<String>,
 }
@@ -68,10 +69,12 @@ pub struct TreeArguments {
     places: Vec<String>,
     #[command(flatten)]
     options: TreeOptions,
-    /// Number of planes of the sketches, a bit for each value; 0: no sketches.
+    /// Bits of each value that a sketch keeps, which distinguish jitter within the bound from differences without
+    /// reading the values. 0: no sketches.
     #[arg(long, default_value_t = 4)]
     planes: u8,
-    /// Keep the trees of all places as this checkpoint of a store, without the data.
+    /// Keep the trees of all places as this checkpoint of a store, without the data. Default: beside the files, or in the
+    /// store of the run.
     #[arg(long, value_name = "STORE#RUN@STEP")]
     into: Option<String>,
     #[command(flatten)]

@@ -16,7 +16,7 @@ const EVERY: u64 = 100;
 /// Between two checkpoints, a little after the middle.
 const KILL_AT: u64 = 860;
 
-/// What a child told when it ended by itself.
+/// The report of a child that ended by itself.
 struct Ended {
     from: u64,
     blocked: f64,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use treering::{Bound, CompareSettings, DirectoryStore, Options, Outcome, Result, StoredSide};
 
-/// What each variable is held to: places in parts of the cube, velocities, the potential.
+/// The bound of each variable: places in parts of the cube, velocities, the potential.
 const BOUNDS: [(&str, f64); 5] =
     [("x", 1e-6), ("y", 1e-6), ("z", 1e-6), ("v?", 1e-5), ("potential", 1e-6)];
 

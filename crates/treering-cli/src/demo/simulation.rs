@@ -18,7 +18,7 @@ const SPREAD_V: f64 = 0.08;
 /// Less than this of a substance in a cell is none.
 const TRACE: f64 = 1e-12;
 
-/// How the child is started.
+/// The way in which the child is started.
 #[derive(clap::Args)]
 pub struct Arguments {
     /// The store.
@@ -28,7 +28,7 @@ pub struct Arguments {
     /// The last step.
     #[arg(long)]
     pub steps: u64,
-    /// How many steps lie between checkpoints.
+    /// Number of steps between checkpoints.
     #[arg(long)]
     pub every: u64,
     /// The number of cells along each side.

@@ -166,25 +166,62 @@ fn a_section_ends_at_the_next_heading_of_its_level() {
     assert_eq!((section(text, "e"), section(text, "")), ("## E\ne\n", text));
 }
 
-/// Whoever looks for a task finds a section that shows it, by an example that runs.
+/// The part of a section before its first heading below.
+fn own_part(section: &str) -> &str {
+    let (mut at, mut in_block) = (0, false);
+    for line in section.split_inclusive('\n') {
+        in_block ^= line.starts_with("```");
+        if at > 0 && !in_block && line.starts_with('#') {
+            break;
+        }
+        at += line.len();
+    }
+    &section[..at]
+}
+
+/// A program or commands without their comments.
+fn code(block: &Block) -> String {
+    let comment = if block.kind == "sh" { " # " } else { "// " };
+    let lines = block.text.lines().map(|line| line.split(comment).next().unwrap_or(line));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// Anyone who looks for a task finds the section whose example, which runs, has the names that the table gives.
 #[test]
 fn every_task_has_an_example_that_runs() {
-    const TABLE: &str = "| task | section |\n|---|---|\n";
-    let chapter = read("docs/src/checkpointing.md");
+    const TABLE: &str = "| task | section | look for |\n|---|---|---|\n";
+    let chapter = read("docs/src/tasks.md");
     let (_, rows) = chapter.split_once(TABLE).expect("the table of tasks");
     let rows: Vec<&str> = rows.lines().take_while(|line| line.starts_with('|')).collect();
-    assert!(rows.len() > 15, "{} tasks", rows.len());
+    assert!(rows.len() > 60, "{} tasks", rows.len());
+    let quoted = Regex::new("`([^`]+)`").unwrap();
     for row in rows {
-        let places = links(row);
-        assert_eq!(places.len(), 1, "{row}");
-        for (path, anchor) in places {
-            let file = if path.is_empty() { "checkpointing.md" } else { &path };
-            let text = read(&format!("docs/src/{file}"));
-            let (blocks, _) = parse(section(&text, &anchor));
-            let runs = |block: &Block| ["rust", "sh"].contains(&block.kind.as_str());
-            assert!(blocks.iter().any(runs), "no example that runs: {row}");
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").collect();
+        let [_, place, names] = cells[..] else { panic!("three cells: {row}") };
+        let places = links(place);
+        let [(path, anchor)] = &places[..] else { panic!("one link: {row}") };
+        let text = read(&format!("docs/src/{path}"));
+        assert!(anchors(&parse(&text).1).contains(anchor), "{path}#{anchor} does not exist");
+        let (blocks, _) = parse(own_part(section(&text, anchor)));
+        let runs = blocks.iter().filter(|block| ["rust", "sh"].contains(&block.kind.as_str()));
+        let code: String = runs.map(code).collect();
+        let names: Vec<&str> =
+            quoted.captures_iter(names).map(|n| n.get(1).unwrap().as_str()).collect();
+        assert!(!names.is_empty(), "no name to look for: {row}");
+        for name in names {
+            assert!(code.contains(name), "no example that runs has {name}: {row}");
         }
     }
+}
+
+#[test]
+fn examples_are_searched_without_comments_and_sections_below() {
+    let text = "# A\na\n```sh\n# no heading\ntreering ls store#a # why\n```\n## B\n```sh\nb\n```\n";
+    let (blocks, _) = parse(own_part(text));
+    assert_eq!(blocks.iter().map(code).collect::<String>(), "# no heading\ntreering ls store#a\n");
+    let block =
+        |text: &str| Block { kind: "rust".into(), text: text.into(), line: 1, follows: false };
+    assert_eq!(code(&block("a(); // b\n# c();\n")), "a(); \n# c();\n");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn compact_tells_its_plan_and_leaves_few_files() {
     let again = treering(&["compact", &run]);
     assert!(String::from_utf8_lossy(&again.stdout).contains("nothing to compact"));
     assert_eq!(treering(&["compact", &format!("{run}@3")]).status.code(), Some(2));
-    // What is left of a run that was removed is no run.
+    // The remains of a run that was removed are no run.
     std::fs::create_dir_all(Path::new(&store).join("runs/gone/log")).unwrap();
     assert_eq!(json(&["compact", &store, "--json"])["plans"].as_array().unwrap().len(), 1);
     let unknown = treering(&["ls", &format!("{store}#absent")]);
@@ -424,7 +424,7 @@ fn labels_are_shown_and_found() {
     assert!(String::from_utf8_lossy(&wrong.stderr).contains("KEY=PATTERN"));
 }
 
-/// What `ls` says of files is their size as they were, and arrays that were inflated are another number.
+/// `ls` shows the size of files as they were; inflated arrays are another number.
 #[test]
 fn ratios_are_to_what_the_program_has() {
     let folder = tempfile::tempdir().unwrap();

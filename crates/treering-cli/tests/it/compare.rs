@@ -270,7 +270,7 @@ fn outputs_never_take_the_place_of_inputs() {
     assert!(told.contains("two outputs"), "{told}");
     assert_eq!(std::fs::read(&a).unwrap().len(), 200_000);
     assert_eq!(std::fs::read(&b).unwrap().len(), 200_000);
-    // What fails leaves what was there, and nothing else.
+    // A comparison that fails leaves the older files, and nothing else.
     std::fs::write(&both, "old").unwrap();
     let told = sentence(&["compare", &a, &at("none"), "--type", "f32", "--list", &both], 2);
     assert!(told.contains("there is no"), "{told}");
@@ -433,7 +433,7 @@ fn folders_with_what_cannot_be_read_are_not_equal() {
     let found = answer(&["compare", &one, &two, "--exclude", "link", "--json"], 2);
     assert_eq!(left_out(&found), ["pipe"]);
     assert_eq!(found["not_compared"][0]["why"], "it is a pipe, a socket or a device");
-    // What differs for certain is the answer.
+    // A certain difference decides the answer.
     std::fs::write(sides[1].join("same.txt"), "another text").unwrap();
     check(1, &["link", "pipe"]);
 }
@@ -804,7 +804,7 @@ fn on_terminal(arguments: &[&str], code: i32) -> (String, Vec<String>) {
     (raw, plain.lines().map(str::to_string).collect())
 }
 
-/// How many rows lines take on a terminal of 80 columns.
+/// Number of rows that lines take on a terminal of 80 columns.
 fn height(lines: &[String]) -> usize {
     lines.iter().map(|line| line.trim_end().chars().count().div_ceil(80).max(1)).sum()
 }

@@ -111,7 +111,7 @@ fn a_newest_checkpoint_that_is_damaged_is_told() {
         let shown = String::from_utf8_lossy(&done.stdout).into_owned();
         assert!(command[0] != "export" || shown.contains("sim@1"), "{shown}");
     }
-    // What could be compared is equal, but that is not everything.
+    // The compared part is equal, but that is not everything.
     let told = sentence(&["compare", &place, &at("same#sim")]);
     assert!(told.contains("not everything was compared"), "{told}");
     let compared = treering(&["compare", &place, &at("same#sim"), "--json"]);
@@ -284,7 +284,7 @@ fn arrays_that_a_program_saved_are_exported() {
         told.contains("1 array of type bf16") && told.contains("1 array with values"),
         "{told}"
     );
-    // What was exported is what the run has, rounded values included.
+    // The exported files have the content of the run, rounded values included.
     let (stored, file) = (at("store#sim@12"), at("out/sim-12.h5"));
     let vars = ["--vars", "flow/v", "--vars", "weights"];
     let compared =

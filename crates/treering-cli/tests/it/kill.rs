@@ -16,7 +16,7 @@ fn simulate(store: &Path, run: &str, steps: u64) -> Child {
         .unwrap()
 }
 
-/// How often the simulation is killed; the long campaign sets this.
+/// Number of kills of the simulation; the long campaign sets this.
 fn kills() -> u64 {
     std::env::var("TREERING_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
 }
@@ -224,7 +224,7 @@ fn an_export_of_arrays_that_is_killed_leaves_nothing_that_looks_whole() {
                 assert_eq!(seen, [name]);
                 assert!(content(&to.join(name)) == expected, "{format} after kill {kill}");
             } else {
-                // What was left is in nobody's way.
+                // The remains are in nobody's way.
                 assert!(export(format, &to).wait().unwrap().success());
                 assert!(content(&to.join(name)) == expected);
             }

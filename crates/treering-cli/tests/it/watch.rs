@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use treering::Library;
 
-/// How long to wait for anything before giving up.
+/// Time to wait for anything before giving up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 struct Service {

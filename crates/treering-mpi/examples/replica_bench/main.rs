@@ -113,7 +113,7 @@ fn memcpy(comm: &dyn Comm, mib: u64) -> Result<String> {
     Ok(row(comm, &[("mib", mib as f64), ("memcpy_ms", median(times))]))
 }
 
-/// What a rank submits as a step.
+/// The bytes that a rank submits as a step.
 fn data(rank: u64, step: u64) -> Vec<u8> {
     let value = |at: u64| (rank * BYTES + at).wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ step;
     (0..BYTES / 8).flat_map(|at| value(at * 8).to_le_bytes()).collect()

@@ -154,7 +154,7 @@ impl Memory<'_> {
         }
     }
 
-    /// Takes so many numbers; false if it cannot grow.
+    /// Takes this many numbers; false if it cannot grow.
     pub(super) fn resize(&mut self, scalars: u64) -> Result<bool> {
         match self {
             Memory::Fixed(_) | Memory::Flags(..) | Memory::Strided(_) => return Ok(false),
@@ -196,7 +196,7 @@ impl Memory<'_> {
 /// An array that takes the size of the stored one.
 #[doc(hidden)]
 pub trait Grow {
-    /// Takes so many numbers.
+    /// Takes this many numbers.
     fn resize(&mut self, scalars: u64) -> Result<()>;
     /// The bytes that are filled.
     fn bytes(&mut self) -> &mut [u8];
@@ -209,7 +209,7 @@ pub(crate) fn scalars_of<T: Element>() -> u64 {
     axes.iter().product()
 }
 
-/// The elements that so many numbers are.
+/// The elements that this many numbers are.
 fn elements<T: Element>(scalars: u64) -> Result<u64> {
     let each = scalars_of::<T>();
     match scalars.checked_rem(each) {
@@ -221,7 +221,7 @@ fn elements<T: Element>(scalars: u64) -> Result<u64> {
     }
 }
 
-/// New elements of so many numbers, whose bytes are filled.
+/// New elements of this many numbers, whose bytes are filled.
 pub(crate) fn filled<T: Element>(
     scalars: u64,
     fill: impl FnOnce(&mut [u8]) -> Result<()>,

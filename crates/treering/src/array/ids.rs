@@ -85,6 +85,17 @@ impl GroupId {
 }
 
 /// A variable of a rank.
+///
+/// ```
+/// use treering::{Rank, State, VariableKey};
+/// fn keys_of(state: &State, rank: Rank) -> Vec<&VariableKey> {
+///     state.variables.keys().filter(|key| key.rank == rank).collect() // a state has the variables of all ranks
+/// }
+/// let heat = VariableKey::new(Rank(1), "heat");
+/// let mut state = State::default();
+/// state.variables.insert(heat.clone(), vec![0; 8]);
+/// assert_eq!(keys_of(&state, Rank(1)), [&heat]);
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VariableKey {
     /// The rank it belongs to.

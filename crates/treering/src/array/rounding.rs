@@ -21,7 +21,7 @@
 //! NaN and infinities stay. Complex numbers are rounded part by part, such that the modulus of the
 //! difference holds the bound.
 //!
-//! **Marks.** Files say that a certain value stands for none at all. Such a value stays, and a value that
+//! **Marks.** Files say that a certain value stands for none at all. It stays, and a value that
 //! rounding would turn into it stays, too, so that rounding again changes nothing here either. Files also give
 //! limits of valid values: a value that rounding would move to, from or across a limit stays.
 
@@ -50,7 +50,7 @@ impl Spacing {
         f64::from_bits(self.0)
     }
 
-    /// The largest with so many significant bits that is at most twice a bound; none if that is no
+    /// The largest with this many significant bits that is at most twice a bound; none if that is no
     /// normal number.
     fn of(bound: f64, bits: u32) -> Option<Spacing> {
         const LARGEST: f64 = f64::from_bits(0x7fe0_0000_0000_0000);
@@ -98,7 +98,7 @@ enum RoundingKind {
     Exact,
     /// To multiples, each part within this bound.
     Spaced(Spacing, f64),
-    /// Without so many of the lowest bits.
+    /// Without this many of the lowest bits.
     Cut(u32),
 }
 

@@ -1,8 +1,9 @@
 //! Arrays whose elements do not lie one behind another: every other column, a plane of a cube, a transposed view.
 //!
 //! The scan of a checkpoint gathers them strip by strip into memory of its threads, as it does with values that are
-//! rounded; nothing is copied before. What needs an array as a whole (replicas, trees, the comparison with a reference)
-//! gathers it. A restore fills memory beside the array, whose elements are taken over at the end of the call.
+//! rounded; nothing is copied before. Code that needs an array as a whole (replicas, trees, the comparison with a
+//! reference) gathers it. A restore fills memory beside the array, whose elements are taken over at the end of the
+//! call.
 //!
 //! Laws: only elements of the view are read or written, whatever lies between them. Gathered bytes are the elements in the
 //! order of the description, C or Fortran: an element keeps its index.

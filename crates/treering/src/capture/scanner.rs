@@ -190,7 +190,7 @@ impl Capture {
         self.trackers = tracked.collect();
     }
 
-    /// Touches memory for a first checkpoint of so many bytes, behind the program.
+    /// Touches memory for a first checkpoint of this many bytes, behind the program.
     pub(crate) fn prepare(&self, state: u64) {
         if !self.settings.trees_only {
             let boughs = STRIP / self.settings.chunk.bytes() / BOUGH;
@@ -198,7 +198,7 @@ impl Capture {
         }
     }
 
-    /// The bytes that are likely to have changed, of so many.
+    /// The bytes that are likely to have changed, of this many.
     pub(crate) fn expected(&self, state: u64) -> u64 {
         self.last_changed.min(state)
     }

@@ -24,7 +24,7 @@ struct Inner {
     /// Whether the program is being held up by a capture that has the memory it needs.
     capturing: bool,
     free: Vec<MmapMut>,
-    /// Buffers that were touched in advance; those that the first save does not need are given back to the system.
+    /// Buffers that were touched in advance; those that the first save does not need are released to the system.
     ready: Vec<MmapMut>,
     /// Memory for the boughs of strips that was touched in advance.
     ready_boughs: Vec<Vec<(u32, Digest)>>,
@@ -99,8 +99,8 @@ impl Staging {
         drop(unused);
     }
 
-    /// Touches buffers for so many bytes behind the program, in batches of `batch` bytes, so that its first checkpoint
-    /// does not wait for that; and memory for so many boughs of each strip of so many bytes. Ends when a capture begins.
+    /// Touches buffers for this many bytes behind the program, in batches of `batch` bytes, so that its first checkpoint
+    /// does not wait for that; and memory for this many boughs of each strip of this many bytes. Ends when a capture begins.
     pub(crate) fn prepare(&self, bytes: u64, batch: usize, (strip, boughs): (usize, usize)) {
         let (inner, bytes) = (Arc::downgrade(&self.inner), bytes.min(self.limit));
         let prepare = move || {
@@ -135,7 +135,7 @@ impl Staging {
         drop(std::thread::Builder::new().name("treering-memory".into()).spawn(prepare));
     }
 
-    /// Whether a save of so many bytes would have to wait.
+    /// Whether a save of this many bytes would have to wait.
     pub(crate) fn is_full_for(&self, bytes: u64) -> bool {
         let inner = self.held();
         inner.saves >= MAX_SAVES || (inner.used > 0 && inner.used + bytes > self.limit)

@@ -194,7 +194,7 @@ pub(super) fn with_repeats(nature: Nature, aim: Aim, found: Option<LorenzoGrid>)
             (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(1)], 0.07),
         ],
         Aim::Balanced => vec![
-            // What is left is half or less, so there is time for a higher level.
+            // Half or less is left, so there is time for a higher level.
             (vec![first, CodecStep::Pco(numbers, 8)], 0.01),
             (vec![first, CodecStep::Shuffle(size), CodecStep::Zstd(3)], 0.005),
         ],

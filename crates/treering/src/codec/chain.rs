@@ -36,7 +36,7 @@ pub enum CodecStep {
     Repeats(u8),
     /// Repeats, with the residuals of a prediction for values that are not repeated.
     News(u8, LorenzoGrid),
-    /// Rows that were not there before, and which ones the others are, for values of this size and so many of a row.
+    /// Rows that were not there before, and which ones the others are, for values of this size and this many of a row.
     Rows(u8, u8),
     /// Multiples of a spacing as whole numbers, for floating-point values of this size.
     Multiples(u8, Spacing),
@@ -447,7 +447,7 @@ impl Codec for Chain {
                 false => Err(bad()),
             };
         };
-        // How long what each step was given is; all but those behind a step that changes it are as
+        // Length of the input of each step; all but those behind a step that changes it are as
         // long as the frame was.
         let mut given = vec![raw.len(); self.0.len()];
         let mut bytes = encoded;

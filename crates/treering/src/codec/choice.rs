@@ -1,7 +1,7 @@
 //! Which chain a kind of frame is encoded by: the one that does best on a sample.
 //!
 //! The choice depends on the bytes alone and on no clock, so a state is always stored in the same
-//! way. What chains cost is told by penalties, measured once: a slower chain has to be so much
+//! way. Penalties, measured once, stand for the cost of chains: a slower chain has to be that much
 //! smaller.
 
 use super::Encoding;
@@ -57,13 +57,13 @@ const REPEATED: f64 = 0.05;
 const REGION: f64 = 4.5;
 /// Where little is left of a strip, regions that cost less than this are not worth a thought.
 const LITTLE_TOLD: f64 = 64.0;
-/// After so many frames the choice is tested again.
+/// After this many frames the choice is tested again.
 const HOLDS: u32 = 256;
 /// A frame this much larger than the sample promised has the choice tested again.
 const WORSE: f64 = 1.2;
-/// What a sample comes to where it tells little of tables.
+/// Result of a sample where it tells little of tables.
 const TINY: f64 = 0.02;
-/// One of so many pairs of values is looked at to see where a frame has its values.
+/// One of this many pairs of values is looked at to see where a frame has its values.
 const LIVELY_STEP: usize = 7;
 /// Ratio above which encoded data is stored as it is.
 const WORTHWHILE: f64 = 0.98;
@@ -77,20 +77,20 @@ pub(crate) struct Chooser {
     chosen: HashMap<ChoiceKey, Choice>,
     /// Whether the values of a kind repeat far apart, as far as it was looked at.
     far: HashMap<(String, Nature), bool>,
-    /// What strips of a kind come to.
+    /// Sizes of the strips of a kind.
     shares: HashMap<(String, Nature), Shares>,
     /// The kinds of which whole checkpoints are coded as tables.
     tables: HashSet<(String, Nature)>,
 }
 
-/// What happens to a strip without what is stored already.
+/// Treatment of a strip without the chunks that are stored already.
 #[derive(Clone, Copy)]
 pub(crate) struct StripRest {
     /// Bytes that are left.
     pub(crate) left: usize,
-    /// How many of the others are near enough to be found as repeats, if the kind has large frames.
+    /// Number of the others that are near enough to be found as repeats, if the kind has large frames.
     pub(crate) near: usize,
-    /// How many regions tell where all of it is.
+    /// Number of regions that describe its places.
     pub(crate) regions: usize,
 }
 
@@ -150,7 +150,7 @@ impl Chooser {
     pub(crate) fn look_far(&mut self, like: &str, nature: Nature, bytes: &[u8], usual: usize) {
         let size = nature.number() as usize;
         let key = (like.to_string(), nature);
-        // What was rounded has few digits, and is the same here and there by chance.
+        // Rounded values have few digits, and repeat by chance.
         let long = matches!(size, 4 | 8) && nature.spacing.is_none();
         if !self.weighs() || !long || bytes.len() < 2 * usual || self.far.contains_key(&key) {
             return;
@@ -162,7 +162,7 @@ impl Chooser {
         self.far.insert(key, pays);
     }
 
-    /// How many bytes the frames of a kind should have, of which it may be known that values repeat far
+    /// Bytes that the frames of a kind should have, of which it may be known that values repeat far
     /// apart.
     pub(crate) fn frame_len(&self, like: &str, nature: Nature, far: bool, usual: usize) -> usize {
         let far = far || self.far.get(&(like.to_string(), nature)) == Some(&true);
@@ -211,7 +211,7 @@ impl Chooser {
 
     /// The chain for frames of variables that are like this one, of a whole checkpoint or of a delta.
     ///
-    /// Tables are decoded slowly, and a restore decodes all deltas of an epoch. What it takes longer than that of the whole
+    /// Tables are decoded slowly, and a restore decodes all deltas of an epoch. The extra time beyond that of the whole
     /// checkpoint is bounded by counting bytes, so deltas are coded as tables only where whole checkpoints are.
     pub(crate) fn chain(
         &mut self,
@@ -318,8 +318,8 @@ impl Chooser {
         };
     }
 
-    /// Goes on with what was chosen before, maybe when differences were tried, too. What this aim would
-    /// never choose is chosen anew.
+    /// Goes on with what was chosen before, maybe when differences were tried, too. A choice that this aim would
+    /// never make is made anew.
     pub(crate) fn remember(
         &mut self,
         like: &str,
@@ -405,7 +405,7 @@ fn coded_by_columns(steps: &[CodecStep], samples: &[Beside]) -> Result<f64> {
     Ok(coded as f64 / all.max(1) as f64)
 }
 
-/// What chains that look along few or many axes make of bytes, for each byte.
+/// Cost per byte of chains that look along few or many axes.
 fn rough_share(nature: Nature, bytes: &[u8]) -> Result<f64> {
     let size = nature.number();
     let mut tried = vec![Vec::new()];

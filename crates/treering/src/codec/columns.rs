@@ -60,7 +60,7 @@ impl TableShape {
 
 /// Values below this are symbols themselves.
 const EXACT: usize = 8;
-/// The symbol of values with so many bits that it takes two more to tell.
+/// The symbol of values with this many bits that it takes two more to tell.
 const LONG: usize = 15;
 const LONG_BITS: u32 = 11;
 /// Rows that are shorter are not compared with the row above as a whole, and have no groups.
@@ -322,7 +322,7 @@ pub(super) fn decode(encoded: &[u8], raw: &mut [u8], shape: TableShape) -> Resul
     }
 }
 
-/// Room for zeros in front and so many values.
+/// Room for zeros in front and this many values.
 fn room<W: Word>(shape: TableShape, count: usize) -> (Vec<W>, usize) {
     let before = usize::from(shape.row) + 1;
     (vec![W::default(); before + count], before)

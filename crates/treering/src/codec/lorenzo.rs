@@ -187,10 +187,10 @@ pub(super) fn borders(grid: LorenzoGrid, count: usize) -> [(usize, Corners); 4] 
 
 /// Arithmetic of predictions and residuals.
 pub(super) trait Arithmetic {
-    /// The value that its neighbours foretell, as it is held.
+    /// The value that its neighbours predict, as it is held.
     fn foretold<W: Word>(held: impl Fn(usize) -> W, at: usize, corners: Corners) -> W;
 
-    /// A word of the bytes as it is reckoned with.
+    /// A word of the bytes as it is used in arithmetic.
     #[inline(always)]
     fn held<W: Word>(word: W) -> W {
         word

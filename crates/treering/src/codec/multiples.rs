@@ -50,7 +50,7 @@ macro_rules! value {
 value!(u32, i32, f32, 2_147_483_648.0);
 value!(u64, i64, f64, 1_125_899_906_842_624.0);
 
-/// What the last byte says.
+/// Meanings of the last byte.
 const AS_IT_IS: u8 = 0;
 const NUMBERS: u8 = 1;
 

@@ -1,4 +1,4 @@
-//! What is known of values: their type, and how they lie.
+//! Known properties of values: their type and layout.
 
 use super::chain::CodecStep;
 use super::columns::TableShape;

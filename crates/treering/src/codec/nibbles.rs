@@ -15,7 +15,7 @@ const LEAST: u32 = 1 << 16;
 /// Symbols of a block: an even number, so that the states take turns across all of it.
 const BLOCK: usize = 1 << 16;
 
-/// How far borders move, as a shift, by how many symbols were seen.
+/// Distance that borders move, as a shift, by the number of symbols seen.
 const RATES: [u8; 128] = {
     let mut rates = [7; 128];
     let mut at = 0;
@@ -347,7 +347,7 @@ mod tests {
                 }
                 prop_assert_eq!(end, ONE);
             }
-            // What comes all the time costs next to nothing.
+            // A symbol that comes all the time costs next to nothing.
             prop_assert!(model.share(often).1 >= ONE - 16);
         }
 

@@ -53,7 +53,7 @@ impl Numbers {
         }
     }
 
-    /// Numbers with a sign of so many bytes.
+    /// Numbers with a sign of this many bytes.
     pub(super) fn signed(size: u8) -> Numbers {
         match size {
             1 => Numbers::I8,
@@ -63,7 +63,7 @@ impl Numbers {
         }
     }
 
-    /// Numbers without sign of so many bytes.
+    /// Numbers without sign of this many bytes.
     pub(super) fn unsigned(size: u8) -> Numbers {
         match size {
             1 => Numbers::U8,
@@ -74,7 +74,7 @@ impl Numbers {
     }
 }
 
-/// What is left over behind the last whole number goes first, with its length.
+/// The remainder behind the last whole number goes first, with its length.
 pub(super) fn encode(raw: &[u8], numbers: Numbers, level: u8) -> Result<Vec<u8>> {
     match numbers {
         Numbers::U8 => encode_as::<u8>(raw, level),

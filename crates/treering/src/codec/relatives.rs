@@ -29,14 +29,14 @@ impl Relatives {
     }
 }
 
-/// How many rows are looked at: one of some, at least and at most so many.
+/// Rows that are looked at: one of every few, and the least and the largest number of them.
 const EVERY: usize = 16;
 const ROWS: (usize, usize) = (96, 512);
-/// For each value of the table so many symbols are looked at, and if all distances would take more, these
+/// For each value of the table this many symbols are looked at, and if all distances would take more, these
 /// nearest ones only, and those around the value above.
 const LOOKS: usize = 8;
 const NEAREST: usize = 16;
-/// What a symbol that is new in a context costs beside its share, in bits.
+/// Cost of a symbol that is new in a context, beside its share, in bits.
 const NEW: u64 = 4;
 
 /// Symbols, classes and leads of the values of sampled rows and of those before them, place by place: a

@@ -225,7 +225,7 @@ fn find<const N: usize>(raw: &[u8], kind: &impl Others<N>) -> Result<(Vec<u8>, V
     Ok((counts, others))
 }
 
-/// How many of the different values of a part were in another part before it: what looking for repeats
+/// Number of distinct values of a part that were in another part before it: what looking for repeats
 /// in all parts together may gain over looking in each. One value of 64 is looked at, chosen by what it
 /// is.
 pub(crate) fn between<'p>(parts: impl Iterator<Item = &'p [u8]>, size: usize) -> f64 {

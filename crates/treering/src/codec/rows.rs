@@ -62,7 +62,7 @@ pub(super) fn decode(encoded: &[u8], raw: &mut [u8], size: u8, row: u8) -> Resul
     decoded?.ok_or_else(|| Error::damaged("a frame of rows does not decode"))
 }
 
-/// A piece of the values: a row, by its number, or so many values that are none.
+/// A piece of the values: a row, by its number, or this many values that are none.
 enum RowPiece {
     Row(usize),
     Part(usize),
@@ -209,14 +209,14 @@ struct SeenRow {
 struct RowFinder<'v, const N: usize> {
     values: &'v [[u8; N]],
     row: usize,
-    /// What the hash of a value is multiplied by when it leaves a row.
+    /// Factor of the hash of a value that leaves a row.
     leaves: u64,
     seen: Vec<SeenRow>,
     /// One more than the place of a row in `seen`, by its hash.
     table: Vec<u32>,
 }
 
-/// What the hash of a row is multiplied by for each value.
+/// Factor of the hash of a row for each value.
 const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[inline(always)]
@@ -290,7 +290,7 @@ impl<'v, const N: usize> RowFinder<'v, N> {
         (0..row).rev().max_by_key(|at| again[*at]).unwrap_or(0)
     }
 
-    /// How many values further a known row begins, if there is one.
+    /// Number of values to the begin of the next known row, if there is one.
     fn resumed(&self, from: usize, hash: u64) -> Option<(usize, u64)> {
         let (row, mut hash) = (self.row, hash);
         for at in from + 1..from + row {

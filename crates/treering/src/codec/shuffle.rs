@@ -1,6 +1,6 @@
 //! Putting bytes, bits or parts of records together that have the same place in their values.
 //!
-//! All keep the length. What is left over behind the last whole value (or group of eight, for bits)
+//! All keep the length. The remainder behind the last whole value (or group of eight, for bits)
 //! stays where it is, at the end.
 
 /// Byte k of every value, for each k: one plane after another.

@@ -95,7 +95,7 @@ macro_rules! float_sum {
                 .iter()
                 .fold(<$float>::from_bits(first), |sum, word| sum + <$float>::from_bits(*word));
             let sum = minus.iter().fold(sum, |sum, word| sum - <$float>::from_bits(*word));
-            // What is no number has no bits of its own on every machine.
+            // NaN has no bits of its own on every machine.
             if sum.is_finite() { sum.to_bits() } else { first }
         }
     };

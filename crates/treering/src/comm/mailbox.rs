@@ -12,13 +12,13 @@ use bytes::{Bytes, BytesMut};
 use std::any::Any;
 use std::sync::Arc;
 
-/// Memory for a message that arrives.
+/// Memory for a message that arrives, which a [`Mailbox`] provides; the trait has an example.
 pub struct MessageRoom {
     /// The bytes that have arrived; the capacity is the room for them.
     pub bytes: BytesMut,
     /// A value that lives as long as the memory is in use, such as a count of it.
     pub owner: Option<Arc<dyn Any + Send + Sync>>,
-    /// How the mailbox copies a message that lies elsewhere, and the checksum that this gave.
+    /// The function that copies a message from elsewhere for the mailbox, and the checksum that it gave.
     copying: Option<Copying>,
     checksum: Option<u64>,
 }
@@ -67,7 +67,8 @@ impl MessageRoom {
     }
 }
 
-/// Memory of a communicator, from which it sends messages without copying them.
+/// Memory of a communicator, from which it sends messages without copying them. It is passed to a [`Mailbox`], which has
+/// an example.
 pub trait MessageMemory {
     /// A message of `len` bytes, which `fill` writes; `None` if there is no room for it now.
     fn make(&mut self, len: usize, fill: &mut dyn FnMut(&mut [u8])) -> Option<Bytes>;
@@ -80,7 +81,37 @@ impl MessageMemory for () {
     }
 }
 
-/// One rank's side of an exchange.
+/// One rank's side of an exchange ([`Comm::exchange_mail`]): it makes the messages to send, and takes those that arrive.
+///
+/// ```
+/// use bytes::Bytes;
+/// use treering::{Mailbox, MessageMemory, MessageRoom, Rank, ThreadRanks};
+///
+/// /// Sends a byte to one rank, and adds up the bytes that arrive.
+/// struct Sum { to: Option<Rank>, of: u8, total: u64 }
+///
+/// impl Mailbox for Sum {
+///     fn next(&mut self, memory: &mut dyn MessageMemory) -> Option<(Rank, Bytes)> {
+///         let (to, of) = (self.to.take()?, self.of);
+///         let message = memory.make(1, &mut |bytes| bytes.fill(of)); // without a copy, if there is room
+///         Some((to, message.unwrap_or_else(|| Bytes::copy_from_slice(&[of]))))
+///     }
+///     fn room(&mut self, _from: Rank, len: usize) -> MessageRoom {
+///         MessageRoom::new(len)
+///     }
+///     fn take(&mut self, _from: Rank, message: MessageRoom) {
+///         self.total += message.bytes.iter().map(|byte| u64::from(*byte)).sum::<u64>();
+///     }
+/// }
+///
+/// let ends = ThreadRanks::new(3).run(|comm| -> treering::Result<u64> {
+///     let mut mail = Sum { to: Some(Rank(0)), of: 7, total: 0 };
+///     comm.exchange_mail(&mut mail)?;
+///     Ok(mail.total)
+/// });
+/// let totals: Vec<u64> = ends.into_iter().map(|end| end.done().unwrap().unwrap()).collect();
+/// assert_eq!(totals, [21, 0, 0]);
+/// ```
 pub trait Mailbox {
     /// The next message to send; `None`: there are no more. Its memory is shared until it is received. It may lie in
     /// `memory`, which saves a copy.

@@ -39,7 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-/// Operation by which [`Comm::reduce`] combines the values of all ranks.
+/// Operation by which [`Comm::reduce`] combines the values of all ranks. [`ThreadRanks`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
     /// The sum, modulo 2^64.
@@ -62,12 +62,23 @@ impl Reduction {
 }
 
 /// A message and the rank that it goes to, or came from.
+///
+/// ```
+/// use treering::{Message, Rank, ThreadRanks};
+/// let ends = ThreadRanks::new(2).run(|comm| -> treering::Result<Vec<Message>> {
+///     let other = Rank(1 - comm.rank().0);
+///     comm.exchange(&[(other, b"hello")])
+/// });
+/// let received = ends.into_iter().next().unwrap().done().expect("rank 0 has returned")?;
+/// assert_eq!(received, [(Rank(1), b"hello".to_vec())]);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub type Message = (Rank, Vec<u8>);
 
 /// A group of ranks that communicate with each other: [`Alone`](crate::Alone), [`ThreadRanks`](crate::ThreadRanks), or
 /// MPI with the crate `treering-mpi`. Calls are collective unless their description says otherwise: all ranks call them
-/// in the same order, and each waits for the others. A call that needs a rank which has died returns an error of kind
-/// [`ErrorKind::Dead`], and one on a revoked communicator of kind [`ErrorKind::Revoked`].
+/// in the same order, and each waits for the others, without a time limit. A call that needs a rank which has died returns
+/// an error of kind [`ErrorKind::Dead`], and one on a revoked communicator of kind [`ErrorKind::Revoked`].
 ///
 /// ```
 /// use treering::{Options, Run, ThreadRanks, Variable};
@@ -95,7 +106,8 @@ pub trait Comm: Send + Sync {
     /// The name of the machine that this rank runs on.
     fn node(&self) -> &str;
 
-    /// Sends bytes to a rank; not collective. The bytes may be used again when it returns.
+    /// Sends bytes to a rank; not collective. Never waits for the receiver, and the bytes may be used again when it returns.
+    /// Messages from one rank to another arrive in order.
     fn send(&self, to: Rank, bytes: &[u8]) -> Result<()>;
 
     /// Waits for the next message that was sent by a rank, or by any; not collective. `None` if there is none
@@ -115,7 +127,8 @@ pub trait Comm: Send + Sync {
     /// know its senders. After an error, the mailbox may have received some of its messages.
     fn exchange_mail(&self, mail: &mut dyn Mailbox) -> Result<()>;
 
-    /// Agrees on whether all living ranks pass `true`. All survivors get the same result, also if ranks die meanwhile.
+    /// Agrees on whether all living ranks pass `true`. All survivors get the same result, also if ranks have died or die
+    /// meanwhile.
     fn agree(&self, yes: bool) -> Result<bool>;
 
     /// A communicator of the ranks that name the same color, in the order of their keys, then of their numbers.
@@ -124,10 +137,11 @@ pub trait Comm: Send + Sync {
     /// The members that are known to have died; not collective.
     fn dead(&self) -> Result<Vec<Rank>>;
 
-    /// Ends this communicator for all members; not collective.
+    /// Ends this communicator for all members; not collective. Calls that communicate, under way or later, return an error of
+    /// kind [`ErrorKind::Revoked`], but for [`agree`](Comm::agree) and [`shrink`](Comm::shrink).
     fn revoke(&self) -> Result<()>;
 
-    /// A communicator of the members that live, in the same order.
+    /// A communicator of the members that live, in the same order. Completes also if ranks have died or die meanwhile.
     fn shrink(&self) -> Result<Arc<dyn Comm>>;
 
     /// Whether the survivors of a death can go on.

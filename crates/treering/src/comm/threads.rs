@@ -15,7 +15,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// End of a rank.
+/// End of a rank: one of the results of [`ThreadRanks::run`]. The type has an example: [`ThreadRanks`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End<T> {
     /// The rank returned this.
@@ -70,7 +70,7 @@ struct Shared {
     /// The calls that each rank has made, and the number of the call that it does not survive.
     calls: Vec<(u64, Option<u64>)>,
     contexts: Vec<Context>,
-    /// Whom to tell of deaths.
+    /// The receiver of deaths.
     ends: Option<Sender<Rank>>,
 }
 
@@ -418,7 +418,7 @@ impl Comm for ThreadComm {
                     None => {}
                 }
             }
-            // What a rank sent before it died still arrives.
+            // Messages that a rank sent before it died still arrive.
             if first.is_none()
                 && from.is_some_and(|from| self.dead_members(&shared).contains(&from))
             {

@@ -5,7 +5,7 @@
 //! place of its vote, so that everybody learns its number instead of waiting for ever. A rank that comes late finds
 //! the answer that was given without it. Votes are numbered: what belongs to an earlier one is thrown away.
 //!
-//! Whether all ranks have heard a decision, nobody can know. Whoever acts on one must stay right if others have
+//! Whether all ranks have heard a decision, nobody can know. A rank that acts on one must stay right if others have
 //! given up: a checkpoint that some ranks do not take part in never gets its manifest.
 
 use super::{Comm, died};

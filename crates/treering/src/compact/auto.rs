@@ -60,7 +60,7 @@ pub(crate) struct AutoCompact {
 }
 
 impl AutoCompact {
-    /// For a run in its last tier that has so many files from earlier.
+    /// For a run in its last tier that has this many files from earlier.
     pub(crate) fn new(
         last: Arc<dyn Store>,
         run: &str,

@@ -39,7 +39,7 @@ impl Default for Compaction {
     }
 }
 
-/// A bundle that a compaction would write.
+/// A bundle that a compaction would write: one of [`CompactPlan::bundles`]. [`CompactPlan`] has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct PlannedBundle {
@@ -57,7 +57,27 @@ pub struct PlannedBundle {
     pub(crate) bundles: BTreeSet<BundleName>,
 }
 
-/// Plan of a compaction.
+/// Plan of a compaction. Returned by `Library::plan_compact` and `Library::compact`.
+///
+/// ```
+/// use treering::{Compaction, Library, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").growth(0.0).compact(None))?;
+/// for step in 0..4 {
+///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
+/// }
+/// run.finish()?;
+/// let library = Library::open(&store)?;
+/// let rule = Compaction { files: 1, ..Compaction::default() };
+/// let plan = library.plan_compact("rod", rule)?; // writes nothing
+/// assert!(plan.files_after < plan.files_before);
+/// for bundle in &plan.bundles {
+///     println!("{} files become a bundle of {} bytes", bundle.files, bundle.bytes);
+/// }
+/// assert_eq!(library.compact("rod", rule, &|_done, _of| {})?.files_after, plan.files_after);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct CompactPlan {

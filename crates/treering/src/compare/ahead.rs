@@ -1,8 +1,8 @@
 //! Planes of strips that come next, read while this one is judged.
 //!
 //! Only those that the page cache does not hold: they are read past it, for they are used once, and
-//! filling the cache would cost more than judging them. What was asked for and is not used costs
-//! nothing but its reading; what could not be read so is read in the ordinary way.
+//! filling the cache would cost more than judging them. Data that was requested and is not used costs
+//! nothing but its reading; data that could not be read in this way is read in the ordinary way.
 
 use super::pair::TreePair;
 use super::side::Meter;

@@ -431,7 +431,7 @@ impl BoxPiece<'_> {
         if total == range.end - range.start {
             return Ok(bytes);
         }
-        // What was read between the runs goes.
+        // Bytes that were read between the runs go.
         let (mut at, mut before, mut end) = (0, 0, 0);
         for place in self.from.places(range) {
             while joined[at].end <= place.start {

@@ -50,8 +50,8 @@ pub type Progress<'p> = &'p (dyn Fn(u64, u64) + Sync);
 /// that array, also if the sides have different boxes of it. `list` receives every difference.
 ///
 /// Returns when everything has been read that is needed, on all cores; memory is bounded. Data that cannot be read or
-/// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for settings that
-/// make no sense, for sides that cannot be read at all, and if nothing could be compared.
+/// decoded is listed in [`Outcome::not_compared`], and everything else is compared. Errors are returned for invalid
+/// settings, for sides that cannot be read at all, and if nothing could be compared.
 ///
 /// ```
 /// use treering::{Bound, CompareSettings, DType, RawLayout, compare, open_side};
@@ -175,7 +175,7 @@ type StepPairs = Vec<(Option<Step>, Option<Step>)>;
 /// The steps to be compared, and those that one side only has.
 fn steps(a: &dyn Side, b: &dyn Side) -> Result<(StepPairs, Vec<Unmatched>)> {
     let (of_a, of_b) = (a.steps()?, b.steps()?);
-    // What is one state on both sides is compared, whatever its number.
+    // A single state on both sides is compared, whatever its number.
     if let ([x], [y]) = (&of_a[..], &of_b[..]) {
         return Ok((vec![(*x, *y)], Vec::new()));
     }
@@ -559,7 +559,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    /// Compares what files hold beside arrays. Who names variables wants those only, and a side without
+    /// Compares the content of files beside arrays. If variables are named, only these are wanted, and a side without
     /// files has arrays only.
     fn contents(
         &mut self,
@@ -964,7 +964,7 @@ impl<'s> Comparison<'s> {
         }
         self.meter.add((before + read).saturating_sub(self.meter.total()));
         for (at, found) in found.into_iter().enumerate() {
-            // What a rank has left out lies behind the first difference.
+            // Parts that a rank has left out lie behind the first difference.
             if take(at, found.ok_or_else(garbled)?).is_break() {
                 break;
             }

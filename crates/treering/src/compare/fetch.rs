@@ -1,8 +1,8 @@
 //! Reading the same ranges of two sides, many at a time, and handing each pair over when both are
 //! there.
 //!
-//! What the page cache holds is looked at where it is, if files may be mapped and most of a stretch is
-//! asked for, and else copied from it into buffers that are still warm from the pair before. What it
+//! Data in the page cache is compared in place, if files may be mapped and most of a stretch is
+//! asked for, and else copied from it into buffers that are still warm from the pair before. Data that it
 //! does not hold is read past it, many reads under way at once: with io_uring, or with a pool of
 //! threads where there is none. The number of buffers is fixed, so memory is bounded.
 
@@ -21,7 +21,7 @@ use std::time::Instant;
 pub(super) const RUN: usize = 128 << 10;
 /// Number of pairs that can be under way.
 const SLOTS: usize = 64;
-/// A stretch is mapped if at least one of so many bytes is asked for.
+/// A stretch is mapped if at least one of this many bytes is asked for.
 const DENSE: u64 = 8;
 
 /// The bytes of one side.
@@ -490,7 +490,7 @@ mod tests {
             let mut fetcher = Fetcher::new(Reading::Ring, mapped);
             let mut visit = |_: Range<u64>, _: &[u8], b: &[u8]| {
                 cut.set_len(SIZE / 2).unwrap();
-                // What is compared is touched.
+                // Compared data is touched.
                 std::hint::black_box(b.iter().fold(0, |or, byte| or | byte));
                 Ok(())
             };

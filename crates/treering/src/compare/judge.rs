@@ -2,14 +2,21 @@
 //!
 //! |a − b| > abs + rel·|b| is decided in floating point where the two sides are clearly apart, and in
 //! whole numbers of any length where rounding could tip the balance: fl(a − b) can equal the bound
-//! although a − b exceeds it. Complex numbers are held to the modulus of their difference; under a ULP
-//! bound, to each component.
+//! although a − b exceeds it. The bound of complex numbers applies to the modulus of their difference,
+//! a ULP bound to each component.
 
 use crate::array::DType;
 use crate::merkle::bounded::Bound;
 use num_bigint::{BigInt, Sign};
 
-/// One element, as it is shown.
+/// One element, as it is shown. Values are found in [`First`](crate::First) and
+/// [`ValueDifference`](crate::ValueDifference).
+///
+/// ```
+/// use treering::{DType, Value};
+/// let (a, b) = (Value::Float(1.5), Value::read(DType::F64, &2.0f64.to_le_bytes()));
+/// assert_eq!(a.difference(&b), 0.5);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// An integer, a byte or a boolean.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-/// The verdict of a comparison: [`Outcome::verdict`], whose type has an example.
+/// The verdict of a comparison: [`Outcome::verdict`]. [`Outcome`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Answer {
@@ -25,7 +25,7 @@ pub enum Answer {
 /// serializes to JSON; [`Outcome::html`] makes a page of it.
 ///
 /// ```
-/// use treering::{Answer, Bound, CompareSettings, compare, open_side};
+/// use treering::{Answer, Bound, CompareSettings, Value, compare, open_side};
 /// # let folder = tempfile::tempdir().unwrap();
 /// # let file = |name: &str, values: [f64; 3]| {
 /// #     let path = folder.path().join(name);
@@ -35,12 +35,23 @@ pub enum Answer {
 /// # let (monday, tuesday) = (file("a.f64", [1.0, 2.0, 3.0]), file("b.f64", [1.0, 2.0, 3.5]));
 /// let layout = treering::RawLayout::values(treering::DType::F64, None);
 /// let (a, b) = (open_side(&monday, Some(&layout), true)?, open_side(&tuesday, Some(&layout), true)?);
-/// let settings = CompareSettings::within(Bound::abs(1e-6));
+/// let settings = CompareSettings { examples: 10, ..CompareSettings::within(Bound::abs(1e-6)) };
 /// let outcome = compare(a.as_ref(), b.as_ref(), &settings, None, &|_done, _of| {})?;
 /// assert!(!outcome.equal);
 /// assert_eq!(outcome.verdict, Answer::Different);
 /// assert_eq!(outcome.first.as_ref().unwrap().index, [2]);
 /// assert_eq!(outcome.variables[0].differences, 1);
+/// assert_eq!(outcome.variables[0].examples[0].a, Value::Float(3.0));
+/// for missing in &outcome.unmatched {
+///     println!("{}: {:?} of step {:?}", missing.what, missing.variable, missing.step);
+/// }
+/// for left_out in &outcome.not_compared {
+///     println!("{:?} was not compared: {}", left_out.variable, left_out.why);
+/// }
+/// for item in &outcome.contents {
+///     println!("{} of {} differs: {}", item.item, item.file, item.detail); // attributes, links, texts
+/// }
+/// println!("{} bytes read in {} s", outcome.bytes_read, outcome.timings.total);
 /// println!("{}", outcome.sentence()); // different: 1 of 3 values beyond their bounds; the first: …
 /// # Ok::<(), treering::Error>(())
 /// ```
@@ -82,7 +93,7 @@ pub struct Outcome {
     pub timings: Timings,
 }
 
-/// The first difference: [`Outcome::first`], whose type has an example.
+/// The first difference: [`Outcome::first`]. [`Outcome`] has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct First {
     /// The step, if there are steps.
@@ -105,7 +116,7 @@ pub struct First {
     pub b: Option<Value>,
 }
 
-/// The outcome for a variable of a step and rank: one of [`Outcome::variables`], whose type has an example.
+/// The outcome for a variable of a step and rank: one of [`Outcome::variables`]. [`Outcome`] has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct VariableOutcome {
     /// Its name.
@@ -170,7 +181,7 @@ pub struct VariableOutcome {
     pub undecoded: Option<String>,
 }
 
-/// A difference between two values.
+/// A difference between two values: one of [`VariableOutcome::examples`]. [`Outcome`] has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ValueDifference {
     /// The index along each axis; of a global array, in the whole array.
@@ -182,6 +193,7 @@ pub struct ValueDifference {
 }
 
 /// A step, rank or variable that only one side has, or whose types or shapes differ: one of [`Outcome::unmatched`].
+/// [`Outcome`] has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmatched {
     /// Kind of mismatch, for example "only in the first" or "shapes differ".
@@ -196,7 +208,7 @@ pub struct Unmatched {
     pub detail: String,
 }
 
-/// Content of a file beside its arrays that differs.
+/// Content of a file beside its arrays that differs: one of [`Outcome::contents`]. [`Outcome`] has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContentDifference {
     /// The step.
@@ -211,7 +223,8 @@ pub struct ContentDifference {
     pub detail: String,
 }
 
-/// A step, variable or file that was not compared, and the reason: one of [`Outcome::not_compared`].
+/// A step, variable or file that was not compared, and the reason: one of [`Outcome::not_compared`]. [`Outcome`] has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NotCompared {
     /// The step.
@@ -224,7 +237,8 @@ pub struct NotCompared {
     pub why: String,
 }
 
-/// Time of each stage, in seconds. Stages overlap, so these are shares of the time of all threads.
+/// Time of each stage, in seconds ([`Outcome::timings`]). Stages overlap, so these are shares of the time of all threads.
+/// [`Outcome`] has an example.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Timings {
     /// Opening, listing and pairing.

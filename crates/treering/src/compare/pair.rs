@@ -283,7 +283,7 @@ fn fitting<'a>(
             recipes.collect::<Vec<_>>().join(" and ")
         };
         let (name, of_a, of_b) = (&a.description.name, of(a), of(b));
-        // Who has given no bound knows of none that trees could fail to serve.
+        // Without a given bound there is none that trees could fail to serve.
         notes.push(match bound == Bound::EQUAL && of_a == of_b {
             true => format!(
                 "the trees of variable {name:?} were made for {of_a} and do not serve a comparison \

@@ -1,4 +1,4 @@
-//! What can be compared: variables with values, with trees, or with both.
+//! Sides of a comparison: variables with values, with trees, or with both.
 
 use super::settings::matches_variable;
 use super::view::ObjectView;
@@ -22,6 +22,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// There are no default methods: a wrapper that forgets to forward one would turn "cannot be read" into
 /// "equal".
+///
+/// ```
+/// use treering::{DType, RawLayout, Side, SideEntry, open_side};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let file = folder.path().join("x.f64").display().to_string();
+/// # std::fs::write(&file, [0u8; 80]).unwrap();
+/// let raw = RawLayout::values(DType::F64, None); // most formats describe themselves and need none
+/// let side: Box<dyn Side> = open_side(&file, Some(&raw), true)?;
+/// for step in side.steps()? { // of a file: one, `None`
+///     for SideEntry { description, unread, .. } in side.entries(step)? {
+///         println!("{}: {} {}", description.name, description.dtype, description.shape);
+///         assert!(unread.is_none()); // otherwise the reason why its values cannot be compared
+///     }
+///     assert_eq!(side.files(step)?.len(), 1); // for their attributes, links and texts
+/// }
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub trait Side: Sync {
     /// Its name in messages and reports.
     fn name(&self) -> String;
@@ -42,7 +59,7 @@ pub trait Side: Sync {
     fn notes(&self) -> Vec<String>;
 }
 
-/// A variable of one side at one step.
+/// A variable of one side at one step. [`Side`] has an example.
 #[derive(Clone)]
 pub struct SideEntry<'a> {
     /// The rank.
@@ -143,6 +160,7 @@ impl SideEntry<'_> {
 }
 
 /// The reason why the values of a variable cannot be compared. Its stored bytes may prove all the same that it is equal.
+/// [`Side`] has an example.
 #[derive(Clone)]
 pub struct Unread {
     pub(super) why: Error,
@@ -159,7 +177,7 @@ impl From<Error> for Unread {
     }
 }
 
-/// A file of one side at one step; it is opened when it is compared.
+/// A file of one side at one step; it is opened when it is compared. [`Side`] has an example.
 #[derive(Clone)]
 pub struct FileView {
     /// The rank.

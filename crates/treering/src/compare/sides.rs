@@ -741,7 +741,7 @@ impl StoredFile {
             } else if let Some(undecoded) = undecoded {
                 entries.push(undecoded_entry(rank, variable, undecoded.clone()));
             } else {
-                // What is not found is not equal.
+                // A value that is not found is not equal.
                 let why = Error::damaged(format!("it was not found again: {}", dataset.why));
                 let stored = Some(StoredBytes::all(whole));
                 let unread = Unread { why, described: false, certain: true, stored };

@@ -21,7 +21,7 @@ const PROBES: usize = 8;
 /// Chunks so far apart are still read at once: what lies between costs less than one more read.
 const WARM_GAP: u64 = 8 << 10;
 const COLD_GAP: u64 = 64 << 10;
-/// With so many planes the sketches are begun.
+/// With this many planes the sketches are begun.
 const FIRST_PLANES: u8 = 2;
 
 /// Findings in one strip.
@@ -467,7 +467,7 @@ impl<'a> PlanePair<'a> {
             if count <= FIRST_PLANES {
                 return Ok(());
             }
-            // Those that were read ahead are the first of all.
+            // The chunks that were read ahead are the first of all.
             for (all, early) in self.all.iter_mut().zip(early) {
                 all.clear();
                 all.extend_from_slice(early);

@@ -126,7 +126,7 @@ pub struct Comparer {
     size: usize,
 }
 
-/// What the values of a block are held to and added to.
+/// The bound of the values of a block, and the counters that they are added to.
 struct Block<'a, 'b> {
     first: u64,
     tally: &'a mut Tally,
@@ -243,7 +243,7 @@ impl Comparer {
 enum Quick {
     /// Are the bytes the same?
     Bytes,
-    /// Are the bits of components of so many bytes the same, and no NaN, which is above this?
+    /// Are the bits of components of this many bytes the same, and no NaN, which is above this?
     Bits {
         size: usize,
         infinity: u64,
@@ -260,7 +260,7 @@ enum Quick {
     },
 }
 
-/// How a number that fits into an f32 is written.
+/// The notation of a number that fits into an f32.
 #[derive(Clone, Copy)]
 enum Narrow {
     F16,

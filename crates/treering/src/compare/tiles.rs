@@ -45,7 +45,7 @@ pub(super) struct ArrayTiles {
 }
 
 impl ArrayTiles {
-    /// For an array of elements of some bytes, in chunks of these extents on each side; a tile has at most so many bytes.
+    /// For an array of elements of some bytes, in chunks of these extents on each side; a tile has at most this many bytes.
     fn new(shape: &[u64], element: u64, chunks: [Option<&[u64]>; 2], most: u64) -> ArrayTiles {
         let fits = |chunk: &&[u64]| chunk.len() == shape.len();
         let chunks: Vec<&[u64]> = chunks.into_iter().flatten().filter(fits).collect();

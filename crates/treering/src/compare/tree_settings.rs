@@ -1,4 +1,4 @@
-//! How trees are made, and the head in front of each.
+//! Settings of trees, and the head in front of each.
 
 use crate::array::{DType, Description, Rank};
 use crate::error::{Error, Result};

@@ -148,7 +148,7 @@ fn refuse_others(path: &Path) -> Result<()> {
     if is_other(path) != Some(true) {
         return Ok(());
     }
-    Err(Error::usage(format!("{} is there and is no tree file", path.display()))
+    Err(Error::usage(format!("{} exists and is not a tree file", path.display()))
         .hint("nothing is replaced but tree files: choose another name, or move it away"))
 }
 

@@ -19,7 +19,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How many files are opened on the way to an object.
+/// Number of files that are opened on the way to an object.
 const MOST_FILES: u32 = 8;
 /// The most objects that are seen under further names. Links to groups with links can make any number of them.
 const MOST_ALIASES: usize = 10_000;

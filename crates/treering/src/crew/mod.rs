@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// The message that a spare gets when the work is done.
 const DONE: &[u8] = b"done";
 
-/// Role of a rank: worker, survivor or spare.
+/// Role of a rank: worker, survivor or spare. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The rank works from the beginning.
@@ -107,7 +107,7 @@ pub trait Steps {
     }
 }
 
-/// Intervals at which states are kept.
+/// Intervals at which states are kept. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Steps from one state in the memory of ranks to the next, with [`Options::replicas`]; 0: only checkpoints and the
@@ -117,7 +117,7 @@ pub struct Pace {
     pub checkpoints: u64,
 }
 
-/// A recovery after deaths.
+/// A recovery after deaths: one of [`Survival::recoveries`]. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recovery {
     /// The ranks of the crew after it.
@@ -128,7 +128,7 @@ pub struct Recovery {
     pub time: Duration,
 }
 
-/// Result of [`survive`].
+/// Result of [`survive`], which has an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survival {
     /// The last role of this rank.
@@ -150,7 +150,9 @@ pub struct Survival {
 /// without, it works, and a death ends the job.
 ///
 /// ```
-/// use treering::{Crew, MemoryStore, Options, Pace, Result, Steps, ThreadRanks, Variable, VariableMut, survive};
+/// use treering::{
+///     Crew, MemoryStore, Options, Pace, Result, Role, Steps, ThreadRanks, Variable, VariableMut, survive,
+/// };
 /// # use std::sync::Arc;
 ///
 /// /// Adds 1 to each of 1000 cells, 20 times.
@@ -184,6 +186,7 @@ pub struct Survival {
 ///     let mut cells = Cells { own: Vec::new(), first: 0 };
 ///     let survival = survive(options, Pace { replicas: 5, checkpoints: 10 }, &mut cells).unwrap();
 ///     assert!(survival.step == 20 && cells.own.iter().all(|cell| *cell == 20.0));
+///     assert!(survival.role == Role::Initial && survival.recoveries.is_empty()); // nobody has died
 /// })
 /// # .into_iter().for_each(|end| end.done().unwrap());
 /// ```
@@ -293,7 +296,7 @@ impl Process {
                     self.or_failed(well)?;
                 }
             }
-            // Whoever has not noticed ends what it is doing.
+            // A process that has not noticed ends its work now.
             let _ = self.world.revoke();
             reach("crew-revoked");
             self.world = self.or_failed(self.world.shrink())?;
@@ -322,7 +325,7 @@ impl Process {
         };
         let all: Vec<Applicant> = share_all(&*self.world, &own)?;
         if let Some((first, failed)) = first_failure(&all) {
-            // What several ranks have is the own error of one of them.
+            // An error that several ranks return is the own error of one of them.
             let error = match &self.failed {
                 Some(own) if first == self.world.rank() => own.clone().own(),
                 Some(own) if !own.is_repeated() && own.write() != failed => own.clone(),
@@ -359,7 +362,7 @@ impl Process {
                 self.wait()
             }
             Some(_) => {
-                // Whoever has not resumed yet is what it was: its first recovery may have been interrupted.
+                // A process that has not resumed yet keeps its role: its first recovery may have been interrupted.
                 self.survival.role = match self.survival.role {
                     Role::Spare => Role::Replacement,
                     _ if self.recoveries > 0 => Role::Survivor,
@@ -486,12 +489,12 @@ impl Process {
             }
             self.survival.saving += start.elapsed();
         }
-        // Whoever dies from here on costs nothing.
+        // A death from here on costs nothing.
         last.map_or(Ok(()), |save| save.durable())?;
         program.end(crew, step)
     }
 
-    /// After all have come to the end. What a rank that dies now leaves behind is durable.
+    /// After all have come to the end. The data of a rank that dies now is durable.
     fn leave(mut self) -> Result<Survival> {
         if let Some(run) = self.run.take() {
             self.survival.notes.extend(run.notes().iter().cloned());

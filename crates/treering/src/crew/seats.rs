@@ -1,8 +1,8 @@
-//! Who sits where: pure, and the same on all processes.
+//! The seat of every process: pure, and the same on all of them.
 //!
-//! A crew has seats 0 to n - 1. Whoever has a seat keeps it if the vacant ones can be filled by spares, the first spare
-//! taking the first vacant seat. If there are too few spares, those that are left move together, in the order of their
-//! seats.
+//! A crew has seats 0 to n - 1. A process that has a seat keeps it if the vacant ones can be filled by spares, the
+//! first spare taking the first vacant seat. If there are too few spares, those that are left move together, in the
+//! order of their seats.
 //!
 //! Law: the seats of the result are 0 to k - 1, each once, where k is the least of the seats and the processes; no two
 //! processes that had seats change their order.

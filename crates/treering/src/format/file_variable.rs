@@ -17,6 +17,13 @@ pub fn variable_name(file: &str, array: &str) -> String {
 }
 
 /// The file that a variable is an array of, and the start of the array's own name in that of the variable.
+///
+/// ```
+/// use treering::FileOrigin;
+/// let origin = FileOrigin::of("state.h5", "state.h5/ocean/salt").expect("it is named after the file");
+/// assert_eq!(origin.array("state.h5/ocean/salt"), "ocean/salt");
+/// assert!(FileOrigin::of("other.h5", "state.h5/ocean/salt").is_none());
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileOrigin {
     /// The name of the file, in a checkpoint without its rank and its step.

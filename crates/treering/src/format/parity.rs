@@ -6,8 +6,8 @@
 //! file is a copy. Stripes, rather than one long segment for each lane, let every string be read once from front to
 //! back while the digests of its objects are computed.
 //!
-//! The body comes first, then the head, which describes all members, then a trailer. Whatever is made again is held to the
-//! digest in the head.
+//! The body comes first, then the head, which describes all members, then a trailer. Every rebuilt object is checked
+//! against the digest in the head.
 
 use super::bytes::{Reader, Writer};
 use super::names::{Names, WriterId, check_run_name};

@@ -2,7 +2,7 @@
 //!
 //! Pieces stand in the order of the file and fill it without a gap. A piece is literal bytes, values
 //! of a field, a chunk of a field with the filters it went through, or a deflated stream of values.
-//! What is parsed is consistent: the pieces make up the size, they use up the literals, and no piece
+//! A parsed skeleton is consistent: the pieces make up the size, they use up the literals, and no piece
 //! refers to a recipe that is not there.
 
 use super::bytes::{Reader, Writer};
@@ -205,7 +205,7 @@ impl Skeleton {
         let literals = input.bytes()?.to_vec();
         input.end()?;
         let skeleton = Skeleton { size, digest, recipes, pieces, literals };
-        // What is stored pays for what is made before the filters.
+        // The stored bytes bound the bytes that are made before the filters.
         let paid = |piece: &Piece| match piece {
             Piece::Chunk(chunk) => skeleton.recipes.get(chunk.recipe as usize).is_some_and(|r| {
                 r.chunk_bytes() <= MOST_INFLATED.saturating_mul(chunk.stored.saturating_add(64))

@@ -51,7 +51,8 @@ impl TreeOrigin {
     }
 }
 
-/// One tree of a tree file.
+/// One tree of a tree file: the description of a tree that [`Golden::views`](crate::Golden::views) returns.
+/// [`Golden`](crate::Golden) has an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TreeEntry {
     /// The step it belongs to.

@@ -76,7 +76,7 @@ pub(super) fn read(
             let of_strip = &mut own[first..first + data.len().div_ceil(chunk)];
             let slot = &mut batch.bytes[offset..offset + data.len()];
             let changed = scan(data, chunk, known.saturating_sub(first), of_strip, hasher, slot);
-            // What is left of a field may have to stay in its rows and planes.
+            // The rest of a field may have to stay in its rows and planes.
             let keep = shaped && changed.bytes < data.len() && 2 * changed.bytes >= data.len();
             if keep {
                 slot.copy_from_slice(data);

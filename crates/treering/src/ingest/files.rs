@@ -53,7 +53,14 @@ pub fn rank_files(paths: &[PathBuf], rules: &FileRules) -> Result<ChosenFiles> {
     Ok(ChosenFiles { files: rules.rank_files(&files)?, left_out })
 }
 
-/// Whether a file or a store, which may not exist yet, lies in a folder.
+/// Whether a file or a store, which may not exist yet, lies in a folder. Links are followed.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path();
+/// assert!(treering::is_inside(&out.join("store"), out)); // a store among the files that it is to hold
+/// assert!(!treering::is_inside(out, &out.join("store")));
+/// ```
 pub fn is_inside(path: &Path, folder: &Path) -> bool {
     let Ok(folder) = folder.canonicalize() else {
         return false;

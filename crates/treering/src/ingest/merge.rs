@@ -1,4 +1,4 @@
-//! How the variables of many ranks are put together in a pack.
+//! The order in which the variables of many ranks are packed.
 //!
 //! By meaning, like variables of all ranks lie side by side, as in mcrEngine. Where a program keeps the same values in several
 //! arrays, it can be better to leave the arrays of a rank together. A sample is packed in both ways, and that decides. The
@@ -18,7 +18,7 @@ const SAMPLE: u64 = 4 << 20;
 const SAMPLED_RANKS: usize = 4;
 /// The runs of variables that it is made of, if it is not made of all.
 const SAMPLED_RUNS: usize = 8;
-/// Of a large variable, so many bytes are in it at least.
+/// Of a large variable, this many bytes are in it at least.
 const PIECE: u64 = 64 << 10;
 
 /// Order in which the variables of many ranks are packed.
@@ -81,7 +81,7 @@ pub(super) fn sort(inputs: &mut [&FileVariable], merge: Merge) {
             inputs.sort_by_cached_key(|i| (i.like.clone(), i.description.dtype.name(), i.rank));
         }
         Merge::Ranks => inputs.sort_by_key(|input| merged(input).place_in_rank()),
-        // What tells how a file comes back is no part of it.
+        // The records of files come last.
         Merge::Files => inputs.sort_by_key(|i| (i.is_record(), i.rank)),
     }
 }
@@ -118,7 +118,7 @@ fn sample(inputs: &[&FileVariable]) -> Result<Vec<FileVariable>> {
     taken.map(|input| beginning(input, most)).collect()
 }
 
-/// The first rows of a variable, of about so many bytes; the first values, if a row has many more.
+/// The first rows of a variable, of about this many bytes; the first values, if a row has many more.
 fn beginning(input: &FileVariable, most: u64) -> Result<FileVariable> {
     let mut description = input.description.clone();
     let (size, extents) = (description.dtype.size(), description.extents());

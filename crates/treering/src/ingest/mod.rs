@@ -421,7 +421,7 @@ impl Ingest {
         Checkpoint::load(self.store.clone(), older).ok()
     }
 
-    /// What was learnt about variables lasts for some epochs, if these are of the same ranks.
+    /// The learnt encodings of variables last for some epochs, if these are of the same ranks.
     fn begin_epoch(&mut self, ranks: &[Rank]) {
         let groups = ranks.len().div_ceil(self.settings.ranks_per_pack as usize);
         let record = self.writer.record.min(RECORD) / groups.max(1) as u64;
@@ -447,7 +447,7 @@ impl Ingest {
         self.epoch.end();
     }
 
-    /// What was committed is what the next checkpoint builds on.
+    /// The next checkpoint builds on the committed one.
     fn keep(&mut self, manifest: &Manifest, sealed: Vec<SealedPack>, previous: Option<Previous>) {
         // This process has just made them.
         let groups = manifest.groups.here().unwrap_or_default();

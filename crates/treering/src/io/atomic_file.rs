@@ -1,6 +1,6 @@
 //! Files that appear when they are complete: reports, lists, trees.
 //!
-//! What was there before stays until then, and stays for good if the writing fails. Where something
+//! The older file stays until then, and stays for good if the writing fails. Where something
 //! stands that is no ordinary file (a pipe, a terminal, `/dev/null`), the bytes go into it.
 
 use crate::error::{Error, ErrorKind, Result};
@@ -99,7 +99,7 @@ impl AtomicFile {
 impl Drop for AtomicFile {
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
-            // What is left of it is hidden, and nobody refers to it.
+            // Its remains are hidden, and nothing refers to them.
             let _ = std::fs::remove_file(temporary);
         }
     }

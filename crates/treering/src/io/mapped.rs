@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 pub(crate) struct Mapped {
     map: Mmap,
     watch: &'static WatchedRange,
-    /// What lies before was given back.
+    /// Pages before this were released.
     kept_from: AtomicU64,
 }
 
@@ -78,7 +78,7 @@ impl Mapped {
     }
 
     /// Gives pages back that lie so far before a place that nobody uses them any more: what is mapped
-    /// at a time stays small. Whoever does still gets them again.
+    /// at a time stays small. Pages that are used after all are mapped again.
     pub(crate) fn passed(&self, at: u64) {
         let start = self.kept_from.load(Ordering::Relaxed);
         let end = (at.saturating_sub(KEPT) / KEPT) * KEPT;

@@ -171,7 +171,7 @@ pub(crate) fn memory() -> Result<File> {
         .map_err(|error| Error::io("cannot get memory that ranks of a node share", error.into()))
 }
 
-/// Gives memory back of which nothing is needed any more; what cannot be given back now goes with the rest.
+/// Releases memory of which nothing is needed any more; memory that cannot be released now goes with the rest.
 pub(crate) fn give_back(memory: &File, range: std::ops::Range<u64>) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     if !range.is_empty() {

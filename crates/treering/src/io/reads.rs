@@ -116,7 +116,7 @@ impl Engine for Ring {
     }
 
     fn flush(&mut self) {
-        // What fails here is tried again when it is waited for.
+        // A read that fails here is tried again when it is waited for.
         if self.ring.submit().is_ok() {
             self.unsubmitted = 0;
         }
@@ -145,7 +145,7 @@ struct Pool {
     jobs: Option<mpsc::Sender<Read>>,
     done: mpsc::Receiver<(usize, std::io::Result<usize>)>,
     threads: Vec<std::thread::JoinHandle<()>>,
-    /// What was read by this thread itself, because no other could be started.
+    /// Reads of this thread itself, because no other could be started.
     ready: VecDeque<(usize, std::io::Result<usize>)>,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A copy appears at once, when all of it is there and durable. An opening with another random number stands at the
 //! number of the copy's writer meanwhile, so that its checkpoints are strays, which nobody lists or uses; its removal is
-//! what makes them visible. Whoever is interrupted leaves a run without checkpoints, which `treering rm` removes. Frames
-//! are copied as they are, and each is held to its checksum; footers are written anew with the name of the copy.
+//! what makes them visible. An interrupted copy leaves a run without checkpoints, which `treering rm` removes. Frames
+//! are copied as they are, and each is checked against its checksum; footers are written anew with the name of the copy.
 //!
 //! Renaming is copying and removing. Before the copy, the run is taken as a program takes it, which keeps every other
 //! writer from adding to it; the copy is read back before the original goes.
@@ -68,8 +68,12 @@ impl Library {
 
     /// Copies a run, or the checkpoints of some of its steps, to another store or another name; `steps` is empty for all. A
     /// program may continue the run meanwhile: checkpoints that it saves after the call are not copied. Every byte is
-    /// verified on the way, and the copy appears when it is complete. After an interruption the copy is a run without
-    /// checkpoints, which [`Library::remove_run`] removes.
+    /// verified on the way, and the copy appears when it is complete, and durable. After an interruption the copy is a run
+    /// without checkpoints, which [`Library::remove_run`] removes.
+    ///
+    /// **Errors**: [`ErrorKind::Usage`] if the new name is taken, [`ErrorKind::NotFound`] without such a run or steps,
+    /// [`ErrorKind::Damaged`] if a byte is damaged in every copy. After an error there is no copy, or
+    /// only its trees are missing.
     ///
     /// ```
     /// use treering::{Library, Options, Run, Variable};
@@ -276,7 +280,7 @@ impl Library {
                 Ok(copied)
             }
             Err(error) => {
-                // What cannot be removed now is a run without checkpoints.
+                // Files that cannot be removed now are a run without checkpoints.
                 let _ = copy.remove(&plan);
                 Err(error)
             }
@@ -530,7 +534,7 @@ impl<'l> UnfinishedCopy<'l> {
         self.check(plan, &expected)?;
         last.delete(&[key])?;
         last.settle(&self.names.log())?;
-        // Whoever took the name at the same moment may have removed packs.
+        // Another process that took the name at the same moment may have removed packs.
         self.check(plan, &expected[1..])
     }
 

@@ -4,8 +4,8 @@
 //! Every section that a node holds and that is newer than the shared log is brought over with its packs, verified; then
 //! everything is completed whose sections are all there. So it can be run once with all nodes, or once for each: sections
 //! wait in the shared store until the last one comes, or until a program opens the run, which removes what is not complete.
-//! What lost nodes had is first made again, as far as the parity files of these nodes suffice. Nothing that nodes hold is
-//! changed otherwise, and a second time finds nothing to do.
+//! The data of lost nodes is rebuilt first, as far as the parity files of these nodes suffice. Nothing that nodes hold
+//! is changed otherwise, and a second time finds nothing to do.
 //!
 //! Of a program of one rank, the checkpoints are those that the next opener would take over (`save/leftovers.rs`). They keep
 //! their numbers, unless somebody has opened the run since and died before anything came of it: then they are published under
@@ -28,7 +28,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// A part of a checkpoint that a node's store holds.
+/// A part of a checkpoint that a node's store holds: one of [`DrainPlan::parts`]. [`Library::drain`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DrainedPart {
     /// The step of the checkpoint.
@@ -43,7 +43,8 @@ pub struct DrainedPart {
     pub bytes: u64,
 }
 
-/// Plan of a drain: what it copies from the stores of nodes.
+/// Plan of a drain: what it copies from the stores of nodes. Returned by [`Library::plan_drain`] and [`Library::drain`],
+/// which has an example.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct DrainPlan {
     /// The run.
@@ -122,6 +123,26 @@ impl Library {
     /// is of kind [`ErrorKind::Busy`]. Where the store has no locks, nothing keeps a program from opening the run meanwhile.
     /// **Errors**: data on the nodes is never removed. After an error or an interruption, checkpoints of which all parts
     /// have arrived are complete; calling this again copies the rest.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use treering::{DirectoryStore, Library, Options, Run, Store, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let (store, ssd) = (folder.path().join("store"), folder.path().join("ssd"));
+    /// let node: Arc<dyn Store> = Arc::new(DirectoryStore::new(&ssd));
+    /// let options = Options::directory(&store, "rod").node(node.clone()).shared_every(10);
+    /// let mut run = Run::open(options)?;
+    /// run.checkpoint_shared(0, &[Variable::new("heat", &[0.0f64; 100])])?.durable()?;
+    /// run.checkpoint(1, &[Variable::new("heat", &[1.0f64; 100])])?.staged()?; // on the node only
+    /// drop(run); // as if the job had died
+    /// let library = Library::open(&store)?;
+    /// let plan = library.plan_drain("rod", &[node.clone()])?; // writes nothing
+    /// let parts: Vec<u64> = plan.parts.iter().map(|part| part.step).collect();
+    /// assert_eq!(parts, [1]);
+    /// library.drain("rod", &[node], &|_done, _of| {})?;
+    /// assert_eq!(library.checkpoint("rod", None)?.step(), 1);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn drain(
         &self,
         run: &str,

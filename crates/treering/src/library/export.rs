@@ -38,7 +38,7 @@ impl Window {
     }
 }
 
-/// A file that was exported.
+/// A file that was exported. Returned by [`export`], which has an example.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Exported {
     /// The rank.
@@ -53,7 +53,7 @@ pub struct Exported {
     pub rounded: u64,
 }
 
-/// A dataset of a stored file that was not taken apart.
+/// A dataset of a stored file that was not taken apart. Returned by [`Library::not_taken_apart`], which has an example.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct NotTakenApart {
     /// The rank.
@@ -68,6 +68,21 @@ pub struct NotTakenApart {
 impl Library {
     /// Lists the datasets of stored files that were not taken apart: they are stored as the bytes that
     /// they have in their files.
+    ///
+    /// ```
+    /// use treering::Library;
+    /// fn show(library: &Library, run: &str) -> treering::Result<()> {
+    ///     for kept in library.not_taken_apart(&library.checkpoint(run, None)?)? {
+    ///         println!("{} of {}: {}", kept.dataset.name, kept.file, kept.dataset.why);
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let store = tempfile::tempdir().unwrap();
+    /// # treering::Run::open(treering::Options::directory(store.path(), "rod"))?
+    /// #     .checkpoint(0, &[treering::Variable::scalar("x", &1.0)])?.durable()?;
+    /// # show(&Library::open(store.path())?, "rod")?;
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn not_taken_apart(&self, checkpoint: &Checkpoint) -> Result<Vec<NotTakenApart>> {
         let files = records(checkpoint, &[])?.into_iter();
         let of_file = |(rank, record): (Rank, FileRecord)| {
@@ -334,7 +349,7 @@ fn write(
     };
     let made = make();
     if made.is_err() {
-        // What is left of it is hidden, and nobody refers to it.
+        // Its remains are hidden, and nothing refers to them.
         let _ = std::fs::remove_file(&temporary);
     }
     made?;

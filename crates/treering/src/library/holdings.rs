@@ -19,7 +19,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::Path;
 
-/// The checkpoints of a run that hold files, by step.
+/// The checkpoints of a run that hold files, by step. Returned by [`Library::holdings`], which has an example.
 pub struct Holdings {
     library: Library,
     run: String,
@@ -29,14 +29,29 @@ pub struct Holdings {
     newest: Option<usize>,
 }
 
-/// The files of one checkpoint.
+/// The files of one checkpoint. Returned by [`Holdings::of_step`]; the example of [`Library::holdings`] shows its use.
 pub struct HeldSet {
     checkpoint: Checkpoint,
     files: Vec<(Rank, FileRecord)>,
 }
 
 impl Library {
-    /// The files that a run holds, and what is wrong with entries of its log that cannot be read.
+    /// The files that a run holds, and the errors of entries of its log that cannot be read.
+    ///
+    /// ```
+    /// use treering::{FileRules, Ingest, IngestSettings, Library, Options, rank_files};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let (file, store) = (folder.path().join("rod.raw"), folder.path().join("store"));
+    /// std::fs::write(&file, [7u8; 4096])?;
+    /// let files = rank_files(&[file.clone()], &FileRules::default())?.files;
+    /// let mut ingest = Ingest::open(Options::directory(&store, "rod"), IngestSettings::default())?;
+    /// ingest.take(1, &files, &|_packed, _of| {})?;
+    /// let (holdings, errors) = Library::open(&store)?.holdings("rod")?;
+    /// let (sets, _) = holdings.of_step(1);
+    /// // Whether the file could be removed: its export gives these very bytes.
+    /// assert!(errors.is_empty() && sets[0].gives("rod.raw", &file)?);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn holdings(&self, run: &str) -> Result<(Holdings, Vec<Error>)> {
         check_run_name(run)?;
         let log = Log::read(self.store.clone(), run)?;
@@ -68,7 +83,7 @@ impl Holdings {
         self.newest
     }
 
-    /// The sets of a step, the newest first; and what is wrong with those that cannot be read.
+    /// The sets of a step, the newest first, and the errors of those that cannot be read.
     pub fn of_step(&self, step: u64) -> (Vec<HeldSet>, Vec<Error>) {
         let (mut sets, mut trouble) = (Vec::new(), Vec::new());
         for sequence in self.steps.get(&Step(step)).into_iter().flatten().rev() {

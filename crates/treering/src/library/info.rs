@@ -105,7 +105,8 @@ pub struct VariableInfo {
     pub bounds: Vec<TreeInfo>,
 }
 
-/// A bounded tree of a variable.
+/// A bounded tree of a variable: one of [`VariableInfo::bounds`]. Trees are made by [`Library::make_trees`], which has an
+/// example.
 #[derive(Clone, Debug, Serialize)]
 pub struct TreeInfo {
     /// The bound it was made for.

@@ -75,7 +75,7 @@ impl LabelTest {
 }
 
 impl Library {
-    /// Whether a checkpoint of a run passes all tests. What variables there are is read only if a test asks for it.
+    /// Whether a checkpoint of a run passes all tests. The list of variables is read only if a test needs it.
     pub fn passes(&self, run: &str, info: &CheckpointInfo, tests: &[LabelTest]) -> Result<bool> {
         let mut of_labels = tests.iter().filter(|test| test.variable.is_none());
         if !of_labels.all(|test| test.is_met_by(&info.labels)) {

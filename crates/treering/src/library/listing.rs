@@ -31,7 +31,7 @@ pub struct FileListing {
     pub contents: Vec<(String, String)>,
 }
 
-/// An array of a file.
+/// An array of a file: one of [`FileListing::arrays`]. [`FileListing`] has an example.
 #[derive(Clone, Debug, Serialize)]
 pub struct ListedArray {
     /// The name in the file.

@@ -278,7 +278,7 @@ impl Library {
             groups: checkpoint.groups().cloned().collect(),
             ..source.clone()
         };
-        // What an earlier try has left must not be in the way of branches.
+        // Remains of an earlier try must not be in the way of branches.
         let nonce = RandomState::new().build_hasher().finish();
         let writer = WriterId { opening: Sequence(0), nonce };
         let (branches, manifest) = match manifest.is_small() {

@@ -14,7 +14,8 @@ use crate::retention::{LOCK, PATIENCE, PrunePlan, Rule};
 use crate::store::{Store, lock_patiently};
 use serde::Serialize;
 
-/// A run that was removed, or would be. Returned by [`Library::remove_run`] and [`Library::plan_remove_run`].
+/// A run that was removed, or would be. Returned by [`Library::plan_remove_run`] and [`Library::remove_run`], which has an
+/// example.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RemovedRun {
     /// Its name.
@@ -76,6 +77,20 @@ impl Library {
     /// then the error is of kind [`ErrorKind::Busy`]. **Errors**: the files that make checkpoints visible go first: after an
     /// error or an interruption the remaining checkpoints are whole, and calling this again removes them. If none remain,
     /// the run is gone ([`ErrorKind::NotFound`]), and packs that are left are removed when a run of this name is opened.
+    ///
+    /// ```
+    /// use treering::{Library, Options, Run, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let mut run = Run::open(Options::directory(&store, "rod"))?;
+    /// run.checkpoint(0, &[Variable::new("heat", &[0.0f64; 100])])?;
+    /// run.finish()?;
+    /// let library = Library::open(&store)?;
+    /// let planned = library.plan_remove_run("rod")?; // removes nothing
+    /// assert_eq!((planned.checkpoints, library.remove_run("rod")?), (1, planned));
+    /// assert!(library.run_names()?.is_empty());
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn remove_run(&self, run: &str) -> Result<RemovedRun> {
         let _lock = lock_patiently(self.last.as_ref(), LOCK, PATIENCE)?;
         let names = Names::new(run);

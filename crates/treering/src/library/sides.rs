@@ -78,7 +78,7 @@ pub fn open_side_following(
         }
         None if path.is_file() => open_side(text, raw, trees),
         None => {
-            Err(Error::usage(format!("{text} is no file, and links are followed in files alone"))
+            Err(Error::usage(format!("{text} is not a file; links are followed in files only"))
                 .hint("compare its files one by one, or leave --follow-links out"))
         }
     }

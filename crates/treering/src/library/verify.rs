@@ -2,8 +2,8 @@
 //!
 //! Each file of the log is parsed; each bundle is read whole; each pack that a manifest names is read once, whole: header,
 //! every frame, footer. Each checkpoint is loaded, so that the chain of seals and every reference
-//! is followed; the newest of each run (or every one, on request) is restored and held to its
-//! roots, and its files are made again and held to their digests.
+//! is followed; the newest of each run (or every one, on request) is restored and checked against its
+//! roots, and its files are made again and checked against their digests.
 
 use super::export::{FileParts, records};
 use super::{Library, Progress};
@@ -75,8 +75,8 @@ impl VerifyReport {
         self.findings.is_empty()
     }
 
-    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage. What checkpoints that
-    /// are there still need is kept.
+    /// Forgets what was found of checkpoints and runs that were removed meanwhile: that is no damage. Objects that
+    /// checkpoints still need are kept.
     fn forget(
         &mut self,
         gone: &[&FullManifest],

@@ -1,4 +1,4 @@
-//! What a checkpoint adds to its lineage (after "Scalable Incremental Checkpointing using
+//! The data that a checkpoint adds to its lineage (after "Scalable Incremental Checkpointing using
 //! GPU-Accelerated De-Duplication", ICPP 2023).
 //!
 //! A chunk of a variable is *same* (its print did not change since the checkpoint before), *moved*

@@ -3,7 +3,7 @@
 use crate::memory::{settle, stream};
 use crate::merkle::{BOUGH, Digest, Hasher, Print, bough, prefetch};
 
-/// How far ahead of the hash the data is asked for, in bytes; hardware prefetchers alone leave a
+/// Distance in bytes by which data is requested ahead of the hash; hardware prefetchers alone leave a
 /// third of the memory's speed unused with small chunks.
 const AHEAD: usize = 2048;
 

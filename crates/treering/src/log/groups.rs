@@ -1,6 +1,6 @@
 //! The groups of checkpoints, wherever they stand: in the manifest, or in branches below it.
 //!
-//! Lists of checkpoints need none of this. Whoever needs all groups reads each branch once; whoever needs one reads
+//! Lists of checkpoints need none of this. A reader of all groups reads each branch once; a reader of one reads
 //! the branches on the way to it, one for each level. A branch is what its digest says, or it is damaged.
 
 use super::Survey;

@@ -148,7 +148,7 @@ impl Log {
         Ok(manifest.filter(|manifest| !self.is_stray(manifest)))
     }
 
-    /// The same for a manifest of one step; `None` for one of another step. What is known is not copied.
+    /// The same for a manifest of one step; `None` for one of another step. Known parts are not copied.
     pub(crate) fn manifest_of(
         &self,
         sequence: Sequence,

@@ -127,7 +127,7 @@ pub fn root_of(mut boughs: Vec<Digest>, bytes: u64) -> Digest {
     root(boughs.first(), bytes)
 }
 
-/// The one node so many levels above up to `2^levels` nodes.
+/// The one node this many levels above up to `2^levels` nodes.
 fn climb(below: &[Digest], levels: u32) -> Digest {
     let mut nodes = [Digest::default(); 1 << CLIMB];
     let mut count = below.len();

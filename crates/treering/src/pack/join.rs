@@ -31,7 +31,7 @@ impl PartStarts {
         *self = PartStarts::default();
     }
 
-    /// Goes on with an epoch that has so many packs.
+    /// Goes on with an epoch that has this many packs.
     pub(crate) fn resume(&mut self, packs: u64) {
         *self = PartStarts { starts: HashMap::new(), there: packs.min(u32::MAX.into()) as u32 };
     }

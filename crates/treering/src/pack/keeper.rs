@@ -1,4 +1,4 @@
-//! What lasts from one checkpoint to the next behind the program.
+//! State that lasts from one checkpoint to the next behind the program.
 
 use crate::array::VariableKey;
 use crate::codec::{Chooser, Encoding};

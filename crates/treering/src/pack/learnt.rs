@@ -1,4 +1,4 @@
-//! How variables were encoded before, for epochs and processes that go on with a run.
+//! The encodings of variables so far, for epochs and processes that go on with a run.
 //!
 //! Trying chains on samples costs as much as encoding, so what was chosen for one pack serves the
 //! next ones, and every so often an epoch forgets it all and chooses anew. Nothing depends on it but
@@ -10,7 +10,7 @@ use crate::codec::{Chain, Chooser};
 use crate::format::{Footer, Manifest, VariableDelta};
 use std::collections::HashMap;
 
-/// The first epoch after so many checkpoints chooses anew.
+/// The first epoch after this many checkpoints chooses anew.
 const EVERY: u64 = 32;
 
 /// By which chain the new bytes of each variable of a pack were encoded, and to which share.

@@ -21,7 +21,7 @@ const ROUNDED_GAIN: f64 = 0.3;
 /// A variable that is to be packed.
 pub(crate) struct MergedVariable<'a> {
     pub(crate) rank: Rank,
-    /// What it has in common with those that are like it.
+    /// Properties that it shares with similar variables.
     pub(crate) like: &'a str,
     pub(crate) dtype: DType,
     pub(crate) len: u64,

@@ -92,7 +92,7 @@ impl Strip {
 pub(crate) struct Packed {
     pub(crate) rank: Rank,
     pub(crate) name: String,
-    /// What it shares with neighbours whose frames it may share, if they are of the same nature.
+    /// Properties that neighbours have whose frames it may share, if they are of the same nature.
     pub(crate) like: String,
     pub(crate) bytes: u64,
     pub(crate) nature: Nature,

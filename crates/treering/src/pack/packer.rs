@@ -461,13 +461,13 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// What stood where new bytes are.
+    /// The older bytes in the places of new ones.
     fn old(&self, variable: usize, fresh: &[Fresh]) -> Option<Old> {
         let before = self.before.filter(|_| self.open.as_ref().is_some_and(|open| open.beside))?;
         let ranges = fresh.iter().map(|fresh| fresh.at..fresh.at + fresh.bytes.len() as u64);
         let ranges: Vec<Range<u64>> = ranges.collect();
         let len: usize = fresh.iter().map(|fresh| fresh.bytes.len()).sum();
-        // What is small or scattered is not worth following.
+        // Small or scattered pieces are not worth following.
         if len < SMALL as usize || ranges.len() * SCATTERED > len {
             return None;
         }
@@ -568,7 +568,7 @@ impl<'a> Packer<'a> {
         }
         let mut cuts = cuts.into_iter().zip(ways);
         loop {
-            // What was written makes room for the next few.
+            // Written frames make room for the next few.
             let few: Vec<(Cut, (Chain, u8))> = cuts.by_ref().take(ROUND).collect();
             if few.is_empty() {
                 return Ok(());
@@ -606,7 +606,7 @@ impl<'a> Packer<'a> {
         self.position += encoded;
     }
 
-    /// What the bytes of a kind are like.
+    /// Properties of the bytes of a kind.
     fn likeness(&self, kind: FrameKind) -> (&str, Nature) {
         match kind.map(|at| &self.plan.variables[at]) {
             Some(variable) => (&variable.like, variable.nature),

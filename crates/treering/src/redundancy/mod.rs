@@ -12,8 +12,8 @@
 //! the object of a store and not the process: any number of ranks on other nodes, in any order, can rebuild.
 //!
 //! The law: a parity file appears whole or not at all, and describes all that it was made of, so that whatever is left
-//! after deaths in the middle is either of use or never looked at. An object that is rebuilt is held to the digest that was
-//! computed when it was protected, before it appears. What cannot be rebuilt is named, with the reason.
+//! after deaths in the middle is either of use or never looked at. A rebuilt object is checked against the digest that
+//! was computed when it was protected, before it appears. Parts that cannot be rebuilt are named, with the reason.
 //!
 //! All traffic is on the thread of the program, in pieces of bounded size, by one rank of each node.
 

@@ -1,4 +1,4 @@
-//! What can be rebuilt from what is left, by whom, and what is lost. Pure.
+//! The plan of a rebuild: the objects that can be rebuilt, the nodes that do it, and the lost objects. Pure.
 //!
 //! The string of a member can be made again if somebody holds every parity file with a lane of it, and every object of
 //! the other members in these. Two members of a set that both lack something are lost, therefore. Jobs whose nodes do not
@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 pub(super) struct RebuildJob {
     pub(super) set: usize,
     pub(super) member: usize,
-    /// Those of its objects that are put into the target's store.
+    /// Its objects that are put into the target's store.
     pub(super) objects: Vec<usize>,
     /// The node that gets them.
     pub(super) target: u32,
-    /// Who gives which parity file or object.
+    /// The giver of each parity file or object.
     pub(super) sources: Vec<(HeldPart, u32)>,
 }
 
@@ -56,7 +56,7 @@ impl RebuildJob {
     }
 }
 
-/// Plans the rebuild of all objects that are wanted and that nobody holds, on so many nodes.
+/// Plans the rebuild of all objects that are wanted and that nobody holds, on this many nodes.
 pub(super) fn plan(census: &Census, nodes: u32) -> RebuildPlan {
     let held: BTreeSet<&str> = objects(census)
         .filter(|(at, _)| !at.record().holders.is_empty())
@@ -135,7 +135,7 @@ fn objects(census: &Census) -> impl Iterator<Item = (ObjectPlace<'_>, &str)> {
     })
 }
 
-/// Who gives what for the string of a member, or why it cannot be made.
+/// The givers of the string of a member, or the reason why it cannot be made.
 fn sources(
     census: &Census,
     set: usize,
@@ -176,13 +176,13 @@ fn sources(
     Ok(sources)
 }
 
-/// Where rebuilt objects go. What one node has lost comes together on one node, as far as names are free there: a
-/// section is of use only beside its packs.
+/// Where rebuilt objects go. All objects that one node has lost come together on one node, as far as names are free
+/// there: a section is of use only beside its packs.
 struct Targets<'c> {
     census: &'c Census,
     /// The bytes that each node gets.
     load: Vec<u64>,
-    /// How many objects of a node, by its name, each of the nodes has or gets.
+    /// Number of objects of a node, by its name, that each of the nodes has or gets.
     kin: HashMap<&'c str, Vec<u64>>,
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn protect(
     Ok(done.unwrap_or_default())
 }
 
-/// The stripes of a set whose longest string has so many bytes.
+/// The stripes of a set whose longest string has this many bytes.
 pub(super) fn stripes(members: usize, longest: u64) -> Striping {
     let one = Striping { members, stripe: 1 };
     let lanes = one.lanes() as u64;

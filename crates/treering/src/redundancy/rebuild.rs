@@ -1,10 +1,10 @@
 //! Rebuilding what was on nodes that are lost, on whatever nodes there are now.
 //!
 //! Each node says which parity files its store holds, and then which of the objects that these describe. From that a plan
-//! is made ([`plan`](super::plan)). Whatever it uses is read and held to its digest first, and a part that is damaged
-//! counts as lost, until the plan needs nothing that is. Then the nodes send what they hold to the target of each job,
-//! combined, piece by piece; the target combines that, which yields the lost string from front to back, and puts each
-//! object into its store once its digest is right.
+//! is made ([`plan`](super::plan)). Everything that it uses is read and checked against its digest first, and a part
+//! that is damaged counts as lost, until the plan needs nothing that is. Then the nodes send what they hold to the
+//! target of each job, combined, piece by piece; the target combines that, which yields the lost string from front to
+//! back, and puts each object into its store once its digest is right.
 
 use super::census::{ABSENT, Census, HeldPart, OTHER, PRESENT, SetRecord};
 use super::nodes::{NodeRanks, garbled, pack_numbers, pack_parts, unpack_numbers, unpack_parts};
@@ -148,7 +148,7 @@ impl RebuildPart<'_> {
 
     /// Finds everything that is left.
     fn census(&self, wanted: &dyn Fn(&str) -> bool) -> Result<(Census, Vec<String>)> {
-        // What an earlier writer has begun here is of no use; nor is it in the way if it stays.
+        // Remains of an earlier writer are of no use here, and not in the way if they stay.
         let _ = self.store.sweep(&ParityName::folder(self.run));
         let (heads, bad) = survey(self.store, self.run);
         let own: Vec<Vec<u8>> = heads.iter().map(ParityHead::write).collect();
@@ -180,7 +180,7 @@ impl RebuildPart<'_> {
         Ok((Census::parse(census)?, unpack_parts(notes)?.into_iter().map(text).collect()))
     }
 
-    /// How this node has each of the objects. A folder that cannot be listed has none.
+    /// The state of each of the objects on this node. A folder that cannot be listed has none.
     fn states(&self, census: &Census) -> Vec<u8> {
         let mut folders: HashMap<&str, HashMap<String, u64>> = HashMap::new();
         let mut states = Vec::new();

@@ -12,7 +12,7 @@ use crate::replica::topology::{OriginalRank, Topology};
 use std::collections::HashSet;
 use std::time::Duration;
 
-/// Figures of successive deaths with remaking in between.
+/// Figures of successive deaths with remaking in between. Returned by [`RemakeScale::figures`], which has an example.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RemakeFigures {
     /// The way copies were placed.
@@ -48,7 +48,7 @@ impl RemakeFigures {
     }
 }
 
-/// Successive deaths whose figures are computed.
+/// Successive deaths whose figures are computed. [`RemakeScale::figures`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RemakeScale {
     /// The number of ranks at the start.
@@ -69,6 +69,18 @@ pub struct RemakeScale {
 
 impl RemakeScale {
     /// The figures of one way to place copies. The deaths are the same for all ways.
+    ///
+    /// ```
+    /// use std::time::Instant;
+    /// use treering::{Probing, RemakeScale};
+    /// let scale =
+    ///     RemakeScale { ranks: 64, per_node: 8, copies: 3, ranges_per_rank: 16, rounds: 4, deaths_per_round: 2, seed: 1 };
+    /// let start = Instant::now();
+    /// let figures = scale.figures(Probing::DoubleHashing, || start.elapsed())?;
+    /// assert_eq!((figures.deaths, figures.lost), (8, 0));
+    /// println!("{} copies in {} messages", figures.transfers, figures.messages);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn figures(
         &self,
         probing: Probing,

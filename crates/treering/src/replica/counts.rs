@@ -5,7 +5,7 @@
 //! before them: one for each receiver of a parcel. A request is one message to every sender that was chosen. The
 //! messages of collective calls are left out.
 //!
-//! Law: a submit of a real store sends exactly so many messages and bytes, and so does a load whose senders serve no
+//! Law: a submit of a real store sends exactly this many messages and bytes, and so does a load whose senders serve no
 //! more than a parcel.
 
 use super::placement::{FirstCopy, RangeId, RangePart, ReplicaLayout, ReplicaPlacement};
@@ -16,7 +16,8 @@ use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Messages and bytes of an operation at the rank that has the most of each.
+/// Messages and bytes of an operation at the rank that has the most of each. Returned by [`ReplicaScale::count`], which has
+/// an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicaCount {
     /// The operation.
@@ -31,7 +32,7 @@ pub struct ReplicaCount {
     pub bytes_received: u64,
 }
 
-/// An operation of a replica store whose messages are counted.
+/// An operation of a replica store whose messages are counted. [`ReplicaScale::count`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplicaOperation {
     /// A submit of all blocks.
@@ -77,7 +78,7 @@ impl ReplicaOperation {
     }
 }
 
-/// Ranks, copies and bytes that messages are counted for.
+/// Ranks, copies and bytes that messages are counted for. [`ReplicaScale::count`] has an example.
 #[derive(Clone, Debug)]
 pub struct ReplicaScale {
     /// The number of ranks.
@@ -93,7 +94,17 @@ pub struct ReplicaScale {
 }
 
 impl ReplicaScale {
-    /// Counts the messages of an operation.
+    /// Counts the messages of an operation, without sending any.
+    ///
+    /// ```
+    /// use treering::{ReplicaOperation, ReplicaScale, ReplicaSettings};
+    /// let settings = ReplicaSettings::default();
+    /// let scale = ReplicaScale { ranks: 48, per_node: 8, copies: 4, blocks: 4096, settings };
+    /// let most = scale.count(ReplicaOperation::Submit)?; // at the busiest rank
+    /// println!("{} messages, {} bytes", most.messages_sent, most.bytes_sent);
+    /// assert!(most.bytes_sent > 3 * 4096 * 64);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
     pub fn count(&self, operation: ReplicaOperation) -> Result<ReplicaCount> {
         let blocks = self.blocks.checked_mul(u64::from(self.ranks));
         let blocks = blocks.ok_or_else(|| Error::usage("there are more than 2^64 blocks"))?;

@@ -1,4 +1,4 @@
-//! How many failures a machine survives: the question and its answer, by the most exact way there is.
+//! The number of failures that a machine survives: the question and its answer, by the most exact way there is.
 //!
 //! | way | where | error |
 //! |---|---|---|
@@ -213,7 +213,7 @@ impl LossCurve {
     }
 }
 
-/// The probability that a number of failures loses data.
+/// The probability that a number of failures loses data: one of [`LossReport::probabilities`]. [`loss`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LossPoint {
     /// The number of failed ranks, or of failed nodes.
@@ -285,6 +285,9 @@ impl LossReport {
 /// ```
 /// let report = treering::loss(&treering::LossSettings::new(1 << 25, 4), &|_, _| {})?;
 /// assert_eq!(format!("{:.2} %", 100.0 * report.expected_failures_fraction), "1.68 %");
+/// for point in &report.probabilities {
+///     println!("after {} failures data is lost with probability {}", point.failures, point.probability);
+/// }
 /// # Ok::<(), treering::Error>(())
 /// ```
 pub fn loss(settings: &LossSettings, told: &(dyn Fn(u64, u64) + Sync)) -> Result<LossReport> {

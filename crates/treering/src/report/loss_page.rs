@@ -201,7 +201,7 @@ fn spread(curve: &LossCurve, from: f64, to: f64, count: u32) -> Vec<u32> {
     all
 }
 
-/// What simulations of the machine gave, where its curve rises.
+/// Results of simulations of the machine, where its curve rises.
 fn dots(report: &LossReport, style: usize) -> Vec<ChartMark> {
     let dot = |failures: u32| {
         let simulated = report.simulated(failures)?;

@@ -59,7 +59,7 @@ fn html(outcome: &Outcome, created: &str) -> Result<String> {
     data["created"] = created.into();
     data["version"] = env!("CARGO_PKG_VERSION").into();
     bounded(&mut data);
-    // What looks like the end of a script must not be one.
+    // Text that looks like the end of a script must not be one.
     let data = data.to_string().replace("</", "<\\/");
     // The sentence first: the data may hold anything.
     let page = dressed(PAGE).replacen(SUMMARY, &escaped(&outcome.sentence()), 1);

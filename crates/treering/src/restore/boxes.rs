@@ -2,8 +2,8 @@
 //!
 //! A variable of one rank is an array of its own. Variables of several ranks with one name are boxes of a global array,
 //! and any box of that is put together from those that overlap it: box ∩ box, runs of elements, bytes, frames. Runs
-//! that lie close together are read as one range, because a frame is read as a whole anyway. What no rank wrote, or
-//! two of them did, is an error that names the place; nothing is guessed.
+//! that lie close together are read as one range, because a frame is read as a whole anyway. An element that no rank
+//! wrote, or two of them did, is an error that names the place; nothing is guessed.
 
 use super::checkpoint::Checkpoint;
 use super::delivery::{check_cover, check_type};

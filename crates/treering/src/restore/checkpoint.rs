@@ -998,7 +998,7 @@ fn load_group(
     known: &KnownFooters,
 ) -> Result<Vec<Pack>> {
     let names: Vec<(&str, PackName)> = group.names(number).collect();
-    // Footers are read in parallel, from whichever copy is readable, and then held to the chain.
+    // Footers are read in parallel, from whichever copy is readable, and then checked against the chain.
     let found: Vec<Option<(Seal, Arc<Footer>)>> = names
         .par_iter()
         .enumerate()

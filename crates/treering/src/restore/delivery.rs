@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Pieces are cut at multiples of so many bytes of a variable, which are read at a time.
+/// Pieces are cut at multiples of this many bytes of a variable, which are read at a time.
 pub(super) const WINDOW: u64 = 32 << 20;
 /// Bytes between two pieces that are read rather than skipped.
 const GAP: u64 = 32 << 10;
@@ -83,7 +83,7 @@ pub(super) enum Share {
 
 wire! { enum Share { 0 Whole, 1 Common(part), 2 Rows { from, to, count } } }
 
-/// What everybody knows before anything is read.
+/// Facts that all ranks know before anything is read.
 pub(super) struct Known {
     /// The ranks that saved the checkpoint.
     pub(super) saved_by: u32,

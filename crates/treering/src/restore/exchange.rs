@@ -164,7 +164,7 @@ struct Served<'a> {
     shares: Vec<(Rank, u32, Share)>,
 }
 
-/// What this rank hands on, and what it tells the others about that.
+/// The data that this rank hands on, and its messages to the others about that.
 fn offer<'a>(
     known: &Known,
     variables: &'a [HeldVariable],
@@ -184,7 +184,7 @@ fn offer<'a>(
         for (rank, number) in by_name.get(description.name.as_str()).into_iter().flatten() {
             let need = &needs[rank.0 as usize][*number as usize];
             let Some(share) = known.share(variable, need, *rank) else { continue };
-            // Whoever gets rows knows which: everybody knows how many rows everybody had.
+            // A rank that gets rows knows which: all ranks know the number of rows that each had.
             if !matches!(share, Share::Rows { .. }) {
                 let (share, variable) = (share.clone(), variable.clone());
                 let offer = Offer { need: *number, share, variable };

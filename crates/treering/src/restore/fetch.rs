@@ -34,7 +34,7 @@ pub(crate) struct Pack {
     pub(crate) footer: Arc<Footer>,
 }
 
-/// What went wrong on the way without stopping it: bad copies that another tier made good.
+/// Problems on the way that did not stop it: bad copies for which another tier served.
 #[derive(Default)]
 pub(crate) struct Notes {
     texts: Mutex<Vec<String>>,

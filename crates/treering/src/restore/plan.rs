@@ -151,7 +151,7 @@ pub(crate) fn fill(
 
 /// Number of bytes of a target that one task fills.
 const FILLED: u64 = 1 << 20;
-/// How many runs ahead of the copy bytes are asked for: they lie in as many places as there are packs.
+/// Number of runs by which bytes are requested ahead of the copy: they lie in as many places as there are packs.
 const RUNS_AHEAD: usize = 12;
 /// Number of runs that are known at a time.
 const RUNS: usize = 512;

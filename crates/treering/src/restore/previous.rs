@@ -40,7 +40,7 @@ enum AlreadyThere {
 
 struct Loaded {
     checkpoint: Checkpoint,
-    /// How many differences stand behind each frame, by group and pack.
+    /// Number of differences behind each frame, by group and pack.
     depths: Vec<Vec<Vec<u8>>>,
 }
 
@@ -83,7 +83,7 @@ impl Previous {
                 let advanced = loaded.advance(packs).is_ok().then_some(loaded);
                 let _ = self.loaded.set(advanced);
             }
-            // What could not be loaded is tried again.
+            // Parts that could not be loaded are tried again.
             None => self.added.get_mut().unwrap_or_else(|p| p.into_inner()).push(packs),
         }
     }

@@ -9,7 +9,7 @@ use crate::memory::{settle, stream};
 use crate::merkle::{Hasher, Print};
 use std::sync::Mutex;
 
-/// From so many bytes on, a piece is copied past the cache; parts of cache lines at the ends of smaller ones would take
+/// From this many bytes on, a piece is copied past the cache; parts of cache lines at the ends of smaller ones would take
 /// longer than what is saved.
 const STREAMED: usize = 512;
 

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 /// The pause between two looks of whoever waits for the end.
 const LOOK: Duration = Duration::from_millis(50);
-/// A pass may take one of so many parts of the time.
+/// A pass may take one of this many parts of the time.
 const PART: u32 = 10;
 
 enum RetentionMessage {

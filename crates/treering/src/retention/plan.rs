@@ -1,4 +1,4 @@
-//! What may go, computed from what a run holds.
+//! The plan of a removal, computed from the content of a run.
 
 use crate::array::Sequence;
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +35,7 @@ impl Keep {
         Keep { last, every: None, limit: None, store_limit: None, forget_damaged: false }
     }
 
-    /// The bytes that a run may take if other runs of its store take so many.
+    /// The bytes that a run may take if other runs of its store take this many.
     fn room(&self, others: u64) -> Option<u64> {
         let left = self.store_limit.map(|limit| limit.saturating_sub(others));
         self.limit.into_iter().chain(left).min()
@@ -74,7 +74,7 @@ impl Rule {
     }
 }
 
-/// A checkpoint in a plan.
+/// A checkpoint in a plan, such as a [`PrunePlan`], which has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct PlannedStep {
@@ -85,7 +85,23 @@ pub struct PlannedStep {
 }
 
 /// Plan of a pruning: the checkpoints and files that it removes, and the checkpoints that it keeps. Returned by
-/// `Library::plan_prune` and `Library::prune`, which have examples.
+/// `Library::plan_prune` and `Library::prune`.
+///
+/// ```
+/// use treering::{Keep, Library, Options, Run, Variable};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let store = folder.path().join("store");
+/// let mut run = Run::open(Options::directory(&store, "rod").growth(0.0))?;
+/// for step in 0..5 {
+///     run.checkpoint(step, &[Variable::new("heat", &[step as f64; 100])])?;
+/// }
+/// run.finish()?;
+/// let plan = Library::open(&store)?.plan_prune("rod", Keep::newest(2), &|_done, _of| {})?; // removes nothing
+/// let steps: Vec<u64> = plan.removed.iter().map(|checkpoint| checkpoint.step).collect();
+/// println!("steps {steps:?} would go, which frees {} bytes", plan.bytes);
+/// # assert_eq!(steps, [0, 1, 2]);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct PrunePlan {
@@ -451,7 +467,7 @@ mod tests {
         })
     }
 
-    /// Checkpoints from 2 on, whose epochs have so many members each; the last number is that of a save under way.
+    /// Checkpoints from 2 on, whose epochs have this many members each; the last number is that of a save under way.
     fn holding(epochs: &[u64], sizes: &[u64], shared: &[bool]) -> Holding {
         let mut manifests = Vec::new();
         let mut number = 2;
@@ -475,7 +491,7 @@ mod tests {
     }
 
     proptest! {
-        /// What each checkpoint frees in its turn is what the run takes less without it.
+        /// The bytes that each checkpoint frees in its turn are those that the run takes less without it.
         #[test]
         fn freed_bytes_add_up(
             epochs in prop::collection::vec(1u64..5, 1..6),
@@ -513,14 +529,14 @@ mod tests {
             let one = Rule::Keep(Keep::newest(1));
             let least = plan("r", one, &holding, sound()).unwrap().kept;
             prop_assert!(least.iter().all(|kept| made.kept.contains(kept)));
-            // What stays beyond that although it is too much would free its entries alone.
+            // Checkpoints that stay beyond the limit would free nothing but their entries.
             if made.excess > 0 {
                 let least: BTreeSet<Sequence> = least.iter().map(|kept| kept.sequence).collect();
                 let more: u64 = kept.difference(&least).map(|more| holding.entries[more]).sum();
                 prop_assert_eq!(bytes_left(&holding, &kept), bytes_left(&holding, &least) + more);
             }
             if let Some(last) = made.removed.last() {
-                // What is older and stays must; one more would be too many.
+                // The older ones that stay have to; one more would be too many.
                 let older = made.kept.iter().filter(|kept| kept.sequence < last.sequence);
                 prop_assert!(older.into_iter().all(|kept| least.contains(kept)));
                 let mut more = kept.clone();

@@ -78,7 +78,7 @@ impl Pruner {
         let needed = now.manifests.iter().flat_map(FullManifest::packs).map(|(_, pack)| pack);
         let needed: HashSet<PackName> = needed.chain(now.shared.iter().copied()).collect();
         match bundler.tidy(&|| Ok(needed.clone()), &unpublished) {
-            // What others have left can wait until there is room for a void index.
+            // Remains of others can wait until there is room for a void index.
             Err(error) if error.kind() == ErrorKind::Full => {}
             tidied => tidied?,
         }

@@ -34,7 +34,8 @@ const STACK: usize = 256 << 10;
 /// let aggregation = Aggregation::new(all, 1)?; // one rank of each node
 /// let options = Options::directory("store", "plate");
 /// if aggregation.is_aggregator() {
-///     aggregate(options, &aggregation)?; // until the program has ended
+///     let report = aggregate(options, &aggregation)?; // until the program has ended
+///     println!("{} checkpoints, {} failures", report.checkpoints, report.failures.len());
 /// } else {
 ///     let comm = aggregation.comm(); // of the ranks that compute
 ///     let run = Run::open(options.aggregated(&aggregation))?;
@@ -170,7 +171,7 @@ fn unreachable() -> Error {
     )
 }
 
-/// Work of an aggregator.
+/// Work of an aggregator. Returned by [`aggregate`]; the example of [`Aggregation`] shows its use.
 #[derive(Clone, Debug, Default)]
 pub struct AggregationReport {
     /// The number of checkpoints whose part it has published.
@@ -192,7 +193,8 @@ enum AggregatorEvent {
 /// Writes the checkpoints of the compute ranks of this node, until all of them have ended: when a rank has dropped its
 /// run, its options and its [`Aggregation`]. Takes the options that the compute ranks give to [`Run::open`](crate::Run).
 ///
-/// The error names ranks that died. Checkpoints that were complete are published all the same.
+/// The error names ranks that died. Checkpoints that were complete are published all the same. The example of
+/// [`Aggregation`] shows its use.
 pub fn aggregate(options: Options, aggregation: &Aggregation) -> Result<AggregationReport> {
     let AggregationSide::Aggregator(office, served) = &aggregation.side else {
         return Err(Error::usage("aggregate is for ranks that are aggregators")

@@ -42,7 +42,7 @@ pub(super) fn readers_near(
         let reports: Option<Vec<NodeReport>> =
             reports.iter().map(|report| NodeReport::from_letter(report).ok()).collect();
         let full = FullManifest::read(tiers.last.as_ref(), manifest.clone());
-        // What cannot be read is reported by the ranks that load it.
+        // Objects that cannot be read are reported by the ranks that load them.
         if let (Some(reports), Ok(full)) = (reports, full) {
             let readers = plan(reports, full.groups(), &manifest.run, comm.size(), in_place);
             let readers = readers.unwrap_or_default();

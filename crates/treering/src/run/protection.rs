@@ -1,4 +1,4 @@
-//! What the nodes of a run keep for each other: when it is made, and when it may go.
+//! Redundancy between the nodes of a run: when it is made, and when it may go.
 //!
 //! After a vote all ranks know the same: which checkpoints are complete on the nodes, which of these must stay there, and
 //! which the shared store has. From that alone follows what is protected next ([`ProtectionState::due`]), so all ranks
@@ -22,11 +22,11 @@ pub(super) struct NodeProtection {
     ranks: NodeRanks,
     placement: NodePlacement,
     pub(super) state: ProtectionState,
-    /// What was said last about a failure.
+    /// The last note about a failure.
     trouble: Option<String>,
 }
 
-/// What all ranks know of checkpoints on nodes.
+/// Facts about checkpoints on nodes that all ranks know.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ProtectionState {
     /// The newest number that is protected, and everything before it that had to be.
@@ -103,9 +103,9 @@ impl NodeProtection {
         let store = tiers.first().as_ref();
         let names = Names::new(run);
         let needed = self.state.forget_before(first);
-        // What protects nothing any more makes room first.
+        // Parity that protects nothing any more makes room first.
         if self.ranks.leads_node() {
-            // What cannot be removed now is removed after the next checkpoint, or by the next opener.
+            // Files that cannot be removed now are removed after the next checkpoint, or by the next opener.
             let _ = remove_spent(store, run, Sequence(needed.saturating_sub(1)));
         }
         for number in self.state.due(newest, first) {
@@ -140,7 +140,8 @@ impl NodeProtection {
     }
 }
 
-/// What a group has put on its node for a checkpoint. A full node may have passed something on to the shared store.
+/// Objects that a group has put on its node for a checkpoint. A full node may have passed something on to the shared
+/// store.
 fn objects(
     store: &dyn Store,
     names: &Names,
@@ -204,7 +205,7 @@ mod tests {
                 if shared_before == 2 && last > 8 {
                     state.committed(last - 5);
                 }
-                // What is complete stays so.
+                // A complete checkpoint stays complete.
                 let newest = complete.max(last - complete_before.min(last));
                 if newest <= 4 {
                     continue;

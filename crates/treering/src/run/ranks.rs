@@ -120,8 +120,8 @@ impl RankSide {
         self
     }
 
-    /// Ends the work with the ranks of this side, when nothing of it is under way here, and goes on with others. Whoever
-    /// still waits for something of this rank hears that it does not come.
+    /// Ends the work with the ranks of this side, when nothing of it is under way here, and goes on with others. A rank
+    /// that still waits for something of this rank is told that it does not come.
     pub(super) fn heir(&mut self, comm: Arc<dyn Comm>) -> RankSide {
         self.watch.breaker.break_up();
         if self.watch.look().is_some() {
@@ -143,8 +143,8 @@ impl RankSide {
         (self.pending, self.openings) = (heir.pending, heir.openings);
     }
 
-    /// Agrees on the random number of the next opening; every rank knows it when one of them is asked to make it. What
-    /// some ranks know of earlier saves, all of them know afterwards.
+    /// Agrees on the random number of the next opening; every rank knows it when one of them is asked to make it.
+    /// Knowledge of some ranks about earlier saves is that of all ranks afterwards.
     pub(super) fn agree_to_go_on(
         &mut self,
         newest: Result<Sequence>,
@@ -158,7 +158,7 @@ impl RankSide {
         let all = all.as_chunks::<8>().0.iter().map(|nonce| u64::from_le_bytes(*nonce));
         self.openings = all.collect();
         let number = self.openings.last().copied().ok_or_else(garbled)?;
-        // Whoever votes here knows the number.
+        // A rank that votes here knows the number.
         self.vote(Ok(self.ballot(Together::GoOn, newest?)), failures)?;
         reach("going-on");
         Ok(number)
@@ -203,7 +203,7 @@ impl RankSide {
 
     /// Waits until the parts of this rank's group of everything that was begun are there, or have failed.
     pub(super) fn wait_for_parts(&self, notice: &WaitNotice) {
-        // Whoever has failed is known from the vote.
+        // The vote names the ranks that have failed.
         let wait = |pending: &PendingSave| pending.progress.wait_for_part(&self.watch, notice);
         self.pending.iter().for_each(|pending| drop(wait(pending)));
     }
@@ -394,7 +394,7 @@ impl RankSide {
         let lost = &mut self.lost;
         self.pending.retain(|PendingSave { sequence, step, progress, shared }| {
             match known.of(*sequence).filter(|_| *shared) {
-                // What stays on nodes needs nothing more once a later one is in the shared store.
+                // Checkpoints that stay on nodes need nothing more once a later one is in the shared store.
                 None => *shared || sequence.0 > replaced,
                 Some(true) => {
                     progress.durable();
@@ -513,7 +513,7 @@ impl RankSide {
         let mut own = None;
         let mut bytes = Vec::new();
         if self.comm.rank() == Rank(0) {
-            // What nodes hold of several ranks has no manifest there, so there is nothing to move from tier to tier.
+            // Checkpoints of several ranks have no manifest on nodes, so there is nothing to move from tier to tier.
             let last = Tiers { near: Vec::new(), last: tiers.last.clone() };
             let opened = match lock {
                 None => open(&last, run, succession),

@@ -283,7 +283,7 @@ impl Run {
     }
 
     /// Fills the arrays from the newest state in the memory of ranks, if there is one (of that step) and nothing of it is
-    /// lost. What is lost is noted.
+    /// lost. Lost data is noted.
     fn restore_from_memory(
         &mut self,
         step: Option<u64>,
@@ -363,7 +363,7 @@ impl Run {
         let find = || {
             let log = self.read_log()?;
             let older = log.sequences.iter().rev().filter(|found| **found <= sequence);
-            // What cannot be read is no reason to refuse a good state.
+            // An unreadable entry is no reason to refuse a good state.
             Ok(older.filter_map(|found| log.manifest(*found).ok().flatten()).next())
         };
         let found = match &self.ranks {
@@ -383,8 +383,8 @@ impl Run {
 
     /// Fills arrays from a checkpoint, with the other ranks if there are some.
     ///
-    /// What this rank saved as it wants it now it reads itself, and goes on with its lineage. Everything else comes
-    /// from the ranks that hold it: boxes, rows, and what is the same on all ranks.
+    /// Variables that this rank saved as it wants them now are read by itself, and continue its lineage. Everything
+    /// else comes from the ranks that hold it: boxes, rows, and what is the same on all ranks.
     fn fill(&self, manifest: Manifest, variables: &mut [VariableMut]) -> Result<FilledArrays> {
         let own = self.ranks.as_ref().map_or(RankOf { rank: Rank(0), ranks: 1 }, RankSide::own);
         let seat = &self.saver.seat;

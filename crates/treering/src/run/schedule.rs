@@ -1,9 +1,9 @@
 //! Decides when a checkpoint is due: at regular steps, at regular times, or at the optimal interval; before a deadline; on
 //! request.
 //!
-//! How often pays is the optimum of Young (1974) in the better approximation of Daly (2006): it weighs the time that a
-//! checkpoint holds the program up, which is measured, against the work that a failure destroys, from the mean time
-//! between failures, which the caller knows.
+//! The interval that pays most is the optimum of Young (1974) in the better approximation of Daly (2006): it weighs the
+//! time that a checkpoint holds the program up, which is measured, against the work that a failure destroys, from the
+//! mean time between failures, which the caller knows.
 //!
 //! Laws: everything here is a function of what it is told; the clock is handed in, as the time since the run was opened.
 //! The last checkpoint before a deadline is due as long as one more step and a save would end after it, by the longest
@@ -185,7 +185,7 @@ impl Schedule {
             None => false,
             Some(Every::Steps(steps)) => step.is_multiple_of(steps.max(1)),
             Some(Every::Time(time)) => since >= time,
-            // What a checkpoint costs is known after the first one.
+            // The cost of a checkpoint is known after the first one.
             Some(Every::Optimum { between_failures }) => match self.costs.mean() {
                 Some(cost) => since >= optimum(cost, between_failures),
                 None => true,

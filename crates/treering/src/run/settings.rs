@@ -418,8 +418,8 @@ fn with_variables(
 impl Options {
     /// Options from TOML: the folder of the store, the run, and most other options. Keys have the names of methods; a key
     /// that does not exist is an error that names it. `deadline` is a number of seconds since 1970, as in
-    /// `SLURM_JOB_END_TIME`. `bound` and `label` are tables of patterns and keys. What has no key are objects of the program:
-    /// `ranks`, `aggregated`, `on_progress`, and other stores than folders.
+    /// `SLURM_JOB_END_TIME`. `bound` and `label` are tables of patterns and keys. These have no key, because they are
+    /// objects of the program: `ranks`, `aggregated`, `on_progress`, and other stores than folders.
     ///
     /// ```
     /// use treering::Options;
@@ -538,7 +538,7 @@ mod tests {
         let keep = options.keep.unwrap();
         assert_eq!((keep.last, keep.every, keep.limit), (3, Some(100), Some(10 << 30)));
         assert_eq!(keep.store_limit, Some(2_000_000_000_000));
-        // What is not said stays.
+        // Options without a key stay.
         let same = options.with_toml("growth = 2").unwrap();
         assert_eq!((same.staging, same.replicas), (512 << 20, 3));
     }

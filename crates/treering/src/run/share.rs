@@ -1,4 +1,5 @@
-//! What each rank found when it compared its share of a checkpoint with a reference run, joined to one answer.
+//! The findings of all ranks, each of which compared its share of a checkpoint with a reference run, joined to one
+//! answer.
 //!
 //! Everything here is pure. Shares are merged in any order, so merging is associative and commutative.
 

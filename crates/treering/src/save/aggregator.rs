@@ -186,7 +186,7 @@ impl Hander {
                 AggregatorLetter::Failed { sequence, code, what } if sequence == number => {
                     return Err(reported(code, what));
                 }
-                // What became of an earlier checkpoint that this rank gave up.
+                // The fate of an earlier checkpoint that this rank gave up.
                 _ => {}
             }
         }
@@ -307,7 +307,7 @@ impl Aggregator {
         }
     }
 
-    /// What the ranks have said of a checkpoint.
+    /// The messages of the ranks about a checkpoint.
     fn take(&mut self, sequence: Sequence) -> AggregatorTurn {
         let mut handed = Vec::new();
         let mut lost = self.gone.first().map(|rank| {

@@ -54,7 +54,7 @@ struct SharedVariable {
 
 wire! { struct SharedVariable { form, digest, rank, ranks } }
 
-/// What a rank, or some of them, say.
+/// The statement of a rank, or of some of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ballot {
     call: Together,
@@ -97,7 +97,7 @@ wire! {
     }
 }
 
-/// What has become of checkpoints, as far as ranks know.
+/// The fates of checkpoints, as far as ranks know.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcomes {
     /// Checkpoints that have their manifest.
@@ -136,7 +136,7 @@ impl Outcomes {
     }
 }
 
-/// What all ranks do.
+/// The decision for all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Agreed {
     sequence: u64,

@@ -3,8 +3,8 @@
 //! On the node, a checkpoint of a group is its pack and its section, the same bytes under the same names as in the shared
 //! store; no node has all sections, so nodes have no manifests. A checkpoint that goes to the shared store needs all packs
 //! of its epoch there: those that are only on the node are copied first, verified, then the section is published, and
-//! whoever finds all sections makes the manifest ([`Sections`]). What cannot be carried now waits, in its order, and is
-//! tried again at the next checkpoint and at the end. The law of what leaves a node:
+//! whoever finds all sections makes the manifest ([`Sections`]). A checkpoint that cannot be carried now waits, in its
+//! order, and is tried again at the next checkpoint and at the end. The law of what leaves a node:
 //! - sections before a number that the ranks have agreed on, because a later checkpoint is complete on all nodes, unless
 //!   they wait; then packs that no section left here needs;
 //! - when the node is full, also what the shared store has.
@@ -161,11 +161,11 @@ impl CarrierWork {
                     self.waiting.push_back(carried);
                     self.carry_all();
                 }
-                // What cannot be removed now is removed after the next checkpoint.
+                // Files that cannot be removed now are removed after the next checkpoint.
                 CarrierMessage::ForgetBefore(first) => drop(guarded(|| self.forget_before(first))),
                 CarrierMessage::MakeRoom(done) => {
                     self.carry_all();
-                    // What cannot be removed stays, and the caller finds that there is no room.
+                    // Files that cannot be removed stay, and the caller finds that there is no room.
                     let _ = guarded(|| self.make_room());
                     let _ = done.send(());
                 }

@@ -35,7 +35,7 @@ const ALLOWANCE: u64 = 64 << 20;
 pub(crate) struct Growth {
     /// As a share of the whole.
     pub(crate) part: f64,
-    /// At least so many bytes.
+    /// At least this many bytes.
     pub(crate) allowance: u64,
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct Vote {
     pub(crate) halt: bool,
 }
 
-/// What all ranks do next.
+/// The next step of all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Decision {
     /// The number of the checkpoint in the log.
@@ -87,7 +87,7 @@ pub(crate) struct Decision {
     pub(crate) halt: bool,
 }
 
-/// When checkpoints go to the shared store: every so many.
+/// When checkpoints go to the shared store: every n-th.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cadence {
     every: u32,
@@ -179,14 +179,14 @@ impl Epoch {
         }
     }
 
-    /// A checkpoint has been captured, and so many bytes had changed.
+    /// A checkpoint has been captured, and this many bytes had changed.
     pub(crate) fn captured(&mut self, sequence: Sequence, changed: u64) {
         let under_way = self.pending.iter_mut().find(|(number, _)| *number == sequence);
         under_way.into_iter().for_each(|pending| pending.1 = changed);
         self.is_aside(sequence, changed);
     }
 
-    /// The pack of a checkpoint that stays on the node has so many bytes; none if another rank counts them.
+    /// The pack of a checkpoint that stays on the node has this many bytes; none if another rank counts them.
     pub(crate) fn is_aside(&mut self, sequence: Sequence, bytes: u64) {
         let aside = self.aside.iter_mut().find(|(number, _)| *number == sequence);
         aside.into_iter().for_each(|aside| aside.1 = bytes);
@@ -228,7 +228,7 @@ impl Epoch {
         *self = Epoch { growth, first, whole, deltas, packs, ..Epoch::default() };
     }
 
-    /// Whether another delta, of which so many bytes are likely to have changed, would make restores too
+    /// Whether another delta, of which this many bytes are likely to have changed, would make restores too
     /// expensive.
     fn is_over(&self, changed: u64) -> bool {
         let share = self.share.unwrap_or(1.0);
@@ -256,7 +256,7 @@ pub(crate) fn moves_too_much(state: u64, changed: u64, aside: u64) -> bool {
     aside > 0 && aside.saturating_add(changed) > state
 }
 
-/// The cost of a pack in which so many bytes are new.
+/// The cost of a pack in which this many bytes are new.
 fn estimate(changed: u64, share: f64) -> u64 {
     FILE + (share * (changed + changed / FILLED_PER_READ) as f64) as u64
 }
@@ -339,7 +339,7 @@ mod tests {
         assert!(!decide(&epoch, &vote, Sequence(5), Step(3)).whole);
     }
 
-    /// Every fourth goes to the shared store. What is written there is never more than the state, and with small
+    /// Every fourth goes to the shared store. Never more is written there than the state, and with small
     /// changes the packs of the nodes move along instead of a whole checkpoint.
     #[test]
     fn packs_of_nodes_move_along_unless_they_are_more_than_the_state() {

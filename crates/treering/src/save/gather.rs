@@ -63,7 +63,7 @@ pub(crate) fn is_overtaken(part: &StagedPart, openings: &[Sequence]) -> bool {
     openings.iter().any(|other| part.opening < other.0 && other.0 <= part.sequence)
 }
 
-/// What is behind the newest number of the log, the newest first. `bad` are sections that turned out to be useless.
+/// Checkpoints behind the newest number of the log, the newest first. `bad` are sections that turned out to be useless.
 pub(crate) fn on_nodes(
     parts: &[PlacedPart],
     newest: Sequence,

@@ -1,8 +1,9 @@
-//! What a compute rank hands to an aggregator: the changed bytes of all its variables as they are, in shared memory.
+//! The data that a compute rank hands to an aggregator: the changed bytes of all its variables as they are, in shared
+//! memory.
 //!
 //! The head says which variables there are and which of their chunks changed; the bytes lie in the order of the
 //! variables. The rank encodes nothing, and the aggregator takes the bytes when their turn comes, whatever their order
-//! here. Memory that has been packed is given back at once, while the rest still waits.
+//! here. Memory that has been packed is released at once, while the rest still waits.
 
 use super::stage::StagePut;
 use crate::array::{Rank, Sequence, VariableKey};
@@ -66,7 +67,7 @@ impl HandedPut {
     }
 }
 
-/// What one rank has handed over.
+/// The data that one rank has handed over.
 pub(crate) struct HandedStage {
     file: File,
     pub(super) head: StageHead,
@@ -161,7 +162,7 @@ impl PullPlan {
         PullTurns(turns)
     }
 
-    /// Reads the next strips, up to about so many bytes; `None` at the end.
+    /// Reads the next strips, up to about this many bytes; `None` at the end.
     pub(super) fn fetch(&self, turns: &mut PullTurns, most: u64) -> Result<Option<PulledPiece>> {
         let taken = turns.take(most);
         if taken.is_empty() {
@@ -194,7 +195,7 @@ impl PullPlan {
 pub(super) struct PullTurns(VecDeque<(usize, SmallStrip, usize, Range<u64>)>);
 
 impl PullTurns {
-    /// The next strips of so many bytes at most, but one at least.
+    /// The next strips of this many bytes at most, but one at least.
     fn take(&mut self, most: u64) -> Vec<(usize, SmallStrip, usize, Range<u64>)> {
         let (mut taken, mut all) = (Vec::new(), 0u64);
         while let Some((_, strip, ..)) = self.0.front() {

@@ -264,7 +264,7 @@ enum WaitsIn {
     Thread,
 }
 
-/// What can be waited for, in any thread.
+/// Events that can be waited for, in any thread.
 #[derive(Clone)]
 struct Waited {
     step: Step,
@@ -284,7 +284,7 @@ impl Waited {
             ));
         }
         let progress = self.progress()?;
-        // Who waits for ever hears of it; other threads, and who gave a time, have ways of their own.
+        // A wait without a limit is reported; other threads, and calls with a limit, have ways of their own.
         let notice =
             (place == WaitsIn::Program && time == FOR_EVER).then(|| self.notice("durable"));
         match &self.awaited {
@@ -319,7 +319,7 @@ impl Waited {
 /// Longer than anybody waits, and short enough for the clocks of all systems.
 const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
-/// What a thread has found that waits for a save in the place of a future.
+/// The result of a thread that waits for a save in the place of a future.
 #[derive(Default)]
 struct Found {
     outcome: Option<Result<()>>,

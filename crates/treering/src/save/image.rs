@@ -4,7 +4,7 @@
 //! of the group, together with the section, as soon as nothing of either is missing; a slow store may still be at it. If
 //! the leader dies before it has published the section, the deputy writes the same bytes under the same names: whoever is
 //! faster, and if both do, the checkpoint is the same. A pack that is larger than the memory for it is not kept: what is
-//! written of it is given back, and nobody can finish it.
+//! written of it is removed, and nobody can finish it.
 
 use super::handle::held;
 use super::stage::StagePut;
@@ -24,7 +24,7 @@ const PIECE: u64 = 1 << 20;
 /// A pack that its leader may not be able to finish.
 pub(super) struct EntrustedPack {
     pub(super) image: File,
-    /// What is published when the pack is in the store.
+    /// The data that is published when the pack is in the store.
     pub(super) section: Branch,
 }
 
@@ -142,7 +142,7 @@ fn write_behind(image: &File, (state, changed): &(Mutex<ImageState>, Condvar), p
         let mut now = held(state);
         match written {
             Ok(bytes) => {
-                // Whoever waits for room finds it.
+                // A save that waits for room finds it.
                 if now.large {
                     // From a border of pages on, or parts of them would stay.
                     give_back(image, done / PIECE * PIECE..done + bytes);
@@ -166,7 +166,7 @@ impl Put for ImagePut<'_> {
             state.large = true;
             give_back(self.memory.file(), 0..state.done);
         }
-        // What is not kept waits for room.
+        // A pack that is not kept waits for room.
         let full = |state: &mut ImageState| {
             state.large && state.len > state.done + self.limit && state.failed.is_none()
         };

@@ -359,7 +359,7 @@ impl GroupWork {
     }
 
     /// As a member: makes the stage, hands it over and waits until it is published, or until it is left to this rank to
-    /// do that. What was packed, and the bytes of small variables.
+    /// do that. Returns the bytes that were packed, and those of small variables.
     pub(super) fn write_stage(
         &mut self,
         job: &GroupJob,

@@ -413,12 +413,12 @@ fn first_that_has(stores: &[Arc<dyn Store>], key: &str) -> Result<Option<Box<dyn
     Ok(None)
 }
 
-/// What has become of the checkpoints that an earlier process left.
+/// The fate of the checkpoints that an earlier process left.
 #[derive(Default)]
 pub(crate) struct RolledForward {
-    /// Those that are in the next tier now.
+    /// Checkpoints that are in the next tier now.
     pub(crate) moved: Vec<Manifest>,
-    /// Those that could not be moved: step and reason.
+    /// Checkpoints that could not be moved: step and reason.
     pub(crate) trouble: Vec<(Step, Error)>,
 }
 
@@ -480,7 +480,7 @@ impl Edge {
     fn publish(&mut self, manifest: &Manifest) -> Result<u64> {
         let published = self.bring_over(manifest);
         if published.as_ref().is_err_and(is_hopeless) {
-            // What a writer lacks that was overtaken is no damage: the next one has removed it.
+            // Files that an overtaken writer lacks are no damage: the next one has removed them.
             self.of_last.catch_up_over_gaps()?;
         }
         published

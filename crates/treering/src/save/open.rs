@@ -169,7 +169,7 @@ pub(crate) fn open_locked(
     clean(tiers, &opened.store, run, writer)?;
     reach("leftovers-removed");
     let all = tiers.all();
-    // What has come to a tier goes on to the next.
+    // A checkpoint that has come to a tier goes on to the next.
     let mut came = Vec::new();
     for (number, left) in waiting.into_iter().enumerate() {
         let log = opened.log(&all[number + 1], number + 1 == tiers.near.len());
@@ -185,7 +185,7 @@ pub(crate) fn open_locked(
     Ok(opened)
 }
 
-/// What the rank that has taken a run hands to the others.
+/// The ticket of the rank that has taken a run, for the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ticket {
     opening: u64,
@@ -264,7 +264,7 @@ pub(crate) fn announce(last: &dyn Store, run: &str, writer: WriterId) -> Result<
 }
 
 /// Uses up the next sequence number of the last tier: whoever had the run before was about to use that very
-/// number, and cannot commit any more. What is in nearer tiers only is looked at first; if somebody else is
+/// number, and cannot commit any more. Checkpoints in nearer tiers only are looked at first; if somebody else is
 /// faster, everything is looked at again.
 fn take(
     tiers: &Tiers,
@@ -301,7 +301,7 @@ fn take(
 pub(crate) fn probe(tiers: &Tiers, run: &str) -> Result<()> {
     tiers.near.iter().try_for_each(|tier| {
         let written = mark_tier(tier.as_ref(), tiers.last.as_ref(), run);
-        // The mark may be there already. What is dropped before it is finished leaves nothing.
+        // The mark may be there already. An object that is dropped before it is finished leaves nothing.
         let written = written.and_then(|()| tier.put(&Names::new(run).probe(random())).map(drop));
         match written {
             // A node that is full makes room later, or is passed by.

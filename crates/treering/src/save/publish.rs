@@ -101,7 +101,7 @@ impl LogWriter {
         self.fill_up_to(manifest.sequence)?;
         let bytes = match self.last {
             true => with_branches(self.store.as_ref(), &self.names, manifest.clone())?.write(),
-            // What moves on is one file.
+            // One file moves on.
             false => manifest.write(),
         };
         let key = self.names.entry(manifest.sequence);

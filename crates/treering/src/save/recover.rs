@@ -101,8 +101,8 @@ fn read_part(store: &dyn Store, names: &Names, name: BranchName) -> Result<Branc
     }
 }
 
-/// Makes the objects again that nodes have lost and that may still become a checkpoint; collective. What a person should
-/// know.
+/// Makes the objects again that nodes have lost and that may still become a checkpoint; collective. Returns notes
+/// for people.
 pub(crate) fn rebuild_lost(nodes: &NodeRanks, tiers: &Tiers, run: &str) -> Result<Vec<String>> {
     let waits = what_waits(&tiers.last, run)?;
     let rebuilt = rebuild(nodes, tiers.first().as_ref(), run, &waits, PIECE)?;
@@ -194,7 +194,7 @@ impl RecoveryReport {
     }
 }
 
-/// What all ranks do next.
+/// The next step of all ranks.
 enum RecoveryOrder {
     /// Each rank brings the sections of the groups that stand beside it, with their packs.
     Bring {
@@ -296,7 +296,7 @@ struct Chief<'a> {
     notes: Vec<String>,
     /// Checkpoints of programs of one rank, and who has them on its node, if there are several ranks now.
     alone: Vec<(Rank, (u64, u64, u64, u64))>,
-    /// What was ordered last.
+    /// The last order.
     ordered: Option<OnNodes>,
     rounds: usize,
 }
@@ -370,7 +370,8 @@ impl<'a> Chief<'a> {
         self.notes.push(format!("step {step}, group {group} on the node of rank {rank}: {why}"));
     }
 
-    /// Several ranks have no manifests on nodes. What a program of one rank left there must not be given up for that.
+    /// Several ranks have no manifests on nodes. Checkpoints that a program of one rank left there must not be given up
+    /// for that.
     fn refuse_alone(&self, log: &Log) -> Result<()> {
         let end = EndOfLog::of(log)?;
         let mut waits = None;
@@ -458,7 +459,7 @@ pub(crate) fn clean_sections(tiers: &Tiers, run: &str, writer: WriterId) -> Resu
     clean_nodes(tiers, run, writer, &names.sections(), &parse)
 }
 
-/// Removes the packs that earlier writers left on nodes before the open epoch. Those of the open epoch may still serve a
+/// Removes the packs that earlier writers left on nodes before the open epoch. Packs of the open epoch may still serve a
 /// restore.
 pub(crate) fn clean_packs(
     tiers: &Tiers,

@@ -8,8 +8,8 @@ use crate::store::{Put, Store};
 /// The piece in which bytes are copied from one tier to another.
 const PIECE: usize = 1 << 20;
 
-/// How many of the next packs go past the first tier, because one could not be made durable there for lack of room: 1,
-/// and twice as many each time that it happens again.
+/// Number of the next packs that go past the first tier, because one could not be made durable there for lack of room:
+/// 1, and twice as many each time that it happens again.
 #[derive(Default)]
 pub(crate) struct Detour {
     left: u32,

@@ -242,7 +242,7 @@ impl Saver {
         self.send(SaverMessage::Resume(Box::new(Resume { base: None, parent })));
     }
 
-    /// Goes on in another group. What is under way is finished, or fails, in the old one; the next checkpoint is whole.
+    /// Goes on in another group. Saves under way are finished, or fail, in the old one; the next checkpoint is whole.
     pub(crate) fn reseat(&mut self, seat: GroupSeat, team: Team) {
         self.seat = seat.clone();
         self.send(SaverMessage::Reseat(Box::new((seat, team))));
@@ -450,7 +450,7 @@ impl Work {
             let groups = manifest.and_then(|manifest| manifest.groups.here()).unwrap_or_default();
             (None, groups.iter().map(|group| group.seal.size).sum())
         });
-        // What is left of a save that has failed is taken in, so that its memory is free again.
+        // Remains of a failed save are collected, so that their memory is free again.
         while job.feed.recv().is_ok() {}
         self.staging.end_save();
         let sequence = job.decision.sequence;
@@ -483,8 +483,8 @@ impl Work {
                 let error = error.at(format!("{}@{}", self.settings.run, job.decision.step));
                 self.begin_epoch();
                 held(&self.epoch).failed(sequence);
-                // What is not on the node is never carried to the shared store. Of a leader that is gone nobody knows yet what
-                // it has left.
+                // A checkpoint that is not on the node is never carried to the shared store. Of a leader that is gone
+                // nobody knows yet what it has left.
                 let known = error.kind() != ErrorKind::Dead;
                 if self.staged.is_some() && job.decision.shared && known {
                     held(&self.outcomes).given_up.insert(sequence.0);
@@ -627,7 +627,7 @@ impl Work {
                 let group = GroupOf { group: self.seat.group, groups: self.seat.groups };
                 sections.publish(&mut self.log, part, group)
             }
-            // Whoever opens the run next finds it on the node.
+            // The next opener of the run finds it on the node.
             None => commit_once(store.as_ref(), &names, &pack.section),
         }
     }
@@ -727,7 +727,7 @@ impl Work {
     }
 }
 
-/// What an aggregator has written.
+/// The output of an aggregator.
 #[derive(Default)]
 pub(crate) struct AggregatorTally {
     pub(crate) checkpoints: u64,

@@ -22,7 +22,7 @@ impl GroupSeat {
     }
 }
 
-/// What the seat of a rank depends on: its node, and its aggregator if it has one.
+/// The inputs of the seat of a rank: its node, and its aggregator if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct SeatWish {
     pub(crate) node: Vec<u8>,
@@ -64,7 +64,7 @@ pub(crate) fn assign(wishes: &[SeatWish], per_group: u32) -> Vec<(GroupId, u32)>
     seats
 }
 
-/// What a rank does where some ranks of a node write the checkpoints of the others.
+/// The role of a rank where some ranks of a node write the checkpoints of the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeRole {
     Aggregates,

@@ -33,7 +33,7 @@ pub(crate) struct Sections {
     store: Arc<dyn Store>,
     names: Names,
     fan: u32,
-    /// What this process knows has become of checkpoints.
+    /// The fates of checkpoints, as far as this process knows.
     outcomes: Arc<Mutex<Outcomes>>,
     /// The group that has published here.
     own: Cell<Option<GroupOf>>,
@@ -75,7 +75,7 @@ impl Sections {
     /// Looks again for what has become of checkpoints: somebody may have died before it had made a branch.
     pub(crate) fn look_again(&self, log: &mut LogWriter, published: &mut Vec<Sequence>) {
         published.retain(|sequence| held(&self.outcomes).of(*sequence).is_none());
-        // What cannot be found out now is found out later.
+        // A fate that cannot be found out now is found out later.
         published.retain(|sequence| !matches!(self.complete(log, *sequence), Ok(true)));
     }
 
@@ -119,8 +119,8 @@ impl Sections {
         Ok(true)
     }
 
-    /// Completes the checkpoints before one that can appear now; whether none of them is missing. What a checkpoint
-    /// builds on comes first; without that it never appears.
+    /// Completes the checkpoints before one that can appear now; whether none of them is missing. The objects that a
+    /// checkpoint builds on come first; without them it never appears.
     fn complete_before(&self, log: &mut LogWriter, sequence: Sequence) -> Result<bool> {
         let mut all = true;
         let mut before = log.committed().next();
@@ -137,8 +137,8 @@ impl Sections {
         Ok(all)
     }
 
-    /// Makes the branches above a group, as far as nothing below them is missing. What stands right below the
-    /// manifest, if nothing of that is missing.
+    /// Makes the branches above a group, as far as nothing below them is missing. Returns the objects right below the
+    /// manifest, if none of them is missing.
     fn climb(&self, tree: &CheckpointTree, group: GroupId) -> Result<Option<Vec<Branch>>> {
         let top = tree.shape.top();
         for level in 1..=top {
@@ -182,7 +182,7 @@ impl Sections {
 
     fn remove_sections(&self, tree: &CheckpointTree, groups: Range<u32>) {
         let keys: Vec<String> = groups.map(|g| self.names.branch(tree.name(0, g))).collect();
-        // What cannot be removed now is removed when the run is opened again.
+        // Files that cannot be removed now are removed when the run is opened again.
         let _ = self.store.delete(&keys);
         reach("sections-removed");
     }
@@ -212,7 +212,7 @@ impl Sections {
             Err(error) => return Err(error),
         };
         let branch = Branch::parse(&bytes).map_err(|error| error.at(&key))?;
-        // What stands above holds the digest of these bytes.
+        // The object above holds the digest of these bytes.
         match branch.name() == name && branch.write() == bytes {
             true => Ok(Some(branch)),
             false => Err(Error::damaged("a section or branch belongs elsewhere").at(key)),
@@ -297,7 +297,8 @@ impl Sections {
         }
     }
 
-    /// What stands right below the manifest of a checkpoint, made where it was missing; nothing if a section is.
+    /// The objects right below the manifest of a checkpoint, made where they were missing; `None` if a section is
+    /// missing.
     fn assemble_all(&self, sequence: Sequence, writer: WriterId) -> Result<Option<Vec<Branch>>> {
         let shape = GroupTree { groups: 1, fan: self.fan };
         let mut tree = CheckpointTree { sequence, writer, shape };

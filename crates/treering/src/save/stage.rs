@@ -345,7 +345,7 @@ impl SmallOfAll {
                 strips.push(Strip { variable, first, changed, hashed, offset, whole: None });
                 offset += len;
             }
-            // How values of one kind repeat is seen where those of all ranks come at once.
+            // Repeats of values of one kind are seen where those of all ranks come at once.
             let goes_on = names.get(variable + 1) == Some(&names[variable]);
             if bytes.len() >= if goes_on { MOST_TOGETHER } else { TOGETHER } {
                 take(&strips, &bytes)?;

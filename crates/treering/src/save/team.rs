@@ -140,7 +140,7 @@ pub(crate) struct Member {
     post: Post,
 }
 
-/// What has become of a stage.
+/// The fate of a stage.
 pub(super) enum StageEnd {
     /// It is published. Where its frames begin in the pack, if they lie there as they were.
     Published(Option<u64>),
@@ -173,7 +173,7 @@ impl Member {
                 TeamLetter::Failed { sequence: of, code, what } if of == sequence.0 => {
                     return Err(reported(code, what));
                 }
-                // What became of an earlier checkpoint that this rank gave up.
+                // The fate of an earlier checkpoint that this rank gave up.
                 _ => {}
             }
         }

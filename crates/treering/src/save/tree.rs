@@ -42,7 +42,7 @@ impl GroupTree {
         (u64::from(group.0) / self.span(level)) as u32
     }
 
-    /// What stands right below a branch, on the level below its own.
+    /// The objects right below a branch, on the level below its own.
     pub(crate) fn children(self, level: u8, index: u32) -> Range<u32> {
         let (first, fan) = (u64::from(index) * self.span(1), self.span(1));
         let end = (first + fan).min(self.width(level.saturating_sub(1)).into());

@@ -1,6 +1,6 @@
 //! A file taken apart: its typed arrays, and the skeleton of everything else.
 //!
-//! What a format finds is laid over the file as pieces that do not overlap; what lies between them is
+//! The findings of a format are laid over the file as pieces that do not overlap; what lies between them is
 //! literal. The pieces are then rendered as they will be when the file is exported, and compared
 //! with the file: a chunk or stream that does not come out equal stays as it is stored, and an
 //! array most of whose bytes would have to be stored so is no field. Whatever is not understood
@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-/// How many names a message has.
+/// Number of names in a message.
 const MOST_NAMES: usize = 20;
 
 /// A file taken apart.
@@ -29,7 +29,7 @@ pub struct Anatomy {
     pub format: &'static str,
     /// Its arrays.
     pub fields: Vec<Field>,
-    /// How the file is made of them.
+    /// The way in which the file is made of them.
     pub skeleton: Skeleton,
     /// Datasets whose bytes stay in the skeleton: names and reasons.
     pub in_skeleton: Vec<(String, String)>,
@@ -178,7 +178,7 @@ pub(crate) fn digest_of(whole: &Extent) -> Result<Digest> {
     Ok(digester.finish())
 }
 
-/// What tells that a file was written to.
+/// Signs that a file was written to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     size: u64,

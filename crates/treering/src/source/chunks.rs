@@ -20,7 +20,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
-/// How many bytes of decoded chunks are kept for a file.
+/// Bytes of decoded chunks that are kept for a file.
 const KEPT: u64 = 64 << 20;
 /// Memory of one window, of all windows of a process, and of each window beyond that, at most.
 const WINDOW: u64 = 256 << 20;
@@ -329,7 +329,7 @@ struct ChunkWindow {
 static WINDOWS: AtomicU64 = AtomicU64::new(0);
 
 impl ChunkWindow {
-    /// A window of zeros that begins at `start`; `end` tells where it ends if it may have so many bytes.
+    /// A window of zeros that begins at `start`; `end` tells where it ends if it may have this many bytes.
     fn new(start: u64, end: impl Fn(u64) -> u64, most: u64) -> Result<Self> {
         let left = ALL_WINDOWS.saturating_sub(WINDOWS.load(Ordering::Relaxed)).max(LEAST_WINDOW);
         let len = end(left.min(most)) - start;

@@ -18,13 +18,13 @@ use flate2::Crc;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
 
-/// What an array may take that its file hardly has bytes of.
+/// Bytes that an array may take of which its file has hardly any.
 pub(super) const MOST_UNPAID: u64 = 1 << 24;
 
 /// More values that stand for something else than any variable has.
 pub(super) const MOST_MARKS: usize = 16;
 
-/// What an attribute of netCDF and others says about the values of an array.
+/// Statements of attributes (of netCDF and others) about the values of an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ValueAttribute {
     /// A value that stands for something else.
@@ -65,7 +65,7 @@ pub(crate) struct PackedNumbers {
     pub(crate) marks: Vec<Vec<u8>>,
 }
 
-/// What a file holds.
+/// The content of a file.
 pub(super) struct Contents {
     pub(super) found: Vec<FoundArray>,
     /// Arrays whose values are addresses of others in the file: they can be compared and are never taken apart.
@@ -340,7 +340,7 @@ impl FoundArray {
             }
         };
         let marks = match &self.place {
-            // What was never written has no bits to save.
+            // Values that were never written have no bits to save.
             Placement::Filled(value) if value.len() as u64 == self.description.dtype.size() => {
                 Marks { values: vec![value.clone()], limits: Vec::new() }
             }
@@ -537,7 +537,7 @@ impl Blob for Swapped {
         self.inner.size()
     }
 
-    /// Whoever reads, reads whole numbers.
+    /// Reads are of whole numbers.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, buffer)?;
         filter::swap(buffer, self.component);

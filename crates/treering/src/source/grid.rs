@@ -13,7 +13,7 @@ pub(super) struct ChunkGrid {
     /// The extent of the array; the last axis counts bytes.
     shape: Vec<u64>,
     chunk: Vec<u64>,
-    /// How many chunks along each axis.
+    /// Number of chunks along each axis.
     counts: Vec<u64>,
     /// Bytes of the array from one index of an axis to the next.
     strides: Vec<u64>,
@@ -42,7 +42,7 @@ impl ChunkGrid {
         ChunkGrid { shape: joined, chunk: chunks, counts, strides, chunk_strides }
     }
 
-    /// How many chunks there are.
+    /// Number of chunks.
     pub(super) fn chunks(&self) -> u64 {
         self.counts.iter().fold(1, |n, c| n.saturating_mul(*c))
     }
@@ -68,7 +68,7 @@ impl ChunkGrid {
         start * self.strides[0]..end * self.strides[0]
     }
 
-    /// How many chunks a band has.
+    /// Number of chunks of a band.
     pub(super) fn chunks_of_band(&self) -> u64 {
         self.counts[1..].iter().fold(1u64, |n, c| n.saturating_mul(*c)).max(1)
     }

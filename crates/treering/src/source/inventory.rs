@@ -16,7 +16,7 @@ use crate::merkle::{Digest, Digester, digest};
 use crate::store::Blob;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// How many characters of a value a message shows.
+/// Number of characters of a value that a message shows.
 const SHOWN: usize = 60;
 
 /// The content of a file beside its arrays.
@@ -30,7 +30,7 @@ pub struct Inventory {
     unknown: Vec<(String, String)>,
     /// Places that links lead to, by the paths of the links.
     links: BTreeMap<String, LinkedPlace>,
-    /// Those of them that are further names of objects, with the first names.
+    /// Items that are further names of objects, with the first names.
     hard: BTreeMap<String, String>,
 }
 
@@ -275,12 +275,12 @@ pub(crate) fn inventory(whole: &Extent, raw: Option<&RawLayout>) -> Result<Inven
 
 /// The names of the items of objects begin with this.
 pub(super) const OBJECT: &str = "object ";
-/// Those of links begin with this.
+/// Items that are links begin with this.
 pub(super) const LINK: &str = "link ";
 /// The words before the name of an item that stands for itself, and those before the object of another item.
 pub(crate) const KINDS: [&str; 4] = [OBJECT, LINK, "tensor ", "member "];
 pub(crate) const OF: &str = " of ";
-/// How many links are followed on the way to an object.
+/// Number of links that are followed on the way to an object.
 const MOST_LINKS: u32 = 64;
 
 /// The name of an item within an object; none if it does not belong to it. Names of attributes may look like paths:

@@ -2,8 +2,8 @@
 //! raw files of a given type.
 //!
 //! A file is opened and its head is read; a variable then is a description and a view of bytes that
-//! are read when somebody asks. A file is known by its first bytes, not by its name. What a file
-//! claims is checked against its length before anything else sees it.
+//! are read on request. A file is known by its first bytes, not by its name. Every claim of a file
+//! is checked against its length before anything else sees it.
 //!
 //! [`open`] gives the arrays of a file for comparison. [`take_apart`] gives arrays and a skeleton, of
 //! which [`rebuild`](crate::format::Skeleton::rebuild) makes the file again. The law: what was taken
@@ -75,9 +75,9 @@ pub struct Field {
     pub(crate) fixed: Option<&'static str>,
     /// Values that stand for something else, such as cells on land, and limits of valid ones.
     pub(crate) marks: Marks,
-    /// How they are rounded, if they are.
+    /// Rounding of its values, if they are rounded.
     pub(crate) rounded: Option<Rounding>,
-    /// How the values are to be understood, beside their type.
+    /// Meaning of the values, beside their type.
     pub(crate) meaning: Interpretation,
     /// The extent of its chunks, if walking along the array would decode each many times.
     pub(crate) chunk: Option<Vec<u64>>,
@@ -200,7 +200,7 @@ impl OpenedArrays {
         let outside = found.outside.as_ref().zip(viewpoint);
         let why = match outside.map(|(outside, from)| outside.open(found, &from)) {
             Some(Ok(values)) => {
-                // What is there is compared; nobody knows what is missing.
+                // The values that are there are compared; the missing ones are unknown.
                 self.undecoded.extend(values.missing.map(|why| UndecodedArray {
                     name: format!("{} (missing values)", found.description.name),
                     description: None,
@@ -315,16 +315,16 @@ impl OpenFile {
     }
 }
 
-/// What a folder holds.
+/// The content of a folder.
 #[derive(Default)]
 pub struct Folder {
     /// Files, sorted.
     pub files: Vec<PathBuf>,
-    /// What is left out, sorted.
+    /// Entries that are left out, sorted.
     pub others: Vec<(PathBuf, LeftOut)>,
 }
 
-/// Why something of a folder is left out.
+/// Reason for leaving out an entry of a folder. The example of [`files_in`](crate::files_in) shows its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LeftOut {
     /// Its name begins with a dot.
@@ -338,7 +338,7 @@ pub enum LeftOut {
 }
 
 impl LeftOut {
-    /// The same in words, to stand behind "it is".
+    /// The reason in words, to follow "it is".
     pub fn why(self) -> &'static str {
         match self {
             LeftOut::Hidden => "hidden",
@@ -349,8 +349,23 @@ impl LeftOut {
     }
 }
 
-/// The files of a folder and its folders. Links to other folders are followed when all else is found, so
-/// that what is there under its own name is found under that; those to folders above are not.
+/// Lists the files of a folder and of the folders below it. Links to folders are followed last, so that a file that is
+/// there under its own name is listed under that; links to folders above are left out.
+///
+/// ```
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let out = folder.path();
+/// std::fs::create_dir(out.join("step_1"))?;
+/// std::fs::write(out.join("step_1/rank_0.raw"), [0; 8])?;
+/// std::fs::write(out.join(".lock"), "")?;
+/// let found = treering::files_in(out)?;
+/// assert_eq!(found.files, [out.join("step_1/rank_0.raw")]);
+/// for (path, reason) in &found.others {
+///     println!("{} is left out: it is {}", path.display(), reason.why()); // .lock: it is hidden
+/// }
+/// # assert_eq!(found.others, [(out.join(".lock"), treering::LeftOut::Hidden)]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn files(folder: &Path) -> Result<Folder> {
     let real = |folder: &Path| std::fs::canonicalize(folder).map_err(|e| unreadable(folder, e));
     let root = real(folder)?;
@@ -384,14 +399,14 @@ pub fn files(folder: &Path) -> Result<Folder> {
     Ok(found)
 }
 
-/// Why something of a folder is no file, and the place that it names if it is a link that leads nowhere.
+/// Reason why an entry of a folder is not a file, and the place that it names if it is a link that leads nowhere.
 pub(crate) fn why_no_file(path: &Path) -> (&'static str, Option<PathBuf>) {
     match std::fs::metadata(path) {
         Ok(_) => ("it is a pipe, a socket or a device", None),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             ("it is a link that leads nowhere", std::fs::read_link(path).ok())
         }
-        Err(_) => ("nobody can tell what it is", None),
+        Err(_) => ("its type cannot be read", None),
     }
 }
 

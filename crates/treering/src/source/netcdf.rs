@@ -204,7 +204,7 @@ impl NetcdfHead<'_> {
         self.number(if self.wide { 8 } else { 4 })
     }
 
-    /// How many entries a list has; it may be absent.
+    /// Number of entries of a list; it may be absent.
     fn list(&mut self, tag: u64) -> Result<u64> {
         let (found, count) = (self.number(4)?, self.count()?);
         match found == tag || found == 0 && count == 0 {

@@ -15,7 +15,7 @@ const MAX_HEAD: usize = 1 << 16;
 /// A head lies within this number of bytes.
 pub(super) const START: u64 = 12 + MAX_HEAD as u64;
 
-/// What a head says.
+/// The content of a head.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct NpyHead {
     pub(super) values: NpyType,
@@ -36,7 +36,7 @@ pub(super) enum NpyType {
     Bytes(u64),
 }
 
-/// What a file holds: an array, or something that is not decoded.
+/// The content of a file: an array, or something that is not decoded.
 pub(super) fn contents(whole: &Extent, name: &str) -> Result<Contents> {
     match find(whole, 0, name) {
         Err(why) if why.kind() == ErrorKind::Usage => {

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// How many files deep an array is followed.
+/// Number of files through which an array is followed.
 const DEEPEST: u32 = 4;
-/// How many files are opened for one array, at most.
+/// Most files that are opened for one array.
 const MOST_FILES: u32 = 1 << 14;
 
 /// Values that lie in other files.

@@ -2,7 +2,7 @@
 //! number becomes an array of its own for comparison, so that bounds apply to it. A part of another kind becomes an
 //! array of 64-bit digests of what the values mean; their texts are read when they are shown.
 //!
-//! Only comparison sees parts. What is ingested keeps the elements as the file has them.
+//! Only comparison sees parts. Ingested files keep the elements as they are in the file.
 
 use super::Field;
 use super::filter;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const MOST_PARTS: usize = 1 << 12;
 /// The most values that a part has in one element.
 const MOST_VALUES: u64 = 1 << 20;
-/// How many bytes of elements are read at a time.
+/// Bytes of elements that are read at a time.
 const AT_ONCE: u64 = 1 << 20;
 /// The size of a digest.
 const DIGEST: u64 = 8;
@@ -62,7 +62,7 @@ pub(super) trait Meaning: Send + Sync {
     fn text(&self, value: &[u8]) -> Result<String>;
 }
 
-/// How the values of a field are to be understood, beside their type.
+/// Meaning of the values of a field, beside their type.
 #[derive(Clone, Default)]
 pub struct Interpretation {
     /// The array that the field is a part of.
@@ -127,7 +127,7 @@ impl ElementPart {
         }
     }
 
-    /// How many values an element has.
+    /// Number of values of an element.
     fn values(&self) -> Option<u64> {
         self.axes.iter().try_fold(1u64, |n, (extent, _)| n.checked_mul(*extent)).filter(|n| *n > 0)
     }
@@ -406,7 +406,7 @@ mod tests {
                 }
             }
         }
-        // What lies outside of an element, or is nowhere, is no part.
+        // A part lies inside of an element.
         for (offset, axes) in
             [(23, vec![]), (0, vec![(13, 2)]), (0, vec![(0, 2)]), (u64::MAX, vec![])]
         {

@@ -1,6 +1,6 @@
-//! What was found in a file, laid over it as pieces that do not overlap.
+//! The findings of a file, laid over it as pieces that do not overlap.
 //!
-//! What lies between the pieces is literal. Arrays that lie interleaved are one piece; an array that
+//! Bytes between the pieces are literal. Arrays that lie interleaved are one piece; an array that
 //! overlaps another, or whose values are not in the file, is no field.
 
 use super::found::{Contents, FoundArray, Placement};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 const MOST_LITERALS: u64 = 4 << 20;
 /// The literals around the values of a deflated stream.
 const MOST_AROUND: u64 = 1 << 18;
-/// What an array that was hardly written to may take.
+/// Bytes that an array may take which was hardly written to.
 const SMALL: u64 = 1 << 16;
 /// The name of the field of what is no value.
 const REST: &str = "rest of the file";
@@ -51,7 +51,7 @@ impl Laid {
     }
 }
 
-/// What was found, laid over the file.
+/// The findings, laid over the file.
 pub(super) struct FilePlan<'a> {
     whole: &'a Extent,
     found: Vec<FoundArray>,
@@ -107,7 +107,7 @@ impl<'a> FilePlan<'a> {
             let over = self.laid[first..].iter().take_while(|laid| laid.at < end);
             shared.extend(over.map(|laid| laid.array));
         }
-        // Those that lie interleaved are one piece.
+        // Interleaved arrays are one piece.
         let runs = |found: &FoundArray| matches!(found.place, Placement::Runs(_));
         let any = shared.iter().any(|number| runs(&self.found[*number]));
         for (number, found) in self.found.iter_mut().enumerate() {
@@ -336,7 +336,7 @@ impl<'a> FilePlan<'a> {
         })
     }
 
-    /// What no piece covers: place and length.
+    /// Bytes that no piece covers: place and length.
     fn gaps(&self) -> Vec<(u64, u64)> {
         let mut at = 0;
         let mut gaps = Vec::new();

@@ -8,7 +8,7 @@ use crate::merkle::{Digest, Digester};
 use crate::store::Blob;
 use std::collections::HashSet;
 
-/// Number of bytes of the original that are read at a time where nothing is held against them.
+/// Number of bytes of the original that are read at a time where nothing is compared with them.
 const BLOCK: u64 = 1 << 20;
 
 /// Fields, and the skeleton that goes with them.
@@ -17,7 +17,7 @@ pub(super) struct Built {
     pub(super) skeleton: Skeleton,
 }
 
-/// What did not come out, and the digest of the original.
+/// The part that did not come back the same, and the digest of the original.
 pub(super) struct Proof {
     pub(super) digest: Digest,
     /// Where pieces begin that came out different.

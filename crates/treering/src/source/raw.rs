@@ -1,5 +1,5 @@
-//! Raw files: values without a word about them. What they are is told by the user, as one type for the
-//! whole file or as a layout of fields in a small TOML file; what no field covers is kept as it is.
+//! Raw files: values without a description. The user describes them, as one type for the
+//! whole file or as a layout of fields in a small TOML file; bytes that no field covers are kept as they are.
 
 use super::Extent;
 use super::found::{FoundArray, Placement};
@@ -9,7 +9,23 @@ use crate::store::Blob;
 use serde::Deserialize;
 use std::collections::HashSet;
 
-/// Layout of raw files.
+/// Layout of raw files: one type for all values, or named fields.
+///
+/// ```
+/// use treering::{DType, RawLayout, Shape};
+/// let grid = RawLayout::values(DType::F64, Some(Shape(vec![64, 64]))); // as `--type f64 --shape 64,64`
+/// let state = RawLayout::parse(
+///     r#"
+///     [[field]]
+///     name = "density"
+///     type = "f64"
+///     shape = [64, 64]
+///     offset = 512 # bytes
+///     "#,
+/// )?; // as `--layout state.toml`
+/// # assert!(grid != state);
+/// # Ok::<(), treering::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RawLayout {
     fields: Vec<RawField>,

@@ -21,7 +21,7 @@ use std::io::Write;
 /// The number of a chunk, and room for its values.
 type ChunkValues<'a> = (u64, &'a mut [u8]);
 
-/// How many bytes are read at a time, so that they are still near when they are written, and how many
+/// Number of bytes that are read at a time, so that they are still near when they are written, and how many
 /// are filtered side by side.
 const BLOCK: u64 = 256 << 10;
 const BATCH: u64 = 32 << 20;

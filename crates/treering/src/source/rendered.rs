@@ -1,7 +1,7 @@
 //! A file that is in a store, read as if it lay on a disk: from its skeleton and its fields.
 //!
 //! Literals and values are read where they are; a chunk or a stream is made again when somebody asks for
-//! its bytes. Who looks for the structure of a file reads literals only.
+//! its bytes. A search for the structure of a file reads literals only.
 
 use super::FieldValues;
 use super::filter;

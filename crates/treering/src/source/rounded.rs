@@ -22,7 +22,7 @@ impl Blob for Rounded<'_> {
         self.inner.size()
     }
 
-    /// Whoever reads, reads whole numbers.
+    /// Reads are of whole numbers.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.inner.read_at(offset, buffer)?;
         self.rounding.round_but(buffer, &self.marks);

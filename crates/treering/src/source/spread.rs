@@ -4,7 +4,7 @@ use super::Extent;
 use crate::error::{Error, Result};
 use crate::store::{Blob, read_each};
 
-/// How much is read to pick short runs from.
+/// Bytes that are read to pick short runs from.
 const AT_ONCE: u64 = 1 << 20;
 
 /// Runs of one length at equal distances, one after another.
@@ -12,11 +12,11 @@ const AT_ONCE: u64 = 1 << 20;
 pub(super) struct Runs {
     /// Where the first begins in the file.
     pub(super) at: u64,
-    /// How long each is; not 0.
+    /// Length of each; not 0.
     pub(super) len: u64,
     /// From the beginning of one to that of the next; not less than the length.
     pub(super) stride: u64,
-    /// How many.
+    /// Their number.
     pub(super) count: u64,
 }
 

@@ -77,7 +77,7 @@ mod tests {
         let mut tensors = (head.len() as u64).to_le_bytes().to_vec();
         tensors.extend(head.bytes().chain([1; 12]));
         check("x.safetensors", &tensors, 8 + head.len());
-        // What is not understood is not judged.
+        // An unknown format is not judged.
         check("x.npy", b"\x93NUMPY but damaged", 18);
         check("x.raw", &[0; 20], 20);
     }

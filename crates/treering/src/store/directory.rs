@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What temporary files begin with; they are not listed.
+/// Prefix of temporary files; they are not listed.
 const TEMPORARY: &str = ".new-";
 
 /// A store in a folder.
@@ -160,7 +160,7 @@ impl Store for DirectoryStore {
         let written = self.write_temporary(&temporary, bytes);
         let renamed = written.and_then(|()| self.disk.rename_new(&temporary, &path));
         if let Err(error) = renamed {
-            // What is left of it is never listed, and the next opening of the run removes it.
+            // Its remains are never listed, and the next opening of the run removes them.
             let _ = self.disk.remove(&temporary);
             return match error.kind() {
                 io::ErrorKind::AlreadyExists => Ok(false),
@@ -231,7 +231,7 @@ impl Store for DirectoryStore {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(self.failed("remove", key, error));
                 }
-                // What is gone already may have been removed without a sync.
+                // A file that is gone already may have been removed without a sync.
                 _ => folders.push(parent(&path).to_path_buf()),
             }
         }

@@ -13,7 +13,7 @@ use std::path::Path;
 pub trait Disk: Send + Sync {
     /// Creates a file that must not exist yet.
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens a file for reading. What is no file is an error of kind `InvalidInput`.
+    /// Opens a file for reading. Anything but a file is an error of kind `InvalidInput`.
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>>;
     /// Gives a file another name, which must not be in use.
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;

@@ -35,6 +35,26 @@ use std::time::{Duration, Instant};
 /// A place for bytes, by key; a key is a path with `/`.
 ///
 /// No method has a default: a wrapper that forgets to pass one on does not compile.
+///
+/// ```
+/// use treering::{MemoryStore, Put, Store};
+/// let store = MemoryStore::new();
+/// let mut object: Box<dyn Put> = store.put("runs/a")?;
+/// object.append(b"hello, ")?;
+/// object.append(b"world")?;
+/// object.finish()?; // durable, and visible from now on
+/// assert!(store.commit("runs/b", b"small")?); // the same in one call
+/// assert!(!store.commit("runs/b", b"other")?); // nothing is ever replaced
+/// let blob = store.open("runs/a")?;
+/// let mut bytes = vec![0; 5];
+/// blob.read_at(7, &mut bytes)?;
+/// assert_eq!((blob.size(), &bytes[..]), (12, &b"world"[..]));
+/// let names: Vec<String> = store.list("runs")?.into_iter().map(|item| item.name).collect();
+/// assert_eq!(names, ["a", "b"]);
+/// let lock = store.lock("runs/lock")?; // held until it is dropped; None: this store has no locks
+/// # drop(lock);
+/// # Ok::<(), treering::Error>(())
+/// ```
 pub trait Store: Send + Sync {
     /// The name of the store in messages.
     fn name(&self) -> String;
@@ -73,7 +93,7 @@ pub trait Store: Send + Sync {
     fn lock(&self, key: &str) -> Result<Option<Lock>>;
 }
 
-/// An object that is being written; dropped without `finish`, it is removed.
+/// An object that is being written; dropped without `finish`, it is removed. [`Store`] has an example.
 pub trait Put: Send {
     /// Adds bytes at the end. After an error the object is as it was before the call.
     fn append(&mut self, bytes: &[u8]) -> Result<()>;
@@ -83,7 +103,7 @@ pub trait Put: Send {
     fn finish(self: Box<Self>) -> Result<()>;
 }
 
-/// An object that is being read.
+/// An object that is being read. [`Store`] has an example.
 pub trait Blob: Send + Sync {
     /// The name of its store, for messages.
     fn store(&self) -> &str;
@@ -102,7 +122,7 @@ pub trait Blob: Send + Sync {
     fn in_order(&self) -> bool;
 }
 
-/// An entry of a folder of a store.
+/// An entry of a folder of a store. [`Store`] has an example.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct StoreItem {
     /// The last part of its key.
@@ -113,7 +133,7 @@ pub struct StoreItem {
     pub folder: bool,
 }
 
-/// A lock of a store, held until it is dropped.
+/// A lock of a store, held until it is dropped. [`Store`] has an example.
 pub type Lock = Box<dyn Any + Send + Sync>;
 
 /// Reads ranges one after another, for blobs that gain nothing by reading them together.

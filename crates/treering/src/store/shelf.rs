@@ -19,7 +19,7 @@ pub(crate) struct Shelved {
     has_index: bool,
     /// Whether its log entries count: the index is there, and is not void.
     pub(crate) published: bool,
-    /// What it holds; an error if neither index can be read.
+    /// Its content; an error if neither index can be read.
     pub(crate) index: Result<Arc<BundleIndex>>,
     /// The data, as long as somebody reads it.
     open: Arc<Mutex<Option<Weak<dyn Blob>>>>,

@@ -87,7 +87,7 @@ struct SimState {
 #[derive(Clone)]
 pub struct SimDisk(Arc<Mutex<SimState>>);
 
-/// How a power cut decides about each unsynced change: a source of small numbers.
+/// The fate of each unsynced change in a power cut: a source of small numbers.
 ///
 /// Rolling 0 everywhere loses everything that was not synced.
 #[derive(Clone, Copy, Debug)]
@@ -217,7 +217,7 @@ impl SimDisk {
     }
 }
 
-/// What a power cut leaves of a file.
+/// The part of a file that a power cut leaves.
 fn survive(content: &SimContent, dice: &mut PowerCut) -> Vec<u8> {
     let (synced, now) = (&content.synced, &content.now);
     if synced == now {

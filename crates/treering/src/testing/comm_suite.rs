@@ -169,7 +169,7 @@ fn splits(comm: &dyn Comm) {
     assert_eq!(values, [members.sum::<u64>()]);
     let turned = comm.split(0, size - rank).unwrap();
     assert_eq!((turned.size(), turned.rank()), (size, Rank(size - 1 - rank)));
-    // What is sent in one communicator is not received in another.
+    // A message of one communicator is not received in another.
     comm.send(Rank(rank), b"outer").unwrap();
     half.send(half.rank(), b"inner").unwrap();
     assert_eq!(half.receive(None, LONG).unwrap(), Some((half.rank(), b"inner".to_vec())));

@@ -27,7 +27,7 @@ pub enum Call<'a> {
     Delete(&'a str),
 }
 
-/// What the locks of a store are worth.
+/// Behaviour of the locks of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Locks {
     /// They keep others out.

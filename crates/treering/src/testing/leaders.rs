@@ -34,7 +34,7 @@ pub struct PlayedRun {
 }
 
 impl PlayedRun {
-    /// Opens a run of so many ranks, so many on each node and in each group.
+    /// Opens a run of this many ranks, this many on each node and in each group.
     pub fn open(
         store: Arc<dyn Store>,
         run: &str,

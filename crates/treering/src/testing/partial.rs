@@ -44,7 +44,7 @@ impl PartialComm {
         PartialComm { inner, world, start, deaths, calls: AtomicU64::new(0), damaged: None }
     }
 
-    /// The same; in the exchange of this number one byte of each message arrives damaged, at so many thousandths of it.
+    /// The same; in the exchange of this number one byte of each message arrives damaged, at this many thousandths of it.
     #[must_use]
     pub fn with_damage(self, exchange: u64, thousandth: usize) -> PartialComm {
         PartialComm { damaged: Some((exchange, thousandth)), ..self }

@@ -24,7 +24,7 @@ pub fn source_suite(path: &Path, raw: Option<&RawLayout>) -> Anatomy {
             "two arrays are called {:?}",
             description.name
         );
-        // Whoever reads an array reads whole elements.
+        // Reads of an array are of whole elements.
         let size = description.dtype.size() as usize;
         let elements = bytes.len() / size;
         let (from, to) = (elements / 3 * size, (elements - elements / 4) * size);

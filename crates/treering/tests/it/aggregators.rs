@@ -213,7 +213,7 @@ fn an_aggregator_that_dies_at_any_call_costs_one_checkpoint() {
                 while !steps(&shared).contains(&step) && !dead() {
                     std::thread::yield_now();
                 }
-                // Who dies during the last one takes it along.
+                // A rank that dies during the last one takes it along.
                 died_late.fetch_or(last && dead(), Ordering::SeqCst);
             }
             // The checkpoint that was lost is reported.

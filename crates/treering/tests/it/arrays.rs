@@ -25,7 +25,7 @@ fn all_done<T: std::fmt::Debug>(ends: Vec<End<T>>) -> Vec<T> {
     done
 }
 
-/// Runs a program on so many ranks, each with the run open.
+/// Runs a program on this many ranks, each with the run open.
 fn on<T: std::fmt::Debug + Send + 'static>(
     store: &Arc<dyn Store>,
     ranks: u32,

@@ -1,4 +1,4 @@
-//! What a program can count on while it runs: bounded memory, waiting or skipping, learning, and
+//! Guarantees for a program while it runs: bounded memory, waiting or skipping, learning, and
 //! results that do not depend on the number of threads.
 
 use crate::support::memory;

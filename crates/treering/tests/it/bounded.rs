@@ -49,7 +49,7 @@ struct Case<'a> {
     b: &'a [u8],
 }
 
-/// What a case came to, so that tests can see that they tested something.
+/// Counts of a case, so that tests can see that they tested something.
 #[derive(Default, Debug)]
 struct Seen {
     /// Chunks with the same leaf and other bytes.
@@ -155,7 +155,7 @@ fn changed(maker: &Maker, a: &[u8], kind: u64, changes: usize, dice: &mut Dice) 
                 put(&mut b, at, bits);
             }
         }
-        // What is added at one place is taken away at another.
+        // The amount that is added at one place is taken away at another.
         6 => {
             for _ in 0..changes.min(32) {
                 let (i, j) = (somewhere(dice), somewhere(dice));
@@ -424,7 +424,7 @@ fn trees_are_the_same_however_they_were_made() {
     }
 }
 
-/// How many pairs of values are tried for each type and bound; the long campaign sets this.
+/// Number of pairs of values that are tried for each type and bound; the long campaign sets this.
 fn pairs() -> u64 {
     std::env::var("TREERING_PAIRS").ok().and_then(|n| n.parse().ok()).unwrap_or(250_000)
 }
@@ -435,7 +435,7 @@ fn wanted(dtype: DType) -> bool {
 }
 
 /// Each pair by itself: the leaves are those of cells that are told here, value by value, so that the
-/// law of the cells can be held against the judge for every single pair.
+/// law of the cells can be compared with the judge for every single pair.
 #[test]
 fn the_law_of_the_cells_holds_for_every_pair() {
     const BATCH: u64 = 1 << 14;
@@ -458,7 +458,7 @@ fn the_law_of_the_cells_holds_for_every_pair() {
     }
 }
 
-/// How many pairs were within the reach of the cells, and how many surely beyond the bound.
+/// Number of pairs within the reach of the cells, and of those surely beyond the bound.
 fn batch_of_pairs(
     dtype: DType,
     made: Bound,
@@ -497,7 +497,7 @@ fn batch_of_pairs(
         }
     }
     let Some(reach) = grid.reach(dtype, asked) else { return (0, 0) };
-    // What is not told apart by the most planes is this far apart, or has no cell on one side.
+    // Values that the most planes do not distinguish are this far apart, or have no cell on one side.
     let far = !matches!(grid, Grid::Ordinal { denormals: false, .. })
         && grid.is_beyond(dtype, asked, 1 << (MAX_PLANES - 1));
     let (mut alike, mut sure) = (0, 0);

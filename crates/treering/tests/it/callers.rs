@@ -1,4 +1,4 @@
-//! What programs call: saves that are waited for in several ways, checkpoints that are due, elements of all types,
+//! Calls of programs: saves that are waited for in several ways, checkpoints that are due, elements of all types,
 //! slabs and whole arrays, removing what is not wanted any more.
 
 use crate::support::{assert_sound, lockless_memory as memory, steps_of as steps};

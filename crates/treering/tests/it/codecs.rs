@@ -1,4 +1,4 @@
-//! What encoders wrote stays readable: every step has an encoded frame in `golden/codecs`, which is
+//! Frames of earlier encoders stay readable: every step has an encoded frame in `golden/codecs`, which is
 //! never written again. A new step gets one by running this test with TREERING_NEW_GOLDEN set to a
 //! folder.
 
@@ -59,7 +59,7 @@ const CHAINS: [(&str, &[u8]); 28] = [
     ("xor-before", &[2, 10, 2, 8, 0, 8, 3]),
 ];
 
-/// What differences are taken to.
+/// The state that differences are taken to.
 fn before() -> Vec<u8> {
     let mut before = field();
     before.iter_mut().step_by(9).for_each(|byte| *byte = byte.wrapping_mul(3));

@@ -15,7 +15,7 @@ use treering::{
     make_trees_beside, open_side, record_golden, sidecar,
 };
 
-/// What a plain loop over two arrays finds.
+/// The findings of a plain loop over two arrays.
 #[derive(Debug, PartialEq)]
 struct Expected {
     differences: u64,
@@ -337,7 +337,7 @@ fn nan_that_differs_from_itself_is_found_under_any_tree() {
     }
 }
 
-/// What is deflated is read from front to back, whatever the order of its bytes.
+/// Deflated data is read from front to back, whatever the order of its bytes.
 #[test]
 fn deflated_arrays_ask_to_be_read_in_order() {
     let folder = tempfile::tempdir().unwrap();
@@ -351,7 +351,7 @@ fn deflated_arrays_ask_to_be_read_in_order() {
     }
 }
 
-/// Folders: every file is held against the one of its name.
+/// Folders: every file is compared with the one of its name.
 #[test]
 fn folders_are_compared_file_by_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -583,7 +583,7 @@ fn golden_files_are_never_wrong() {
     assert!(answers.len() == 3 && answers.values().all(|n| *n > 10), "{answers:?}");
 }
 
-/// What a sketch tells of complex numbers holds beside NaN.
+/// Conclusions from sketches of complex numbers hold beside NaN.
 #[test]
 fn complex_numbers_with_nan_are_not_told_apart_by_their_other_part() {
     let mut a = vec![[0.0f64; 2]; 64];
@@ -1094,7 +1094,7 @@ fn trees_follow_the_arrays_from_checkpoint_to_checkpoint() {
     }
 }
 
-/// A run is held against another while it goes on, also after it went back.
+/// A run is compared with another while it goes on, also after it went back.
 #[test]
 fn a_run_notices_when_it_parts_from_its_reference() {
     let bound = Bound::abs(1e-5);
@@ -1368,7 +1368,7 @@ fn write_run(folder: &Path, name: &str, steps: std::ops::Range<u64>) {
     write_variables(folder, name, steps, 2);
 }
 
-/// The same with the first so many of them.
+/// The same with the first N of them.
 fn write_variables(folder: &Path, name: &str, steps: std::ops::Range<u64>, count: usize) {
     let mut run = Run::open(Options::directory(folder, name)).unwrap();
     for step in steps {

@@ -40,7 +40,7 @@ fn safetensors(path: &Path, metadata: &[(&str, &str)], value: f32) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// Who leaves out every array learns nothing of values, and is told so.
+/// A comparison that leaves out every array says nothing of values, and reports that.
 #[test]
 fn nothing_is_equal_if_every_array_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
@@ -106,7 +106,7 @@ fn metadata_is_content_and_its_order_is_not() {
             let named = outcome.contents.first().is_some_and(|c| c.item == "metadata epoch");
             assert_eq!(named, metadata != one && metadata != turned, "{outcome:?}");
         }
-        // Who asks for variables gets variables.
+        // A choice of variables compares variables alone.
         let [a, b] = [stored("a"), stored("b")].map(|place| open_side(&place, None, true).unwrap());
         let bound = Some(Bound::abs(1e-3));
         let settings =
@@ -266,7 +266,7 @@ fn values_in_other_files_are_compared() {
             for place in [&a, &b] {
                 assert_eq!(compared(place, place).verdict, Answer::Equal, "{place}");
             }
-            // What was ingested has no folder: nobody knows those values. If there is nothing else, that is an error.
+            // An ingested file has no folder: these values are unknown. If there is nothing else, that is an error.
             let store = tempfile::tempdir().unwrap();
             ingest(store.path(), "b", Path::new(&b));
             let stored = format!("{}#b@1", store.path().display());

@@ -326,7 +326,7 @@ fn a_copy_that_is_interrupted_anywhere_shows_all_or_nothing() {
         seen.insert((copied.is_ok(), found.len()));
         let library = Library::of(other.clone());
         if found.is_empty() {
-            // What is left is no obstacle once it is removed.
+            // The remains are no obstacle once they are removed.
             match library.remove_run("n") {
                 Err(error) => assert_eq!(error.kind(), ErrorKind::NotFound),
                 Ok(removed) => assert_eq!(removed.checkpoints, 0),
@@ -420,7 +420,7 @@ fn what_is_removed_while_it_is_verified_is_no_damage() {
     }
 }
 
-/// What is damaged stays reported, also if a checkpoint that needed it is removed meanwhile.
+/// Damage stays reported, also if a checkpoint that needed the data is removed meanwhile.
 #[test]
 fn damage_is_reported_whatever_is_removed_while_it_is_verified() {
     for (moment, run) in (0..40).flat_map(|moment| [(moment, None), (moment, Some("r"))]) {

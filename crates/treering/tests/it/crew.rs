@@ -26,7 +26,7 @@ struct Plate {
     dust: Vec<u64>,
     /// Belongs to its rank alone; only a crew that keeps its size gets it back.
     alone: Option<[u64; 2]>,
-    /// What recoveries restored: step and level.
+    /// The states that recoveries restored: step and level.
     restored: Vec<(u64, Level)>,
     roles: Vec<Role>,
     ended: bool,
@@ -151,7 +151,7 @@ impl Steps for Plate {
     }
 }
 
-/// How a crew is set up.
+/// The setting of a crew.
 #[derive(Clone, Copy, Debug)]
 struct Setting {
     ranks: u32,
@@ -159,13 +159,13 @@ struct Setting {
     copies: u32,
     pace: Pace,
     alone: bool,
-    /// How many nodes the ranks are on, each with a store in front of the shared one; 0: there are no such stores.
+    /// Number of nodes of the ranks, each with a store in front of the shared one; 0: no stores of nodes.
     nodes: u32,
-    /// How these nodes protect each other.
+    /// Redundancy between these nodes.
     redundancy: Redundancy,
     /// Bytes for replicas.
     budget: u64,
-    /// How many checkpoints are kept; 0: all.
+    /// Number of checkpoints that are kept; 0: all.
     keep: u64,
     pause: Duration,
 }
@@ -403,7 +403,7 @@ fn lost_states_without_a_checkpoint_are_an_error_that_names_them() {
     assert!(first_hand > 0);
 }
 
-/// What the replicas have lost is on the nodes, and the shared store need not be asked.
+/// Data that the replicas have lost is on the nodes, and the shared store need not be asked.
 #[test]
 fn what_all_holders_took_with_them_comes_from_the_nodes() {
     let (pace, pause) = (Pace { replicas: 1, checkpoints: 2 }, Duration::from_millis(10));

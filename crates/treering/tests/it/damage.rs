@@ -1,4 +1,4 @@
-//! Whatever happens to the bytes of a store, it is found, and no reader panics or gives back wrong
+//! Whatever happens to the bytes of a store, it is found, and no reader panics or returns wrong
 //! data.
 
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ impl Subject {
         report.findings.len()
     }
 
-    /// Reads every checkpoint in every way; how many could be read, and how many could not. What
+    /// Reads every checkpoint in every way; returns how many could be read, and how many could not. Data that
     /// can be read must be right.
     fn read_all(&self) -> (usize, usize) {
         let (mut good, mut bad) = (0, 0);
@@ -132,7 +132,7 @@ impl Subject {
         (good, bad)
     }
 
-    /// What comes going backwards, until something cannot be read, must be right as well.
+    /// The states that come going backwards, until one cannot be read, must be right as well.
     fn read_backwards(&self) {
         for run in RUNS {
             if let Ok(states) = self.library().backwards(run) {

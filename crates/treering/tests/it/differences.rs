@@ -81,7 +81,7 @@ fn in_an_epoch_without_end_key_frames_come_all_the_same() {
 }
 
 /// Every second block of 8 KiB changes, then all of them, and so on: the runs of a frame alternate
-/// between two packs, and those of the frames below, too. Whoever decodes a frame for each run that
+/// between two packs, and those of the frames below, too. A reader that decodes a frame for each run that
 /// leads to it never ends here.
 #[test]
 fn blocks_that_change_in_turn_come_back_without_decoding_a_frame_again_and_again() {

@@ -176,7 +176,7 @@ fn assert_exact(store: &Arc<dyn Store>, told: &Told, what: &str) -> Option<u64> 
     newest
 }
 
-/// How ranks die: the victim, and the call of its store or of its communicators, or the hit of a point.
+/// A death of a rank: the victim, and the call of its store or of its communicators, or the hit of a point.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Death {
     StoreCall(u32, u64),

@@ -30,7 +30,7 @@ fn mix(seed: u64) -> u64 {
     x ^ x >> 32
 }
 
-/// What a program of several ranks hands over: sizes around the border between small and large variables, which grow,
+/// The arrays of a program of several ranks: sizes around the border between small and large variables, which grow,
 /// shrink, appear and vanish; content that changes here and there, repeats on other ranks, and stays.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -67,7 +67,7 @@ impl Program {
         all
     }
 
-    /// Saves steps on so many ranks, after holding what was saved before to what comes back.
+    /// Saves steps on this many ranks, after comparing the restored state with the saved one.
     pub fn run(
         &self,
         store: &Arc<dyn Store>,

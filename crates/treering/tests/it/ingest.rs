@@ -76,7 +76,7 @@ fn sets_of_files_come_back_byte_for_byte() {
             let manifest = ingest.take(step, &set, &quiet).unwrap();
             assert_eq!(manifest.groups.count(), 7u64.div_ceil(ranks_per_pack.into()));
             assert_eq!(manifest.ranks, 7);
-            // What an earlier step held is not stored again.
+            // Content of an earlier step is not stored again.
             assert!(step == 0 || manifest.stats.new_bytes < manifest.stats.same_bytes);
             sets.push(set);
         }
@@ -96,7 +96,7 @@ fn sets_of_files_come_back_byte_for_byte() {
         let some: Vec<RankFile> =
             sets[3].iter().filter(|f| [Rank(2), Rank(5)].contains(&f.rank)).cloned().collect();
         same(&some, &to);
-        // What is there stays.
+        // The files that are there stay.
         let error = library.export("sim", None, &[Rank(2)], &to).unwrap_err().to_string();
         assert!(error.contains("is there already"), "{error}");
         // Fields are variables, with their types and shapes.
@@ -424,7 +424,7 @@ fn files_of_the_longest_names_come_back() {
     same(&files, &back);
 }
 
-/// What changed unnoticed while it was ingested cannot be exported, and is no sound checkpoint.
+/// A file that changed unnoticed while it was ingested cannot be exported, and its checkpoint is not sound.
 #[test]
 fn files_that_change_unnoticed_while_they_are_ingested_are_found() {
     let folder = tempfile::tempdir().unwrap();

@@ -98,7 +98,7 @@ fn a_label_is_for_the_next_checkpoint_whatever_comes_of_it() {
     let (all, _) = Library::of(store.clone()).checkpoints("r").unwrap();
     let found: Vec<(u64, String)> = all.iter().map(|c| (c.step, c.labels.to_string())).collect();
     assert_eq!(found, [(2, String::new()), (3, "phase=third".to_string())]);
-    // What is too much is refused when the run is opened.
+    // Too many or too long labels are refused when the run is opened.
     let many = (0..65).fold(Options::in_store(store, "many"), |o, n| o.label(&n.to_string(), n));
     assert!(Run::open(many).err().unwrap().to_string().contains("65 labels"));
 }
@@ -127,7 +127,7 @@ fn checkpoints_are_found_by_labels_and_attributes() {
     }
 }
 
-/// What all ranks return from a checkpoint with labels and attributes that depend on the rank.
+/// The results of all ranks for a checkpoint with labels and attributes that depend on the rank.
 fn together(
     store: &Arc<dyn Store>,
     ranks: u32,

@@ -1,4 +1,4 @@
-//! Checkpoints of many ranks on the stores of their nodes, and every so many-th in the shared store: what stays, what
+//! Checkpoints of many ranks on the stores of their nodes, and every n-th in the shared store: what stays, what
 //! moves, and what a restart finds.
 
 use std::collections::BTreeSet;
@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     /// Runs ranks that go on from what is there, save some steps more, and end without a word, as if all were killed
-    /// at once. What was restored, which is the same on all ranks.
+    /// at once. Returns the restored state, which is the same on all ranks.
     pub(super) fn go_on(&self, on: &[usize], more: u64, finish: bool) -> Option<u64> {
         let cluster = self.clone();
         let ends = self.world(on).run(move |comm| {
@@ -386,7 +386,7 @@ fn one_rank_brings_every_third_to_the_shared_store() {
     let cluster = Cluster { nodes, shared: shared.clone(), every: 3, redundancy };
     assert_eq!(cluster.steps(), [2, 5, 8, 11, 14, 17]);
     assert!(cluster.count(0, "packs") < 10, "{}", cluster.count(0, "packs"));
-    // What only the node has is brought forward.
+    // Checkpoints that only the node has are brought forward.
     let mut run = Run::open(options()).unwrap();
     let mut back = vec![0.0; LENGTH as usize];
     let restored = run.restore(&mut [VariableMut::new("x", &mut back)]).unwrap().unwrap();

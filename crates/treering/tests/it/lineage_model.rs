@@ -1,4 +1,4 @@
-//! Any sequence of changes, saves, restores, reopenings and goings-back gives back exactly what a
+//! Any sequence of changes, saves, restores, reopenings and steps back restores exactly the state that a
 //! plain map of copies remembers.
 
 use proptest::prelude::*;

@@ -298,8 +298,8 @@ fn an_entry_of_another_opening_is_a_stray() {
     assert_eq!(steps(&second), [50, 51, 52, 53]);
 }
 
-/// Such a stray appears while a program with a node store runs: the checkpoint that was to have its number is lost, and the
-/// program hears of it; everything after it moves on.
+/// A stray of this kind appears while a program with a node store runs: the checkpoint that was to have its number is
+/// lost, and the program hears of it; everything after it moves on.
 #[test]
 fn a_stray_in_the_way_of_a_move_costs_one_checkpoint() {
     let (other, shared, node) = (memory(), memory(), memory());
@@ -355,7 +355,7 @@ fn what_waits_behind_a_full_tier_is_tried_at_the_end() {
     middle_full.store(true, Ordering::SeqCst);
     save(&mut run, 2).durable().unwrap_err();
     run.failures();
-    // What is in the middle can go on, what is on the node cannot.
+    // Checkpoints in the middle can go on, those on the node cannot.
     shared_full.store(false, Ordering::SeqCst);
     let ended = run.finish();
     assert_eq!(steps(&shared), [0, 1], "{ended:?}");

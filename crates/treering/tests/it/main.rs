@@ -14,6 +14,7 @@ mod copies;
 mod crew;
 mod damage;
 mod differences;
+mod examples;
 mod filters;
 mod full_disk;
 mod going_on;

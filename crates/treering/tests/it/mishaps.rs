@@ -1,4 +1,4 @@
-//! What people do to stores: move them, prune them, lose a file, look at them while they change.
+//! Mishaps of stores: people move them, prune them, lose a file, look at them while they change.
 
 use std::path::{Path, PathBuf};
 use treering::{ErrorKind, Keep, Library, Options, Run, Variable, VariableMut};
@@ -11,7 +11,7 @@ fn save(run: &mut Run, step: u64) -> treering::Result<()> {
     run.checkpoint(step, &[Variable::new("x", &field(step))])?.durable()
 }
 
-/// A store in a temporary folder, with a run of so many steps.
+/// A store in a temporary folder, with a run of this many steps.
 fn store(folder: &Path, steps: u64) -> PathBuf {
     let store = folder.join("store");
     let mut run = Run::open(Options::directory(&store, "r").growth(3.0)).unwrap();

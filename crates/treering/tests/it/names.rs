@@ -52,7 +52,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// What has no partner: reason and name.
+/// Variables without a partner: reason and name.
 fn unmatched(outcome: &Outcome) -> Vec<(&str, &str)> {
     let all = outcome.unmatched.iter();
     all.map(|u| (&u.what[..], u.variable.as_deref().unwrap_or_default())).collect()
@@ -233,7 +233,7 @@ fn arrays_of_one_file_have_partners_whatever_the_file_is_called() {
             assert_eq!(file, expected, "{x} {y}");
         }
     }
-    // What only one of them has is called by its own name.
+    // A variable that only one of them has keeps its own name.
     archive(&b, &[("T", 0), ("q", 6)]);
     let outcome = compared(&stored("a"), &text(&b));
     let only = [("only in the first", "a.npz/g/p"), ("only in the second", "q")];

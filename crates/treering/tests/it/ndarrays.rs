@@ -15,7 +15,7 @@ fn save(store: &Arc<dyn Store>, variables: &[Variable]) {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// What is stored are the elements by their indices, and a restore changes these and nothing else.
+    /// The elements are stored by their indices, and a restore changes these and nothing else.
     #[test]
     fn any_view_is_saved_and_filled(
         axes in prop::collection::vec((1usize..6, -3isize..4, 0usize..3), 0..4),

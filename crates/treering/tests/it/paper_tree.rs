@@ -178,7 +178,7 @@ fn apply(data: &mut [u8], change: &Change) {
     }
 }
 
-/// How many regions our packs hold, and how many new bytes, checkpoint by checkpoint.
+/// Numbers of regions and of new bytes of our packs, checkpoint by checkpoint.
 fn ours(states: &[Vec<u8>]) -> Vec<(usize, usize)> {
     let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
     let options = Options::in_store(store.clone(), "r")

@@ -6,7 +6,7 @@ pub(crate) mod drivers;
 use std::path::Path;
 use treering::DType;
 
-/// Feeds the corpus of `name`, and so many damaged copies of each of its files.
+/// Feeds the corpus of `name`, and this many damaged copies of each of its files.
 fn replay(name: &str, copies: u64, driver: fn(&[u8])) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(name);
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()).collect();

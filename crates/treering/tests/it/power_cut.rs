@@ -30,11 +30,11 @@ fn state(step: u64) -> (Vec<u8>, Vec<u64>) {
     (field, vec![step; 20])
 }
 
-/// What the program was told, and so may rely on.
+/// The results that the program got, and so may rely on.
 #[derive(Clone, Default)]
 struct Witness {
     durable: BTreeSet<(String, u64)>,
-    /// What a prune was asked to remove: there or not, but never half.
+    /// Checkpoints that a prune was asked to remove: there or not, but never half.
     removable: BTreeSet<(String, u64)>,
     /// Calls that failed twice although only one operation did.
     stuck: Vec<String>,
@@ -156,7 +156,7 @@ fn branching(disk: &Arc<dyn Disk>, witness: &mut Witness) {
     pruning(disk, witness);
 }
 
-/// Copies some steps of the run. What a try that failed has left is removed.
+/// Copies some steps of the run. The remains of a try that failed are removed.
 fn copying(disk: &Arc<dyn Disk>, witness: &mut Witness) {
     let library = Library::of(store(disk));
     let steps = [1, 5];
@@ -284,7 +284,7 @@ impl Start {
         Start { disk: start.disk.after_kill(), witness }
     }
 
-    /// What is left when a run was killed in the middle of a save, first with an unfinished pack
+    /// The remains of a run that was killed in the middle of a save, first with an unfinished pack
     /// and then with an uncommitted manifest behind it.
     fn after_a_crash(unfinished: fn(&SimDisk) -> bool) -> Self {
         for at in 0.. {
@@ -307,7 +307,7 @@ impl Start {
         (self.disk.after_kill(), self.witness.clone())
     }
 
-    /// How many operations the undisturbed scenario takes.
+    /// Number of operations of the undisturbed scenario.
     fn operations(&self, scenario: Scenario) -> u64 {
         let (disk, mut witness) = self.copy();
         disk.inject(u64::MAX, SimFault::Cut);

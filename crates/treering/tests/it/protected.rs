@@ -151,7 +151,7 @@ fn memory_of_other_languages_is_saved_and_filled_in_place() {
         let inside = at % 3 == 2;
         assert_eq!(*value, if inside { saved[at] } else { -1.0 }, "{at}");
     }
-    // What no memory can be is refused without a look at it.
+    // Impossible memory is refused without a look at it.
     let null = std::ptr::null_mut();
     let one = grid.as_mut_ptr().cast::<u8>();
     let huge = [i64::MAX, 1];

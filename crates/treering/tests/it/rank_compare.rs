@@ -159,7 +159,7 @@ fn of_boxes_with_ghost_cells_the_owned_values_are_compared() {
     }
 }
 
-/// What the ranks of a run report after every step that is compared with a reference while the run goes on.
+/// The reports of the ranks of a run after every step that is compared with a reference while the run goes on.
 fn watched(
     store: &Arc<dyn Store>,
     ranks: u32,
@@ -210,7 +210,7 @@ fn ranks_hear_together_that_their_run_has_diverged() {
     }
 }
 
-/// What one rank cannot read is compared on none: the report of all says so, and no rank waits.
+/// A variable that one rank cannot read is compared on none: the report of all says so, and no rank waits.
 #[test]
 fn a_rank_that_cannot_read_the_reference_stops_nobody() {
     let store = memory();

@@ -65,7 +65,7 @@ impl Store for LateListings {
         let mut last = self.last.lock().unwrap();
         let late = last.1.roll(3) == 0;
         match last.0.get(folder) {
-            // What was removed is gone; only what is new comes late.
+            // Removed checkpoints are gone; only new ones come late.
             Some(old) if late => Ok(old.iter().filter(|i| fresh.contains(i)).cloned().collect()),
             _ => {
                 last.0.insert(folder.to_string(), fresh.clone());
@@ -117,7 +117,7 @@ fn share(total: u64, comm: &dyn Comm) -> (u64, u64) {
     (at(comm.rank().0), at(comm.rank().0 + 1) - at(comm.rank().0))
 }
 
-/// What a rank does next; all ranks have the same list.
+/// The next step of a rank; all ranks have the same list.
 #[derive(Clone, Copy, Debug)]
 enum Deed {
     Save { wait: bool },

@@ -44,7 +44,7 @@ fn grid(first: u64, count: u64, step: u64) -> Vec<f64> {
     (first..first + count).flat_map(|row| (0..LENGTH).map(move |at| value(row, at))).collect()
 }
 
-/// What belongs to a rank alone.
+/// Variables that belong to a rank alone.
 fn own(rank: u32, step: u64) -> Vec<u32> {
     (0..100 + 10 * rank).map(|at| at ^ (rank << 8) ^ (step as u32 * u32::from(at < 3))).collect()
 }
@@ -186,8 +186,8 @@ fn checkpoint_and_wait(run: &mut Run, comm: &dyn Comm, step: u64) {
     save.durable().unwrap();
 }
 
-/// Every rank dies at every call of its store. What is listed afterwards is complete and exact, and whatever a rank
-/// was told is durable is there.
+/// Every rank dies at every call of its store. Every checkpoint that is listed afterwards is complete and exact, and
+/// whatever a rank was told is durable is there.
 #[test]
 fn a_rank_that_dies_at_any_call_leaves_nothing_half() {
     const RANKS: u32 = 3;
@@ -357,7 +357,7 @@ fn ranks_that_were_overtaken_write_nothing_more() {
     assert_sound(&store);
 }
 
-/// What one rank does wrong, all of them hear, in one sentence, and go on.
+/// A mistake of one rank is reported to all of them in one sentence, and they go on.
 #[test]
 fn ranks_that_disagree_get_one_answer() {
     let store = memory();

@@ -236,7 +236,7 @@ fn a_store_stays_below_its_limit_at_the_cost_of_the_run_that_has_it() {
     assert_eq!((&planned.removed, planned.excess), (&pruned.removed, 0));
     assert_eq!(listed(&store), [10, 11]);
     assert_eq!(library.checkpoints("other").unwrap().0.len(), 5);
-    // What must stay does, and the reason is given.
+    // Checkpoints that must stay do, and the reason is given.
     let keep = Keep { store_limit: Some(1), ..keep };
     let pruned = library.prune("r", keep, &|_, _| {}).unwrap();
     assert!(pruned.excess > 0 && pruned.notes[0].contains("other runs"), "{pruned:?}");

@@ -88,14 +88,14 @@ const PURE_FILES: [&str; 41] = [
     "library/arrays/zarr.rs",
 ];
 
-/// What pure code does not touch. Threads that only compute (rayon) are no state of the world.
+/// Names of the world that pure code does not touch. Threads that only compute (rayon) are no state of the world.
 const WORLD: [&str; 8] =
     ["SystemTime", "Instant", "File::", "OpenOptions", "rustix::", "libc::", "print!", "println!"];
 
 /// The modules of the standard library that it does not touch, alone or in a group.
 const STD: [&str; 6] = ["fs", "env", "thread", "process", "net", "os"];
 
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
@@ -206,7 +206,7 @@ fn rooms_use_only_those_above_them_and_pure_ones_touch_nothing() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What code touches of the world.
+/// Names of the world that code touches.
 fn touched(code: &str) -> Vec<String> {
     let words = WORLD.iter().filter(|word| code.contains(**word)).map(|word| word.to_string());
     let modules = behind(code, "std::").into_iter().filter(|name| STD.contains(&name.as_str()));
@@ -350,7 +350,7 @@ fn offered(root: &str) -> (Vec<String>, Vec<String>) {
     (modules, names)
 }
 
-/// The public interface is one list that a person can read. Whoever makes it longer has a reason.
+/// The public interface is one list that a person can read. There is a reason for every name that makes it longer.
 #[test]
 fn the_public_interface_is_one_short_list() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/lib.rs");
@@ -393,7 +393,7 @@ fn other_platforms_are_refused_with_one_sentence() {
     assert_eq!(errors.len(), 2, "{told}");
     assert!(errors[0].starts_with("error: treering works on Linux"), "{told}");
     assert!(errors[1].contains("aborting due to 1 previous error"), "{told}");
-    // What builds on Linux only is not fetched there.
+    // Crates that build on Linux only are not fetched there.
     let manifest = std::fs::read_to_string(crate_folder.join("Cargo.toml")).unwrap();
     let (everywhere, linux) = manifest.split_once("[target.'cfg(target_os = \"linux\")'").unwrap();
     assert!(!everywhere.contains("io-uring") && linux.contains("io-uring"));

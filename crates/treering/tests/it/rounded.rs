@@ -1,4 +1,4 @@
-//! Variables within a bound: what is stored, compared and given back are the rounded values, and no
+//! Variables within a bound: the rounded values are stored, compared and restored, and no
 //! value is further from the program's own than the bound says. Nothing is rounded without one.
 
 use crate::laws::files::{npy, npz};
@@ -407,7 +407,7 @@ fn bytes_of(field: &Field) -> treering::Result<Vec<u8>> {
     field.bytes.read_at(0, &mut bytes).map(|()| bytes)
 }
 
-/// What came back is the file with the values of one field rounded, and nothing else changed.
+/// The exported file has the values of one field rounded, and nothing else changed.
 fn only_values_changed(path: &Path, back: &Path, name: &str, bound: Bound) {
     let (old, new) = (open_file(path, None).unwrap(), open_file(back, None).unwrap());
     let apart = |a: &[u8], b: &[u8]| a.iter().zip(b).filter(|(a, b)| a != b).count();
@@ -504,7 +504,7 @@ fn what_cannot_be_rounded_in_a_file_is_refused_with_a_sentence() {
     only_values_changed(&path, &back, "w", bound);
     let back = through(&path, &[("n", Bound::Bits), ("*", bound)]).unwrap();
     only_values_changed(&path, &back, "w", bound);
-    // What is not understood has no values.
+    // A file that is not understood has no values.
     let path = folder.path().join("notes.txt");
     std::fs::write(&path, "no numbers").unwrap();
     refused(&path, &[("*", bound)], &["type bytes"]);
@@ -710,7 +710,7 @@ fn hdf5_is_rounded_where_nothing_depends_on_the_values() {
     }
 }
 
-/// What is damaged in the head of a file is not believed: its bytes are all that is known.
+/// The damaged head of a file is not believed: its bytes are all that is known.
 #[test]
 fn hdf5_whose_sums_do_not_match_is_bytes() {
     let kept = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/anatomy");

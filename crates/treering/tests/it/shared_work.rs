@@ -9,7 +9,7 @@ use treering::{
     Outcome, Rank, Result, Run, Side, Store, StoredSide, ThreadRanks, Timings, Variable, compare,
 };
 
-/// What two runs hold.
+/// The content of two runs.
 #[derive(Clone, Debug)]
 struct Content {
     /// The lengths of their variables.

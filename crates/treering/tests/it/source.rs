@@ -104,7 +104,7 @@ fn records_of_netcdf_are_put_in_order() {
         let bytes = netcdf(records);
         let path = write(&folder, "a.nc", &bytes);
         let (format, fields) = there_and_back(&path, None);
-        // With so many records, their padding is a field of its own.
+        // With this many records, their padding is a field of its own.
         assert_eq!((format, fields.len()), ("netcdf", if records > 1000 { 4 } else { 3 }));
         assert_eq!(fields[1].description.shape, Shape(vec![records.into(), 3]));
         let start = bytes.len() - 16 * records as usize;

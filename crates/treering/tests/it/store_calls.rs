@@ -1,4 +1,4 @@
-//! How often a store is asked: every call may be a round trip to a server.
+//! The number of calls of a store: every call may be a round trip to a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

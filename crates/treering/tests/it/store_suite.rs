@@ -97,7 +97,7 @@ fn directory_stores_refuse_keys_that_lead_elsewhere() {
     assert_eq!(std::fs::read(folder.path().join("outside")).unwrap(), b"x");
 }
 
-/// What `finish`, `commit` and `delete` have returned from survives a power cut.
+/// The effects of `finish`, `commit` and `delete` survive a power cut once they have returned.
 #[test]
 fn what_was_answered_survives_a_power_cut() {
     for cut in [PowerCut::Lose, PowerCut::Random(1), PowerCut::Random(2)] {

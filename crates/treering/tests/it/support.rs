@@ -1,4 +1,4 @@
-//! What many tests need: stores in memory, the steps of a run, chance.
+//! Helpers of many tests: stores in memory, the steps of a run, chance.
 
 use std::sync::Arc;
 use treering::testing::{HookedStore, Locks};
@@ -14,7 +14,7 @@ pub(crate) fn lockless_memory() -> Arc<dyn Store> {
     Arc::new(HookedStore::with_locks(memory(), Locks::None))
 }
 
-/// A rule that keeps the newest so many checkpoints.
+/// A rule that keeps the newest N checkpoints.
 pub(crate) fn keep(last: u64) -> Keep {
     Keep::newest(last)
 }

@@ -632,7 +632,7 @@ fn an_overtaken_writer_leaves_what_the_next_one_has_on_the_node() {
     assert_eq!(steps(&objects), [0, 1]);
 }
 
-/// What a process left in front of several tiers goes all the way, and not only one tier further.
+/// Checkpoints that a process left in front of several tiers go all the way, and not only one tier further.
 #[test]
 fn what_was_left_in_front_of_two_tiers_goes_to_the_last() {
     let (node, middle, objects) = (memory(), memory(), memory());

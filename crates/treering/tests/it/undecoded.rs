@@ -205,7 +205,7 @@ fn a_cut_file_does_not_spoil_its_folder() {
             assert_eq!(left, expected, "{name}: {outcome:?}");
             assert!(outcome.unmatched.is_empty(), "{name}: {outcome:?}");
             assert!(outcome.variables.iter().any(|v| v.name == "good.npy"), "{name}");
-            // Who asks for a variable of such a file is told.
+            // A choice of a variable of such a file is reported.
             let only = vec!["good.npy".into(), "set.npz/x".into()];
             let only = CompareSettings { variables: only, ..CompareSettings::default() };
             if name == "whole" {

@@ -1,4 +1,4 @@
-//! What a run tells while it works: spans and events of `tracing`, and the progress of restores.
+//! Reports of a run at work: spans and events of `tracing`, and the progress of restores.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
@@ -25,7 +25,7 @@ impl Visit for Fields {
     }
 }
 
-/// What was heard of one run: spans by their names, and events.
+/// The reports of one run: spans by their names, and events.
 #[derive(Default)]
 struct Heard {
     spans: BTreeSet<&'static str>,

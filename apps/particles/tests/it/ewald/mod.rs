@@ -8,7 +8,7 @@ const ALPHA: f64 = 2.0;
 const IMAGES: i32 = 2;
 const WAVES: i32 = 5;
 
-/// What a particle of unit mass and all its images do at a distance: the acceleration and the
+/// The effect of a particle of unit mass and all its images at a distance: the acceleration and the
 /// potential, without the particle itself where the distance is zero.
 pub fn periodic_pull(distance: [f64; 3], softening: f64) -> ([f64; 3], f64) {
     let (mut acceleration, mut potential) = ([0.0; 3], PI / ALPHA.powi(2));

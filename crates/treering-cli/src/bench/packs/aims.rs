@@ -1,4 +1,4 @@
-//! What each aim makes of the files on one core, beside zstd at level 3 over all of them.
+//! The files under each aim on one core, beside zstd at level 3 over all of them.
 //!
 //! Files come from the page cache, packs go to memory and the state comes back to memory, checked: what
 //! is left out is the disk. The unit is processor time, of all threads together.
@@ -12,7 +12,7 @@ use treering::{
     Aim, Encoding, Error, Ingest, IngestSettings, Library, MemoryStore, Options, Result,
 };
 
-/// The work is done so often, or until it took so many seconds; the shortest time counts.
+/// The work is done so often, or until it took this many seconds; the shortest time counts.
 const TIMES: usize = 5;
 const SECONDS: f64 = 3.0;
 
@@ -88,7 +88,7 @@ impl Aimed {
     }
 }
 
-/// What some work gives, and the least processor time it took.
+/// Result of some work, and the least processor time it took.
 pub fn least<T>(mut work: impl FnMut() -> Result<T>) -> Result<(T, f64)> {
     let (mut shortest, mut all, mut times) = (f64::INFINITY, 0.0, 0);
     loop {

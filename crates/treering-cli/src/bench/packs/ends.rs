@@ -29,18 +29,18 @@ pub struct End {
     pub encode_s: Option<f64>,
     pub write_s: f64,
     pub checkpoint_s: f64,
-    /// How often the restart read what is stored.
+    /// Number of times that the restart read the stored bytes.
     pub fetched: f64,
     pub fetch_s: f64,
     pub decode_s: Option<f64>,
     pub scatter_s: Option<f64>,
     pub restart_s: f64,
-    /// How fast the files became durable and came back, as parts of the store's rate.
+    /// Rates at which the files became durable and came back, as fractions of the store's rate.
     pub checkpoint_of_throttle: f64,
     pub restart_of_throttle: f64,
 }
 
-/// How the paper's five differ.
+/// Differences between the paper's five.
 struct Configuration {
     name: &'static str,
     joined: bool,
@@ -63,10 +63,10 @@ fn configurations(aware: Scheme) -> Vec<Configuration> {
     ]
 }
 
-/// What all configurations are given.
+/// Input of all configurations.
 pub struct Bench<'a> {
     pub ranks: &'a [Files],
-    /// How many ranks share a pack.
+    /// Number of ranks that share a pack.
     pub group: usize,
     /// The rate of the store, in bytes a second.
     pub rate: f64,
@@ -226,7 +226,7 @@ fn restart(
     })
 }
 
-/// What some work gives, and its seconds.
+/// Result of some work, and its seconds.
 fn timed<T>(work: impl FnOnce() -> Result<T>) -> Result<(T, f64)> {
     let start = Instant::now();
     let done = work()?;

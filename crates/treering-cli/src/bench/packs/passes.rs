@@ -11,13 +11,13 @@ use std::fmt;
 use treering::testing::{Chain, Codec, CodecStep, LorenzoGrid, Numbers, Reckoning};
 use treering::{DType, Error, Result};
 
-/// How many bytes are encoded at a time.
+/// Bytes that are encoded at a time.
 pub const FRAME: usize = 256 << 10;
 
 /// The coder of what a prediction leaves: level 8, and no prediction of its own.
 const CODER: CodecStep = CodecStep::Pco(Numbers::U32, 0x88);
 
-/// What bytes go through.
+/// Encoding passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     Raw,
@@ -87,7 +87,7 @@ pub struct Frame<'a> {
     bytes: Cow<'a, [u8]>,
 }
 
-/// What stands in front of a frame: its length, and whether it is raw.
+/// Head of a frame: its length, and whether it is raw.
 const HEAD: usize = 5;
 
 /// The bytes of frames, heads included.

@@ -1,8 +1,8 @@
 //! In which order the bytes of a group of ranks lie: mcrEngine's four schemes (Islam et al. 2012).
 //!
 //! Whole files lie one after another or are interleaved in blocks ("agnostic"), or all that has the
-//! same meaning lies together, again one after another or in blocks ("aware"). What is smaller than
-//! 100 bytes is put together by itself, as there.
+//! same meaning lies together, again one after another or in blocks ("aware"). Data of less than
+//! 100 bytes is put together separately, as there.
 
 use super::set::Member;
 use std::collections::{BTreeMap, VecDeque};
@@ -13,7 +13,7 @@ use treering::DType;
 /// Parts smaller than this are put together.
 const SMALL: usize = 100;
 
-/// How the bytes of a group are put in order.
+/// Order of the bytes of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheme {
     pub by_meaning: bool,
@@ -37,7 +37,7 @@ pub struct Piece {
     range: Range<usize>,
 }
 
-/// What is known of the bytes of a run.
+/// Known properties of the bytes of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     pub dtype: DType,
@@ -67,7 +67,7 @@ pub fn arrange(scheme: Scheme, group: &[Member]) -> Vec<Run> {
     }
 }
 
-/// What means the same, a strand for each rank.
+/// Data of the same meaning, a strand for each rank.
 type Like = (DType, Vec<VecDeque<Piece>>);
 
 fn by_meaning(group: &[Member], block: Option<usize>) -> Vec<Run> {

@@ -10,7 +10,7 @@ use treering::{DType, Error, FileRules, Rank, RankFile, Result, rank_files};
 
 /// Bytes with a meaning.
 pub struct Part {
-    /// What is called the same, and is of the same type, means the same.
+    /// Arrays of the same name and type mean the same.
     pub meaning: String,
     pub dtype: DType,
     pub bytes: Vec<u8>,

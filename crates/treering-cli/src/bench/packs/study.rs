@@ -1,4 +1,4 @@
-//! How small and how fast each scheme is: over blocks, group sizes, passes, and steps.
+//! Size and speed of each scheme: over blocks, group sizes, passes, and steps.
 
 use super::passes::{self, DEFLATE, Pass, ZSTD};
 use super::schemes::{Kind, Scheme, arrange, gather};
@@ -10,7 +10,7 @@ use treering::{Error, Result};
 
 const GROUPS: [usize; 6] = [1, 2, 4, 8, 16, 32];
 const BLOCKS: [usize; 6] = [1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
-/// How often everything is encoded and decoded; the best time counts.
+/// Number of times that everything is encoded and decoded; the best time counts.
 const ROUNDS: usize = 2;
 
 /// One scheme and pass.
@@ -173,7 +173,7 @@ impl Study {
     }
 }
 
-/// What the paper settles on: two passes for what has a meaning, one for what has none.
+/// The paper's choice: two passes for data of known meaning, one for all other.
 pub fn papers_pass(by_meaning: bool) -> Pass {
     if by_meaning { Pass::Double(DEFLATE) } else { Pass::General(DEFLATE) }
 }

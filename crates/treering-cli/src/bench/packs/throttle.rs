@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use treering::{Blob, Lock, Put, Result, Store, StoreItem};
 
-/// How long a file takes to be opened, in seconds.
+/// Seconds to open a file.
 pub const LATENCY: f64 = 5e-3;
-/// How much time that nobody used may be caught up on: sleeping is not exact.
+/// Unused time that may be caught up on: sleeping is not exact.
 const DEPTH: f64 = 2e-3;
 
 /// Tokens that come at a rate. The law: in any window of w seconds no more than rate · (w + DEPTH)
@@ -21,7 +21,7 @@ struct Bucket {
     rate: f64,
     /// When all that was asked for is through.
     free: f64,
-    /// How many seconds' worth of tokens were taken.
+    /// Tokens that were taken, in seconds.
     used: f64,
 }
 
@@ -30,7 +30,7 @@ impl Bucket {
         Bucket { rate, free: 0.0, used: 0.0 }
     }
 
-    /// When so many bytes are through that are asked for at `now`.
+    /// When this many bytes are through that are asked for at `now`.
     fn take(&mut self, now: f64, bytes: f64) -> f64 {
         let seconds = bytes / self.rate;
         self.used += seconds;
@@ -89,12 +89,12 @@ impl ThrottledStore {
         ThrottledStore { inner, throttle: Arc::new(throttle) }
     }
 
-    /// How many seconds the store was busy at least.
+    /// Least number of seconds for which the store was busy.
     pub fn busy(&self) -> f64 {
         self.throttle.bucket.lock().unwrap_or_else(PoisonError::into_inner).used
     }
 
-    /// How many bytes went through it, in and out.
+    /// Bytes that went through it, in and out.
     pub fn moved(&self) -> u64 {
         self.throttle.moved.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! How much a restart reads: a run of four ranks on other numbers of them, and boxes of an array that eight wrote.
+//! Bytes that a restart reads: a run of four ranks on other numbers of them, and boxes of an array that eight wrote.
 
 use super::counting::Counter;
 use crate::bench::Options;
@@ -19,7 +19,7 @@ const READ: f64 = 1.05;
 const SLAB: f64 = 1.2;
 const CUBE: f64 = 2.5;
 
-/// A restart on so many ranks.
+/// A restart on this many ranks.
 #[derive(Serialize)]
 pub struct Readers {
     ranks: u32,

@@ -16,7 +16,7 @@ const NODE: u32 = 64;
 /// A manifest is no larger than this.
 const MANIFEST: u64 = 8 << 10;
 
-/// One checkpoint of so many ranks.
+/// One checkpoint of this many ranks.
 #[derive(Serialize)]
 pub struct Scale {
     ranks: u32,

@@ -1,4 +1,4 @@
-//! Random decompositions of random arrays, held to a plain loop over the whole arrays.
+//! Random decompositions of random arrays, compared with a plain loop over the whole arrays.
 
 use super::*;
 use crate::array::{Step, Variable};

@@ -199,7 +199,7 @@ impl Notice {
             .hint("start again when the folder is back; ingested sets are in the run")
     }
 
-    /// What was moved away is watched no more: its name is not what it was.
+    /// Something that was moved away is no longer watched: its name has changed.
     fn forget(&mut self, path: &Path) {
         self.written.retain(|file| !file.starts_with(path));
         let inotify = &self.inotify;
@@ -242,7 +242,7 @@ impl Notice {
         Ok(())
     }
 
-    /// Watches a folder and all below it; tells their files. What vanishes meanwhile is not told.
+    /// Watches a folder and all below it; tells their files. Files that vanish meanwhile are not reported.
     fn list(&mut self, folder: &Path) -> Vec<PathBuf> {
         let mut files = Vec::new();
         let mut folders = vec![folder.to_path_buf()];

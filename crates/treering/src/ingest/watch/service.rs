@@ -181,7 +181,11 @@ impl Watcher {
         self.began.elapsed()
     }
 
-    /// Ingests complete sets until it is stopped.
+    /// Ingests complete sets until it is stopped ([`WatchStop::stop`]).
+    ///
+    /// **Errors**: a store that cannot be opened at the start, and later another process that takes over the run
+    /// ([`ErrorKind::Busy`]). Other failures are events: after a full disk or an I/O error the set is tried again
+    /// ([`WatchEvent::Retry`]), and an invalid set is passed over ([`WatchEvent::Refused`]).
     pub fn serve(&mut self) -> Result<()> {
         // A service reports at once what is wrong with its store.
         self.ingest = Some(self.open_ingest()?);
@@ -207,7 +211,8 @@ impl Watcher {
     }
 
     /// Ingests the sets that are complete after the settle time, and returns. The store is opened for
-    /// writing only if there is a set to ingest.
+    /// writing only if there is a set to ingest. A set that fails does not keep others from being ingested; the first error
+    /// is returned at the end.
     pub fn once(&mut self) -> Result<()> {
         while !self.listed && !self.stopped {
             self.hear(LONG)?;

@@ -1,4 +1,4 @@
-//! What is finished, and what is a set: pure logic over what was noticed and a clock that is given.
+//! Finished files and complete sets: pure logic over events and a clock that is given.
 //!
 //! A file is *finished* when nobody was seen to have it open for writing any more and its stamp (size,
 //! time, inode) stayed the same for the settle time. A file that is found unfinished all the same, when
@@ -131,7 +131,7 @@ impl Sets {
         self.steps.contains_key(&step)
     }
 
-    /// What the run holds of a step whose first file is about to be seen.
+    /// Files that the run holds of a step whose first file is about to be seen.
     pub(super) fn begin(&mut self, step: u64, held: impl IntoIterator<Item = HeldVersion>) {
         let own = self.steps.entry(step).or_default();
         for (name, size, modified, newest) in held {
@@ -265,7 +265,7 @@ impl Sets {
         let count = own.count();
         match (self.rule.files, self.usual) {
             (Some(files), _) => count >= files,
-            // What comes late is no set without the files it belongs to.
+            // Late files are no set without the files they belong to.
             (None, _) if own.is_late() && !own.joins() => false,
             (None, None) => true,
             (None, Some(usual)) if count >= usual => true,

@@ -122,7 +122,7 @@ pub struct ExportedArrays {
     pub not_taken_apart: Vec<NotTakenApart>,
 }
 
-/// An array of an export.
+/// An array of an export: one of [`ExportedArrays::arrays`]. [`export_arrays`] has an example.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ExportedArray {
     /// The variable.
@@ -164,9 +164,8 @@ const SMALL: u64 = 1 << 20;
 /// folder `RUN-STEP.zarr`.
 ///
 /// The output appears at once, when it is durable. An existing file or folder is never replaced, and after an error there is
-/// no output. Every frame
-/// is verified before a value of it is written. Arrays may be larger than memory. `progress` is called with the bytes
-/// that are written and those of all arrays.
+/// no output. Every frame is verified before a value of it is written. Arrays may be larger than memory. `progress` is
+/// called with the bytes that are written and those of all arrays.
 ///
 /// ```
 /// # use treering::{ArrayExport, ArrayFormat, Library, Options, Run, Variable, export_arrays};

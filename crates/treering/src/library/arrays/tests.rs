@@ -314,7 +314,7 @@ fn parts_of_ranks_become_the_arrays_that_they_are_parts_of() {
         let three = (0..3).map(|rank| Some(Rank(rank)));
         assert!(ranks.into_iter().eq([None; 4].into_iter().chain(three)));
 
-        // What one rank saved, ghost cells included.
+        // The arrays of one rank, ghost cells included.
         let to = folder.path().join("one");
         let wanted_one = wanted(format, &["flow/*", "points", "dt"], &[1]);
         let exported = export_within(&checkpoint, &wanted_one, &to, &|_, _| {}, limits).unwrap();

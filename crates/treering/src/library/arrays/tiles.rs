@@ -19,7 +19,7 @@ pub(super) struct Tiles {
 }
 
 impl Tiles {
-    /// Tiles of up to so many elements, each of which is one run of an array in memory.
+    /// Tiles of up to this many elements, each of which is one run of an array in memory.
     pub(super) fn slabs(shape: &[u64], order: Order, most: u64) -> Tiles {
         let mut tile = vec![1; shape.len()];
         let mut room = most.max(1);
@@ -36,7 +36,7 @@ impl Tiles {
         Tiles { shape: shape.to_vec(), tile, order }
     }
 
-    /// Tiles of up to so many elements that are long along the first axes and along the last ones.
+    /// Tiles of up to this many elements that are long along the first axes and along the last ones.
     pub(super) fn blocks(shape: &[u64], most: u64) -> Tiles {
         let mut tile = vec![1; shape.len()];
         let mut room = most.max(1);

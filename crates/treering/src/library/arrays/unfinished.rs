@@ -80,7 +80,7 @@ fn folder_of(path: &Path) -> &Path {
 
 impl Drop for UnfinishedOutput {
     fn drop(&mut self) {
-        // What is left of it is hidden, and nobody refers to it.
+        // Its remains are hidden, and nothing refers to them.
         let _ = match (self.done, self.folder) {
             (true, _) => Ok(()),
             (false, true) => std::fs::remove_dir_all(&self.temporary),

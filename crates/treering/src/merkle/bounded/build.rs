@@ -257,7 +257,7 @@ fn parts(image: &mut Image) -> ImageParts<'_> {
 }
 
 impl<'a> ImageParts<'a> {
-    /// The places for the next strip, which has so many bytes of data.
+    /// The places for the next strip, which has this many bytes of data.
     fn take(&mut self, bytes: usize) -> Out<'a> {
         let chunks = bytes.div_ceil(self.chunk);
         let nans = if self.nans.is_empty() { 0 } else { chunks * 4 };

@@ -313,7 +313,7 @@ struct Zones {
     /// The bit pattern from which on octaves count.
     border: u32,
     shift: u32,
-    /// What makes the two parts continue each other.
+    /// Offset that makes the two parts continue each other.
     base: u32,
     pure: bool,
 }
@@ -342,7 +342,7 @@ impl Zones {
     }
 }
 
-/// A cell of the ordinal grid, for a format with so many bits of fraction below so many in all.
+/// A cell of the ordinal grid, for a format with this many bits of fraction below this many in all.
 #[inline(always)]
 fn ordinal<const MANTISSA: u32, const TOP: u32>(bits: u32, s: u8, denormals: bool) -> u32 {
     let rest = bits & ((1 << TOP) - 1);

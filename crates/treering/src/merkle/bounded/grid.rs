@@ -12,7 +12,7 @@ pub enum Grid {
     Uniform {
         /// The binary logarithm of the width.
         e: i16,
-        /// How many bits of the fraction count above.
+        /// Number of bits of the fraction that count above.
         m: u8,
     },
     /// The bit pattern without its lowest bits.
@@ -26,7 +26,7 @@ pub enum Grid {
 
 /// Width of a relative bound of a new tree in cells of an octave.
 const FINE: u64 = 4;
-/// At least so many cells fit into an absolute bound of a new tree, and less than twice as many: so
+/// At least this many cells fit into an absolute bound of a new tree, and less than twice as many: so
 /// jitter of up to two cells is within it (of one cell for complex numbers), and cells that four planes
 /// cannot tell are beyond it.
 const FIT: f64 = 3.5;

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::merkle::Digest;
 use std::ops::Range;
 
-/// How much data a strip covers, if chunks are small enough; what one task works on.
+/// Bytes of a strip, if chunks are small enough: the work of one task.
 const STRIP_BYTES: u64 = 4 << 20;
 
 /// Recipe of a tree: bound, chunk size and planes.
@@ -89,7 +89,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// The layout of an image for so many bytes of data.
+    /// The layout of an image for this many bytes of data.
     pub fn new(dtype: DType, bytes: u64, recipe: &Recipe) -> Result<Layout> {
         let component = Component::of(dtype);
         let chunk = recipe.chunk as u64;

@@ -111,7 +111,7 @@ impl Keys {
     /// The sums of products with whole keys.
     pub(crate) fn of_rows(&self, sums: RowSums) -> [u128; 2] {
         let row = |at: usize| {
-            // What the row was less by, it is less by for every number.
+            // The amount that is missing in the row is the same for every number.
             let whole = sums.rows[at] as i128 + HALF as i128 * sums.numbers as i128;
             whole as u128
         };
@@ -179,7 +179,7 @@ fn places(words: &[u64], list: &mut Places) -> usize {
     let mut len = 0;
     for (number, word) in words[..words.len().min(BLOCK)].iter().enumerate() {
         let (mut bits, end) = (*word, len + word.count_ones() as usize);
-        // Four at a time, whether there are so many or not: what is too much is written over.
+        // Four at a time, whether there are that many or not: what is too much is written over.
         while len < end {
             for place in &mut list[len..len + 4] {
                 *place = (number * 64) as u16 + bits.trailing_zeros() as u16;

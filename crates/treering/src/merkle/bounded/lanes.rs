@@ -101,7 +101,7 @@ pub(super) fn fused(
 /// Cells, and all bits where there is none; what the cell is there does not matter.
 ///
 /// The product is rounded towards zero with its sign; one less below zero, and not for −0, makes −t−1
-/// of −t. What is too large, or NaN, becomes the one number that is no cell. What is below zero is asked of the bits:
+/// of −t. Values that are too large, or NaN, become the one number that is no cell. The sign is read from the bits:
 /// the program may have told the processor to take denormals for zero.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
@@ -319,7 +319,7 @@ pub(super) fn has_vectors() -> bool {
 }
 
 impl ChunkPlanes<'_> {
-    /// Holds that there is room for the planes of so many components from `first` on.
+    /// Holds that there is room for the planes of this many components from `first` on.
     #[inline(always)]
     pub(super) fn check_room(&self, first: usize, count: usize) {
         if self.count > 0 {
@@ -340,7 +340,7 @@ impl ChunkPlanes<'_> {
         #[cfg(not(target_arch = "x86_64"))]
         let done = 0;
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: there are so many cells, and there is room.
+        // SAFETY: there are that many cells, and there is room.
         unsafe {
             self.cut_sse2(first, cells.as_ptr().cast(), done);
         }

@@ -47,7 +47,7 @@
 //! Δ with 0 < |Δ| < 2^32, and everything else is given, the sums agree only for those Kᵢ that make
 //! Δ·Kᵢ one number mod 2^64; as the products of Δ with different keys are less than 2^64 apart, that
 //! is at most one key in 2^32 for each of two sums: odds of 2^-64 (64-bit cells: one key in 2^64 of
-//! one sum). What has no cell counts as 0 and adds xxh3-128 of its position and bits (NaN: of one
+//! one sum). A value without a cell counts as 0 and adds xxh3-128 of its position and bits (NaN: of one
 //! pattern for all) to the sums; its raw bits never pass through the keys, where two sign flips would
 //! cancel. The keys are public: the odds are for data that was not made to defeat them.
 //!

@@ -1,4 +1,4 @@
-//! What the planes of two sides tell about a chunk whose leaves differ.
+//! Conclusions from the planes of two sides about a chunk whose leaves differ.
 
 use super::grid::Component;
 use super::keys::{BLOCK, Keys, Places, RowSums};
@@ -87,7 +87,7 @@ impl Sketch {
         }
     }
 
-    /// What the differences of the cells add to a leaf, as far as the planes tell them.
+    /// The part of a leaf that the differences of the cells add, as far as the planes tell them.
     fn closing(&self, a: &[&[u8]], b: &[&[u8]]) -> Leaf {
         let sums = match a.len() {
             1 => self.sums::<1>(a, b),
@@ -152,7 +152,7 @@ impl Sketch {
         total
     }
 
-    /// What follows from the differences of the cells, which are known now.
+    /// The conclusion from the differences of the cells, which are known now.
     fn decide(&self, a: &[&[u8]], b: &[&[u8]]) -> Verdict {
         if 1 << (a.len() - 1) <= self.reach {
             return Verdict::Within;

@@ -26,7 +26,7 @@ use std::sync::Arc;
 /// Bytes of a parcel.
 const PARCEL: u64 = 4 << 20;
 
-/// The bytes of a request for so many parts.
+/// The bytes of a request for this many parts.
 pub(crate) fn request_len(parts: u64) -> u64 {
     parts * 24 + 8
 }

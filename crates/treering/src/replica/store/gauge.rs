@@ -47,7 +47,8 @@ impl Drop for Metered {
     }
 }
 
-/// Memory of this rank's part of a replica store, in bytes.
+/// Memory of this rank's part of a replica store, in bytes. The example of
+/// [`ReplicaStore::scrub`](crate::ReplicaStore::scrub) shows its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaMemory {
     /// In use now: copies of ranges, snapshots and spare buffers.

@@ -23,11 +23,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The number of a generation, from 1 on: the same on all ranks.
+/// The number of a generation, from 1 on: the same on all ranks. Returned by
+/// [`ReplicaStore::submit`](crate::ReplicaStore::submit), which has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GenerationNumber(pub u64);
 
-/// The rank that a process had when the store was made. It is never used for another process.
+/// The rank that a process had when the store was made. It is never used for another process. The example of
+/// [`ReplicaStore::go_on_with`](crate::ReplicaStore::go_on_with) shows its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StartRank(pub u32);
 
@@ -122,7 +124,8 @@ pub(crate) struct Generation {
     pub(crate) streams: Option<Arc<Streams>>,
 }
 
-/// A generation as its user sees it.
+/// A generation as its user sees it. Returned by [`ReplicaStore::newest`](crate::ReplicaStore::newest); the example of
+/// [`ReplicaStore::submit`](crate::ReplicaStore::submit) shows its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerationInfo {
     /// Its number.

@@ -16,7 +16,8 @@ use crate::comm::Comm;
 use crate::error::{Error, ErrorKind, Result};
 use std::sync::Arc;
 
-/// State of the store after deaths, the same on all survivors.
+/// State of the store after deaths, the same on all survivors. Returned by [`ReplicaStore::go_on_with`], which has an
+/// example.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survived {
     /// The newest whole generation; `None` if none was ever complete.
@@ -28,6 +29,26 @@ pub struct Survived {
 impl ReplicaStore {
     /// Continues with the communicator that [`Comm::shrink`] returned; collective on it. A submit that was under way is
     /// given up, unless some survivor knows that it was completed.
+    ///
+    /// ```
+    /// use treering::{Rank, ReplicaSettings, ReplicaStore, SimulatedDeaths, StartRank, ThreadRanks};
+    /// let ends = ThreadRanks::new(3).run(|comm| -> treering::Result<()> {
+    ///     let (deaths, comm) = SimulatedDeaths::on(comm); // in place of real ones
+    ///     let own = u64::from(comm.rank().0);
+    ///     let mut store = ReplicaStore::new(comm.clone(), 2, ReplicaSettings::default())?;
+    ///     store.submit(7, &vec![own as u8; 6400], own * 100)?;
+    ///     if deaths.kill(&[Rank(1)])? {
+    ///         return Ok(()); // this rank counts as dead
+    ///     }
+    ///     let survived = store.go_on_with(comm.shrink()?)?;
+    ///     assert_eq!((survived.newest.unwrap().tag, &survived.dead[..]), (7, &[StartRank(1)][..]));
+    ///     assert_eq!(store.load(&[100..200])?.bytes, [1; 6400]); // what the dead rank had
+    ///     let remade = store.remake()?; // from now on another death is survived
+    ///     assert!(remade.lost.is_empty());
+    ///     Ok(())
+    /// });
+    /// # ends.into_iter().for_each(|end| end.done().unwrap().unwrap());
+    /// ```
     pub fn go_on_with(&mut self, smaller: Arc<dyn Comm>) -> Result<Survived> {
         let mut link = Link::new(smaller, self.link.traffic);
         let Knowledge { agreed, remakes } = self.knowledge();

@@ -1,7 +1,7 @@
 //! Choice of the generation that counts after deaths: a pure function of what the survivors know.
 //!
 //! A submit ends with a collective call in which every member says whether it has received and verified everything
-//! that it is to hold. Whoever completes this call knows that the generation is whole everywhere: it is *agreed*.
+//! that it is to hold. A rank that completes this call knows that the generation is whole everywhere: it is *agreed*.
 //! A member may die during the call, so that some complete it and others do not. Therefore the rule is:
 //! a generation counts if any survivor knows that it was agreed. Survivors tell each other what they know on the
 //! communicator that shrinking has made, and all get the same answer. The same rule holds for copies that were made

@@ -16,7 +16,8 @@ use crate::error::{Error, ErrorKind, Result};
 use bytes::Bytes;
 use std::sync::Arc;
 
-/// Messages and bytes of this rank; those that it keeps for itself are not counted.
+/// Messages and bytes of this rank; those that it keeps for itself are not counted. The example of
+/// [`ReplicaStore::scrub`](crate::ReplicaStore::scrub) shows its use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaTraffic {
     /// Messages to other ranks.

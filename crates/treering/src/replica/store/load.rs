@@ -17,7 +17,8 @@ use crate::array::Rank;
 use crate::error::{Error, Result};
 use std::ops::Range;
 
-/// Requested blocks and the ones among them that are lost.
+/// Requested blocks and the ones among them that are lost. Returned by [`ReplicaStore::load`]. [`ReplicaStore`] has an
+/// example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadedBlocks {
     /// The bytes of the requested blocks, in the order of the requests; zero where they are lost.
@@ -45,7 +46,8 @@ impl PartSink for Output<'_> {
 }
 
 impl ReplicaStore {
-    /// Loads the blocks that this rank requests, from the newest generation; collective.
+    /// Loads the blocks that this rank requests, from the newest generation; collective. Blocks of which no rank has an
+    /// intact copy are no error: [`LoadedBlocks::lost`] names them.
     pub fn load(&mut self, requests: &[Range<u64>]) -> Result<LoadedBlocks> {
         self.load_checked(Ok(requests.to_vec()))
     }

@@ -71,6 +71,12 @@ use std::sync::Arc;
 
 /// Blocks with copies in the memory of several ranks: after deaths, the survivors load what the dead ones had.
 ///
+/// **Waiting**: collective calls wait for all ranks, without a time limit. **Errors**: invalid arguments of one rank are the
+/// same error on all of them, and nothing has changed. After an error of kind [`ErrorKind::Dead`](crate::ErrorKind::Dead) or
+/// [`ErrorKind::Revoked`](crate::ErrorKind::Revoked) the newest generation that was complete is still held: revoke and
+/// shrink the communicator, and call [`go_on_with`](ReplicaStore::go_on_with). Lost blocks are no error; the results name
+/// them.
+///
 /// ```
 /// use treering::{ReplicaSettings, ReplicaStore, ThreadRanks};
 ///

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A loaded piece.
+/// A loaded piece. Returned by [`ReplicaStore::load_named`]; the example of [`ReplicaStore::submit_named`] shows its use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadedPiece {
     /// Its name.
@@ -78,6 +78,22 @@ fn read_list(mut bytes: &[u8]) -> Result<Vec<(String, u64)>> {
 impl ReplicaStore {
     /// Submits the pieces of this rank; collective. `serialise` appends the bytes of the piece with a name to a
     /// buffer. An error of it is returned by all ranks.
+    ///
+    /// ```
+    /// use treering::{ReplicaSettings, ReplicaStore, ThreadRanks};
+    /// let ends = ThreadRanks::new(2).run(|comm| -> treering::Result<()> {
+    ///     let name = format!("tree {}", comm.rank().0);
+    ///     let mut store = ReplicaStore::new(comm, 2, ReplicaSettings::default())?;
+    ///     store.submit_named(7, &[&name], |name, buffer| {
+    ///         buffer.extend_from_slice(name.as_bytes()); // a piece may have any length
+    ///         Ok(())
+    ///     })?;
+    ///     let pieces = store.load_named(&["tree 1"])?; // any rank loads any piece
+    ///     assert_eq!(pieces[0].bytes.as_deref(), Some(&b"tree 1"[..])); // None: it is lost
+    ///     Ok(())
+    /// });
+    /// # ends.into_iter().for_each(|end| end.done().unwrap().unwrap());
+    /// ```
     pub fn submit_named(
         &mut self,
         tag: u64,

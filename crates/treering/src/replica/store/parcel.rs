@@ -24,12 +24,12 @@ const ENTRY: usize = 33;
 /// Bytes behind list and packed parts: the number of entries, and the checksum of list and number.
 const TAIL: usize = 16;
 
-/// Whether a part of so many bytes is packed.
+/// Whether a part of this many bytes is packed.
 pub(crate) fn is_packed(len: u64) -> bool {
     len < PACKED
 }
 
-/// The bytes of a list of so many parts.
+/// The bytes of a list of this many parts.
 pub(crate) fn head_len(parts: u64) -> u64 {
     parts * ENTRY as u64 + TAIL as u64
 }

@@ -22,7 +22,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::replica::after_deaths::RemakePlan;
 use std::ops::Range;
 
-/// Copies that were made again.
+/// Copies that were made again. Returned by [`ReplicaStore::remake`]; the example of [`ReplicaStore::go_on_with`] shows its
+/// use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Remade {
     /// Ranges that this rank holds a new copy of.

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::replica::placement::RangeId;
 use std::ops::Range;
 
-/// Copies of this rank that were verified.
+/// Copies of this rank that were verified. Returned by [`ReplicaStore::scrub`], which has an example.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Scrubbed {
     /// Ranges that were verified.
@@ -27,6 +27,21 @@ pub struct Scrubbed {
 
 impl ReplicaStore {
     /// Verifies all copies and replaces bad ones; collective. The result is that of this rank's copies.
+    ///
+    /// ```
+    /// use treering::{ReplicaSettings, ReplicaStore, ThreadRanks};
+    /// let ends = ThreadRanks::new(2).run(|comm| -> treering::Result<()> {
+    ///     let first = 100 * u64::from(comm.rank().0);
+    ///     let mut store = ReplicaStore::new(comm, 2, ReplicaSettings::default())?;
+    ///     store.submit(7, &[1; 6400], first)?;
+    ///     let scrubbed = store.scrub()?;
+    ///     assert_eq!((scrubbed.bytes, scrubbed.repaired.len()), (12_800, 0)); // each rank has a copy of everything
+    ///     assert!(store.memory().now >= scrubbed.bytes);
+    ///     assert!(store.traffic().bytes_sent >= 6400);
+    ///     Ok(())
+    /// });
+    /// # ends.into_iter().for_each(|end| end.done().unwrap().unwrap());
+    /// ```
     pub fn scrub(&mut self) -> Result<Scrubbed> {
         self.finish()?;
         let own_rank = self.link.rank();

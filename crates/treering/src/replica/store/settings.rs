@@ -58,7 +58,7 @@ impl Default for ReplicaSettings {
 }
 
 impl ReplicaSettings {
-    /// Refuses settings that are invalid for so many ranks and copies.
+    /// Refuses settings that are invalid for this many ranks and copies.
     pub(crate) fn check(&self, ranks: u32, copies: u32) -> Result<()> {
         let ReplicaSettings { block_size, range_blocks, piece, domains, .. } = self;
         let range = block_size.checked_mul(*range_blocks).filter(|bytes| *bytes <= 1 << 40);

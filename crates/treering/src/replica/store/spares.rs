@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Bytes of staging buffers that are made at once.
 const STAGING: usize = 4 << 20;
 
-/// Buffers of so many bytes begin with a page.
+/// Buffers of this many bytes begin with a page.
 const ALIGNED: usize = 16 << 10;
 const PAGE: usize = 4096;
 

@@ -24,7 +24,8 @@ use crate::replica::topology::Topology;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Progress of an asynchronous submit.
+/// Progress of an asynchronous submit. Returned by [`ReplicaStore::progress`]; the example of
+/// [`ReplicaStore::begin_submit`] shows its use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubmitProgress {
     /// Calls of [`ReplicaStore::progress`] that are left; 0 if nothing is under way.
@@ -48,6 +49,23 @@ impl ReplicaStore {
     /// Submits all blocks: `bytes` are those of this rank, from block `first` on; collective. Ranks may submit
     /// different numbers of blocks, also none. `tag` is a number of the caller's, such as its step, the same on all
     /// ranks. An asynchronous submit that is under way is completed first.
+    ///
+    /// **Waiting**: returns when all ranks have their copies, without a time limit. **Errors**: after an error, the generation
+    /// before still serves.
+    ///
+    /// ```
+    /// use treering::{GenerationNumber, ReplicaSettings, ReplicaStore, StartRank, ThreadRanks};
+    /// let ends = ThreadRanks::new(2).run(|comm| -> treering::Result<()> {
+    ///     let first = 10 * u64::from(comm.rank().0); // rank 0 has blocks 0 to 9, rank 1 has blocks 10 to 19
+    ///     let mut store = ReplicaStore::new(comm, 2, ReplicaSettings::default())?;
+    ///     assert_eq!(store.submit(7, &[1; 640], first)?, GenerationNumber(1)); // blocks of 64 bytes
+    ///     let newest = store.newest().expect("a generation was submitted");
+    ///     assert_eq!((newest.tag, newest.blocks, newest.copies), (7, 20, 2));
+    ///     assert_eq!(newest.members, [StartRank(0), StartRank(1)]);
+    ///     Ok(())
+    /// });
+    /// # ends.into_iter().for_each(|end| end.done().unwrap().unwrap());
+    /// ```
     pub fn submit(&mut self, tag: u64, bytes: &[u8], first: u64) -> Result<GenerationNumber> {
         self.submit_slices(tag, &[bytes], first, None)
     }
@@ -70,6 +88,27 @@ impl ReplicaStore {
 
     /// Begins to submit a snapshot, which [`ReplicaStore::progress`] moves piece by piece; collective. It is completed
     /// by the next submit at the latest.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use treering::{ReplicaSettings, ReplicaStore, ThreadRanks};
+    /// let ends = ThreadRanks::new(2).run(|comm| -> treering::Result<()> {
+    ///     let first = 100 * u64::from(comm.rank().0);
+    ///     let settings = ReplicaSettings { piece: 1024, ..ReplicaSettings::default() };
+    ///     let mut store = ReplicaStore::new(comm, 2, settings)?;
+    ///     store.begin_submit(7, Arc::new(vec![1; 6400]), first)?;
+    ///     let completed = loop {
+    ///         // The program works on, and moves a piece now and then.
+    ///         let progress = store.progress()?;
+    ///         if progress.rounds_left == 0 {
+    ///             break progress.completed;
+    ///         }
+    ///     };
+    ///     assert_eq!(completed, store.newest().map(|newest| newest.number));
+    ///     Ok(())
+    /// });
+    /// # ends.into_iter().for_each(|end| end.done().unwrap().unwrap());
+    /// ```
     pub fn begin_submit(&mut self, tag: u64, snapshot: Arc<Vec<u8>>, first: u64) -> Result<()> {
         self.finish()?;
         let len = snapshot.len();
@@ -260,7 +299,7 @@ impl ReplicaStore {
         Ok(())
     }
 
-    /// Sends and receives parts, up to so many bytes with all copies.
+    /// Sends and receives parts, up to this many bytes with all copies.
     fn round(&mut self, coming: &mut Coming, data: SubmitData<'_>, bytes: u64) -> Result<()> {
         let ReplicaStore { link, roster, spares, current, settings, .. } = self;
         let (known, sizes) = ((current.as_ref(), &*roster), (bytes, settings.piece));

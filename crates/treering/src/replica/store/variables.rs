@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Blocks of a stream that are compared, and sent if they have changed, as one.
 const CHUNK: u64 = 256;
-/// Every chunk that is constant is looked at once in so many submits.
+/// Every chunk that is constant is looked at once in this many submits.
 pub(crate) const TURNS: u64 = 64;
 
 /// The streams of a generation.
@@ -192,7 +192,7 @@ fn taken_over(submitted: &[StartRank], members: &[StartRank]) -> Vec<StartRank> 
 struct Stream<'a> {
     /// Whole blocks each.
     slices: Vec<Cow<'a, [u8]>>,
-    /// Whose slices they are, if that is constant.
+    /// The owner of the slices, if it is constant.
     constant: Vec<Option<String>>,
     block: u64,
     blocks: u64,
@@ -255,7 +255,7 @@ impl<'a> Stream<'a> {
         })
     }
 
-    /// The digests of all chunks. Those of constant variables that lie where they lay are taken from before, except for
+    /// The digests of all chunks. Digests of constant variables at the same address are taken from before, except for
     /// the ones whose turn it is; an error names a variable that has changed nevertheless.
     fn digests(&self, before: Option<&Streams>, turn: u64) -> Result<Vec<Digest>> {
         let places = self.places();
@@ -315,7 +315,7 @@ pub(crate) struct HeldStreams {
 }
 
 impl HeldStreams {
-    /// What a rank has of a state that others hold.
+    /// The part of a state that a rank has and others hold.
     pub(crate) fn nothing(ranks: u32, tag: u64) -> HeldStreams {
         HeldStreams { ranks, tag, variables: Vec::new(), bytes: Vec::new() }
     }

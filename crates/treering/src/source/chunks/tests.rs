@@ -94,7 +94,7 @@ impl Sample {
         self.chunks.cache.decoded.load(Ordering::Relaxed)
     }
 
-    /// How many windows the bands are cut into at most: a window has at least one byte.
+    /// Most windows that the bands are cut into: a window has at least one byte.
     fn windows(&self, window: u64) -> u64 {
         let band = self.chunks.grid.band_at(0);
         (band.end - band.start).div_ceil(window)

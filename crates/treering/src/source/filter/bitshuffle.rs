@@ -38,7 +38,7 @@ impl Bitshuffle {
         block.is_multiple_of(8).then_some(Bitshuffle { element, block, packing })
     }
 
-    /// The elements of a chunk, of at most so many bytes.
+    /// The elements of a chunk, of at most this many bytes.
     pub(super) fn decode(&self, bytes: &[u8], most: usize) -> Result<Vec<u8>> {
         let wrong = || broken("bitshuffle");
         if self.packing == BlockPacking::None {
@@ -91,7 +91,7 @@ struct ShuffledBlocks<'a> {
 }
 
 impl ShuffledBlocks<'_> {
-    /// The next block, which has so many bytes.
+    /// The next block, which has this many bytes.
     fn next(&mut self, len: usize) -> Result<Vec<u8>> {
         let wrong = || broken("bitshuffle");
         let stored = match self.packing {

@@ -76,7 +76,7 @@ impl BloscHead {
     }
 }
 
-/// The bytes of a chunk, at most so many.
+/// The bytes of a chunk, at most this many.
 pub(super) fn decode(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     chunk(bytes, most).ok_or_else(|| broken("Blosc"))?
 }
@@ -131,7 +131,7 @@ pub(super) fn special(kind: u8, body: &[u8], element: usize, len: usize) -> Opti
     fits.then(|| value.repeat(len / value.len()))
 }
 
-/// A block of so many bytes, unpacked.
+/// A block of this many bytes, unpacked.
 fn block(head: &BloscHead, stored: &[u8], len: usize) -> Option<Result<Vec<u8>>> {
     let streams = head.streams(len < head.block);
     let size = len / streams;

@@ -9,10 +9,10 @@ const MAGIC: &[u8] = b"\x9e\xa8b2frame\0";
 /// The most chunks of a frame; HDF5 writes one.
 const MOST_CHUNKS: usize = 1 << 16;
 
-/// Blocks at the edges of an array are padded. A frame may be so many times as large as its array.
+/// Blocks at the edges of an array are padded. A frame may be this many times as large as its array.
 const MOST_PADDING: usize = 16;
 
-/// The bytes of a chunk of HDF5, at most so many.
+/// The bytes of a chunk of HDF5, at most this many.
 pub(super) fn decode(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     if !bytes.starts_with(MAGIC) {
         return blosc::decode(bytes, most);
@@ -43,7 +43,7 @@ struct BloscFrame<'a> {
     places: Vec<i64>,
 }
 
-/// A big-endian number of so many bytes.
+/// A big-endian number of this many bytes.
 fn number(bytes: &[u8], at: usize, width: usize) -> Option<usize> {
     let bytes = bytes.get(at..at.checked_add(width)?)?;
     let number = bytes.iter().fold(0u64, |n, byte| n << 8 | u64::from(*byte));
@@ -74,7 +74,7 @@ impl<'a> BloscFrame<'a> {
         whole.then_some(BloscFrame { bytes, head, element, len, chunk_len, chunks, places })
     }
 
-    /// The bytes of a chunk, at most so many.
+    /// The bytes of a chunk, at most this many.
     fn chunk(&self, number: usize, most: usize) -> Result<Vec<u8>> {
         let wrong = || broken("Blosc2");
         let len = self.chunk_len.min(self.len - number * self.chunk_len);
@@ -199,7 +199,7 @@ impl BoxGrid {
     }
 }
 
-/// How many pieces of the second go into the first, along each axis.
+/// Number of pieces of the second that go into the first, along each axis.
 fn ratio(whole: &[usize], piece: &[usize]) -> Vec<usize> {
     whole.iter().zip(piece).map(|(whole, piece)| whole.div_ceil(*piece)).collect()
 }

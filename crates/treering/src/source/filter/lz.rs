@@ -41,7 +41,7 @@ impl LzOutput {
         (bytes.len() <= self.most - self.bytes.len()).then(|| self.bytes.extend_from_slice(bytes))
     }
 
-    /// Repeats earlier output from so many bytes back on. The copy may overlap itself.
+    /// Repeats earlier output from this many bytes back on. The copy may overlap itself.
     fn repeat(&mut self, back: usize, len: usize) -> Option<()> {
         let start = self.bytes.len().checked_sub(back).filter(|_| back > 0)?;
         if len > self.most - self.bytes.len() {
@@ -95,7 +95,8 @@ pub(super) fn lzo(bytes: &[u8], most: usize) -> Result<Vec<u8>> {
     }
 }
 
-/// A stream of LZO1X. What a short instruction means depends on how many bytes the one before it copied from the stream.
+/// A stream of LZO1X. The meaning of a short instruction depends on the number of bytes that the one before it copied
+/// from the stream.
 struct Lzo<'a> {
     input: LzInput<'a>,
     out: LzOutput,
@@ -118,7 +119,7 @@ impl Lzo<'_> {
         self.out.add(self.input.bytes(count)?)
     }
 
-    /// A length of so many bits, or one more than these can hold, in bytes behind the instruction.
+    /// A length of this many bits, or one more than these can hold, in bytes behind the instruction.
     fn length(&mut self, control: usize, bits: u32) -> Option<usize> {
         let most = (1 << bits) - 1;
         if control & most > 0 {
@@ -248,7 +249,7 @@ fn snappy_step(input: &mut LzInput, out: &mut LzOutput) -> Option<()> {
     }
 }
 
-/// A block of LZ4, which becomes so many bytes.
+/// A block of LZ4, which becomes this many bytes.
 pub(super) fn lz4_block(bytes: &[u8], len: usize) -> Result<Vec<u8>> {
     let mut out = vec![0; len];
     match lz4_flex::block::decompress_into(bytes, &mut out) {

@@ -52,7 +52,7 @@ pub(super) use crate::format::MOST_INFLATED;
 /// The largest ratio at which filters other than deflate pack values that are all the same.
 const MOST_UNPACKED: u64 = 1 << 20;
 
-/// How many times as large as its stored bytes an array of these filters may be.
+/// Largest size of an array of these filters, as a multiple of its stored bytes.
 pub(super) fn most_inflated(codings: &[Coding]) -> u64 {
     let all_known = codings.iter().all(|coding| matches!(coding, Coding::Known(_)));
     if all_known { MOST_INFLATED } else { MOST_UNPACKED }
@@ -96,7 +96,7 @@ impl Coding {
         })
     }
 
-    /// The bytes before this filter, at most so many.
+    /// The bytes before this filter, at most this many.
     fn decode(&self, bytes: Vec<u8>, most: usize) -> Result<Vec<u8>> {
         match self {
             Coding::Known(Filter::Deflate(_)) => inflate(&bytes, most),

@@ -49,7 +49,7 @@ impl Nbit {
         Some(Nbit { count: Some(u64::from(*count)), element })
     }
 
-    /// The elements of a chunk, of at most so many bytes.
+    /// The elements of a chunk, of at most this many bytes.
     pub(super) fn decode(&self, bytes: &[u8], most: usize) -> Result<Vec<u8>> {
         let wrong = || broken("n-bit");
         let Some(count) = self.count else { return Ok(bytes.to_vec()) };

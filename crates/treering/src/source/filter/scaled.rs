@@ -51,7 +51,7 @@ impl Scaled {
         Some(Scaled { dtype, swapped, count, digits, fill })
     }
 
-    /// The numbers of a chunk, of at most so many bytes.
+    /// The numbers of a chunk, of at most this many bytes.
     pub(super) fn decode(&self, bytes: Vec<u8>, most: usize) -> Result<Vec<u8>> {
         let Some(count) = self.count else { return Ok(bytes) };
         self.numbers(&bytes, count, most).ok_or_else(|| broken("scale-offset"))

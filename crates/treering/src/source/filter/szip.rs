@@ -63,7 +63,7 @@ impl Szip {
         })
     }
 
-    /// The samples of a chunk, of at most so many bytes. Its length stands before the stream.
+    /// The samples of a chunk, of at most this many bytes. Its length stands before the stream.
     pub(super) fn decode(&self, bytes: &[u8], most: usize) -> Result<Vec<u8>> {
         let wrong = || broken("szip");
         let (len, stream) = bytes.split_first_chunk::<4>().ok_or_else(wrong)?;

@@ -77,7 +77,7 @@ impl Zfp {
         sound.then_some(zfp)
     }
 
-    /// The values of a chunk, of at most so many bytes.
+    /// The values of a chunk, of at most this many bytes.
     pub(super) fn decode(&self, bytes: &[u8], most: usize) -> Result<Vec<u8>> {
         let size: usize = match self.kind {
             ZfpKind::I32 | ZfpKind::F32 => 4,
@@ -173,7 +173,7 @@ impl Zfp {
         Some(())
     }
 
-    /// Decodes the integers of a block, of which so many bits were used before.
+    /// Decodes the integers of a block, of which this many bits were used before.
     fn integers<T: ZfpLane>(
         &self,
         stream: &mut LowBits,

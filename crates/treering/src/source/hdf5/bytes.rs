@@ -16,7 +16,7 @@ pub(super) struct Meta<'a> {
     pub(super) offsets: usize,
     /// Bytes of a length.
     pub(super) lengths: usize,
-    /// How much may still be read: structures that point to each other would be read for ever.
+    /// Bytes that may still be read: structures that point to each other would be read for ever.
     fuel: Cell<u64>,
     /// Where all that was read lies in the file.
     heads: RefCell<Vec<(u64, u64)>>,

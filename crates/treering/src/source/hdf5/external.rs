@@ -76,7 +76,7 @@ struct ExternalPiece {
     at: u64,
     offset: u64,
     len: u64,
-    /// How much of it the file has.
+    /// Bytes of it that the file has.
     there: u64,
 }
 

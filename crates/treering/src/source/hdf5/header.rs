@@ -19,7 +19,7 @@ pub(super) const SHARED: u8 = 2;
 /// More messages than any object has.
 const MOST: usize = 1 << 20;
 
-/// The messages of the object at an address, continuations followed. Those that are shared by objects are looked up; one
+/// The messages of the object at an address, continuations followed. Messages that objects share are looked up; one
 /// that cannot be found keeps its flag.
 pub(super) fn messages(meta: &Meta, at: u64) -> Result<Vec<HeaderMessage>> {
     let mut all = own_messages(meta, at)?;

@@ -13,7 +13,7 @@ use crate::store::Blob;
 /// More chunks than any dataset of a single file has.
 const MOST: u64 = 1 << 26;
 
-/// What an index is made for.
+/// Purpose of an index.
 pub(super) struct Array<'a> {
     pub(super) shape: &'a [u64],
     /// The largest extents; all ones for an axis without a limit.
@@ -23,7 +23,7 @@ pub(super) struct Array<'a> {
     pub(super) bytes: u64,
 }
 
-/// How the chunks are found, and from which address on.
+/// The kind of index of the chunks, and its address.
 pub(super) enum Index {
     First,
     Single { len: Option<u64>, left_out: u32 },
@@ -164,7 +164,7 @@ impl Entries<'_> {
         }
     }
 
-    /// Reads so many entries, the first of which is of chunk `number`.
+    /// Reads this many entries, the first of which is of chunk `number`.
     fn read(&self, input: &mut MetaCursor, number: u64, count: u64, add: Add) -> Result<()> {
         for number in number..number.checked_add(count).ok_or_else(wrong)? {
             let at = input.address()?;

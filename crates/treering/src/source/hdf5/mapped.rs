@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 const SAME_FILE_NAME: u8 = 1;
 const SAME_DATASET_NAME: u8 = 2;
 const SAME_FILE: u8 = 4;
-/// How many sources are kept open.
+/// Number of sources that are kept open.
 const KEPT: usize = 32;
-/// How many names a note lists.
+/// Number of names that a note lists.
 const MOST_NAMES: usize = 3;
 
 /// The mappings of a virtual dataset.
@@ -137,7 +137,7 @@ impl Outside for VirtualLayout {
     }
 }
 
-/// How many elements are selected.
+/// Number of selected elements.
 fn elements(axes: &[AxisBlocks]) -> u64 {
     axes.iter().map(AxisBlocks::len).fold(1, u64::saturating_mul)
 }

@@ -3,8 +3,8 @@
 //! Only what leads to the datasets is read: superblock, groups, object headers, chunk indices, in all
 //! the versions that libraries have written, with their checksums; of attributes, those that tell which
 //! values stand for something else. References, variable-length values and links to other files are
-//! left where they are; `values` resolves them for comparison. Nothing outside of the file is looked at. What is read
-//! is bounded by the size of the file, however its structures point to each other.
+//! left where they are; `values` resolves them for comparison. Nothing outside of the file is looked at. The amount
+//! that is read is bounded by the size of the file, however its structures point to each other.
 
 mod bytes;
 mod dataset;

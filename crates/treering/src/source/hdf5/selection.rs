@@ -18,7 +18,7 @@ pub(super) struct AxisBlocks {
 }
 
 impl AxisBlocks {
-    /// How many indices are selected.
+    /// Number of selected indices.
     pub(super) fn len(&self) -> u64 {
         self.count.saturating_mul(self.block)
     }
@@ -28,7 +28,7 @@ impl AxisBlocks {
         self.start + number / self.block * self.stride + number % self.block
     }
 
-    /// How many indices from this number on follow one another.
+    /// Number of consecutive indices from this number on.
     pub(super) fn run(&self, number: u64) -> u64 {
         match self.stride == self.block || self.count == 1 {
             true => self.len() - number,

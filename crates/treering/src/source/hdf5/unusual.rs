@@ -4,7 +4,7 @@
 
 use num_bigint::BigUint;
 
-/// How many decimal digits of a number are shown: enough to tell any two of 113 bits apart.
+/// Number of decimal digits that are shown: enough to tell any two of 113 bits apart.
 const DIGITS: u32 = 36;
 
 /// Bits of a value.
@@ -254,7 +254,7 @@ mod tests {
     }
 
     proptest! {
-        /// What an f64 is by the general rule is what it is.
+        /// The general rule gives an f64 its own value.
         #[test]
         fn the_general_rule_holds_for_f64(word: u64, swapped: bool) {
             let flags = if swapped { 0x21 } else { 0x20 };

@@ -38,7 +38,7 @@ pub(super) struct Resolver<'m> {
     paths: &'m ObjectPaths,
     heaps: RefCell<HashMap<u64, Collection>>,
     kept: Cell<usize>,
-    /// How many bytes may still come out: values can all lead to the same place.
+    /// Bytes that may still come out: values can all lead to the same place.
     budget: Cell<u64>,
 }
 
@@ -329,7 +329,7 @@ impl ValueFile {
         let (size, node) = node::parse(&mut meta.cursor(of_type), 0, &mut Vec::new()).ok()?;
         if let TypeKind::Numbers(dtype, ..) = kind {
             let TypeNode::Enumeration(_, _, names) = node else { return None };
-            // Such an array is one of numbers in this processor's order already.
+            // An array like this holds numbers in this processor's order already.
             let (suffix, offset, axes) = Default::default();
             let kind = PartKind::Named(*dtype, 0, names);
             return ElementType::new(size, vec![ElementPart { suffix, offset, axes, kind }]);

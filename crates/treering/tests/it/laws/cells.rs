@@ -111,7 +111,7 @@ impl Cells {
         digest(&input).0
     }
 
-    /// What a number without a cell is known by.
+    /// The identity of a number without a cell.
     pub fn sole(&self, bits: u64) -> u64 {
         if self.format.is_nan(bits) { self.format.infinity() | 1 } else { bits }
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use treering::DType;
 
-/// What NumPy calls a type, without the order of bytes.
+/// NumPy's name of a type, without the order of bytes.
 pub fn code(dtype: DType) -> Option<&'static str> {
     Some(match dtype {
         DType::U8 => "u1",

@@ -1,4 +1,4 @@
-//! What the laws of comparison are held against, written apart from the code under test: formats of
+//! The reference for the laws of comparison, written apart from the code under test: formats of
 //! numbers, exact judgement by whole numbers, the cells and leaves as the head of `merkle::bounded`
 //! tells them, and values made to find holes.
 #![allow(dead_code)]
@@ -14,14 +14,14 @@ use treering::DType;
 pub const FLOATS: [DType; 6] =
     [DType::F16, DType::BF16, DType::F32, DType::F64, DType::C64, DType::C128];
 
-/// How the components of a type are written.
+/// The notation of the components of a type.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     pub bytes: usize,
     pub mantissa: u32,
     /// The bit of the sign.
     pub top: u32,
-    /// How many components an element has.
+    /// Number of components of an element.
     pub parts: usize,
 }
 
@@ -115,7 +115,7 @@ impl Format {
         if self.is_negative(bits) { -rest } else { rest }
     }
 
-    /// The bits of the number so many places further, infinities at the ends.
+    /// The bits of the number this many places further, infinities at the ends.
     pub fn step(self, bits: u64, by: i64) -> u64 {
         let end = self.infinity() as i64;
         let to = self.ordinal(bits).saturating_add(by).clamp(-end, end);

@@ -42,7 +42,7 @@ use treering::{
     MemoryStore, Options, Result, Run, Save, Store, Variable, VariableMut,
 };
 
-/// What is wrong with a place at the moment.
+/// The fault of a store at the moment.
 #[derive(Clone, Default)]
 struct Weather {
     full: Arc<AtomicBool>,
@@ -155,7 +155,7 @@ fn bytes_in(store: &dyn Store, folder: &str) -> u64 {
 
 /// A program with the run open, and its arrays.
 struct Program {
-    /// How often the run had been opened then, or somebody had tried.
+    /// Number of openings of the run until then, tries included.
     opening: u64,
     process: Process,
     run: Option<Run>,
@@ -186,14 +186,14 @@ struct World {
     locks: Locks,
     growth: f64,
     compaction: Option<Compaction>,
-    /// What programs keep, in some worlds: the newest so many, and multiples of a step.
+    /// Checkpoints that programs keep, in some worlds: a number of the newest, and multiples of a step.
     keep: Option<(u64, Option<u64>)>,
     /// The bytes that programs keep their run to, in some worlds.
     limit: Option<u64>,
-    /// Every so many-th checkpoint leaves the node.
+    /// Every n-th checkpoint leaves the node.
     shared_every: u32,
     next_step: u64,
-    /// What was handed over, by step.
+    /// The arrays that were handed over, by step.
     handed: BTreeMap<u64, State>,
     /// The steps that were reported durable and not removed.
     durable: BTreeSet<u64>,
@@ -201,7 +201,7 @@ struct World {
     saves: Vec<Save>,
     /// The steps that were reported complete in the first tier, which has not been lost since.
     staged: BTreeSet<u64>,
-    /// How often somebody has tried to open the run.
+    /// Number of tries to open the run.
     openings: u64,
     /// The most bytes in the shared store: in the time since the last look at everything, and in that before it.
     gauge: Gauge,
@@ -354,7 +354,7 @@ impl World {
                 if self.newest_staged() > Some(restored.step) {
                     self.fail("an older state than the newest one on the node was restored");
                 }
-                // Whoever opens the run moves it on at once.
+                // The next opener of the run moves it on at once.
                 if alone && self.newest_staged() == Some(restored.step) {
                     self.durable.insert(restored.step);
                 }
@@ -526,7 +526,7 @@ impl World {
         let every = (self.dice.roll(3) == 0).then_some(4);
         let limit = (self.dice.roll(4) == 0).then(|| 1 + self.dice.roll(8000));
         let keep = Keep { every, limit, ..Keep::newest(last) };
-        // What a program has removed by now is not the doing of this one.
+        // Checkpoints that a program has removed by now were not removed by this one.
         let before = self.listed();
         self.retained(&before);
         let sound = self.sound_steps("r");
@@ -534,7 +534,7 @@ impl World {
         self.gauge.reset();
         let pruned = library.prune("r", keep, &|_, _| {});
         let limited = limit.is_some_and(|limit| self.gauge.get()[0] > limit);
-        // What has become durable meanwhile may be gone again.
+        // Checkpoints that have become durable meanwhile may be gone again.
         self.ask();
         let durable: Vec<u64> = self.durable.iter().copied().collect();
         let before = union(&before, &durable);
@@ -629,7 +629,7 @@ impl World {
         }
     }
 
-    /// What programs keep.
+    /// Checkpoints that programs keep.
     fn rule(&self) -> Keep {
         let (last, every) = self.keep.unwrap_or((u64::MAX, None));
         let of_run = self.limit.filter(|_| self.seed.is_multiple_of(2));
@@ -693,13 +693,13 @@ impl World {
     }
 }
 
-/// What a checkpoint holds.
+/// The content of a checkpoint.
 fn read(store: &Arc<dyn Store>, run: &str, step: u64) -> Result<State> {
     let checkpoint = Library::of(store.clone()).checkpoint(run, Some(step))?;
     Ok((checkpoint.read::<u8>("field")?, checkpoint.read::<u32>("list")?))
 }
 
-/// Whether a rule lets a step go, of these and those that are gone: not the newest so many, which a limit of bytes does
+/// Whether a rule lets a step go, of these and those that are gone: not the newest N, which a limit of bytes does
 /// not count, nor a multiple.
 pub(crate) fn may_go(
     step: u64,

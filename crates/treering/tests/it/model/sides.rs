@@ -13,7 +13,7 @@ use treering::{
 pub(super) struct Side {
     /// Whether it is in the archive.
     pub(super) archived: bool,
-    /// What was handed over, by step.
+    /// The arrays that were handed over, by step.
     states: BTreeMap<u64, State>,
     /// The steps that have to be there.
     durable: BTreeSet<u64>,

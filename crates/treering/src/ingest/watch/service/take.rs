@@ -46,8 +46,8 @@ impl Watcher {
         Ok(())
     }
 
-    /// Whether a file of a complete set is open for writing, or incomplete as its structure shows. Such a
-    /// set is held.
+    /// Whether a file of a complete set is open for writing, or incomplete as its structure shows. A set like
+    /// this is held.
     fn is_unfinished(&mut self, set: &FileSet) -> bool {
         let names: Vec<&str> = set.files.keys().map(String::as_str).collect();
         let paths: Vec<PathBuf> = names.iter().map(|n| self.settings.folder.join(n)).collect();
@@ -96,7 +96,7 @@ impl Watcher {
         };
         let mut names: Vec<&str> = newest.files().map(|(name, ..)| name).collect();
         names.sort_unstable();
-        // What cannot be read back is taken again.
+        // A set that cannot be read back is taken again.
         let same = |name: &str| {
             let path = self.settings.folder.join(name);
             let held = match self.settings.ingest.error_bounds.is_empty() {
@@ -154,7 +154,7 @@ impl Watcher {
         self.tell(WatchEvent::Taken { place, files, bytes, manifest });
     }
 
-    /// What cannot be helped ends the service; a set that cannot be taken stays; the rest is tried
+    /// A failure that cannot be helped ends the service; a set that cannot be taken stays; the rest is tried
     /// again, later and later.
     pub(super) fn trouble(&mut self, set: &FileSet, error: Error) -> Result<()> {
         if !self.is_still(set) {

@@ -46,7 +46,7 @@ impl Stage {
         self.told()
     }
 
-    /// What was told since the last time.
+    /// Events since the last time.
     fn told(&self) -> Vec<String> {
         std::mem::take(&mut *self.lines.lock().unwrap())
     }

@@ -224,7 +224,7 @@ fn act() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// What is really there, and what was taken.
+/// The files that are really there, and those that were taken.
 #[derive(Default)]
 struct World {
     now: Moment,

@@ -136,7 +136,7 @@ fn both_holders_of_a_range_die_at_once_and_their_blocks_are_named() {
         for id in (0..800).filter(|id| !gone(id)) {
             assert_eq!(loaded.bytes[id as usize * 8..][..8], block(1, id, 8));
         }
-        // What is lost stays lost, whatever is made again; a submit of everything is whole.
+        // Lost blocks stay lost, whatever is made again; a submit of everything is whole.
         let remade = store.remake().unwrap();
         assert_eq!(remade.lost, loaded.lost);
         assert_eq!(store.load(&[0..800]).unwrap().lost, loaded.lost);

@@ -72,7 +72,8 @@ fn large_parts_travel_as_they_are() {
             ends.iter().map(|(_, all)| traffic(all)).sum::<u64>(),
         )
     };
-    // What is sent is received, and is little more than the remote copies: at most two copies of everything.
+    // Every byte that is sent is received; there are little more than the remote copies: at most two copies of
+    // everything.
     assert_eq!(sum(|t| t.bytes_sent), sum(|t| t.bytes_received));
     assert_eq!(sum(|t| t.messages_sent), sum(|t| t.messages_received));
     let (submitted, _) = sum(|t| t.bytes_sent);

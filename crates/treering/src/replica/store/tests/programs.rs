@@ -39,7 +39,7 @@ pub(super) struct Plan {
     pub(super) partial: Vec<PartialDeath>,
 }
 
-/// What one rank saw of one load.
+/// The view of one rank of one load.
 #[derive(Clone, Debug)]
 pub(super) struct Check {
     op: usize,
@@ -279,7 +279,7 @@ pub(super) fn run_plan(plan: &Plan) -> (usize, usize) {
     (living, check_losses(ends.into_iter().flatten().collect(), plan.settings.range_blocks))
 }
 
-/// What is lost is what no member holds.
+/// Lost blocks are those that no member holds.
 fn check_losses(checks: Vec<Check>, range_blocks: u64) -> usize {
     let mut groups: BTreeMap<(usize, Vec<StartRank>, GenerationNumber), Vec<Check>> =
         BTreeMap::new();

@@ -74,7 +74,7 @@ fn variables_come_back_on_fewer_ranks_in_other_boxes() {
             assert!(error.is_death());
             recover(&mut store, &mut comm);
             check(&mut store, &*comm, 5, 7).unwrap();
-            // What belongs to its rank alone comes back on the same number of ranks only.
+            // Variables of one rank come back on the same number of ranks only.
             let mut names = [0u32; 2];
             let alone = store.load_variables(&mut [VariableMut::new("names", &mut names)]);
             assert!(alone.is_err());
@@ -216,7 +216,7 @@ fn lost_variables_are_named_and_blocks_are_no_variables() {
     assert!(named > 0 && errors.iter().all(|(kind, _)| *kind != ErrorKind::Usage), "{errors:?}");
 }
 
-/// What is constant is taken as it was while it lies where it lay, but not for ever if that is wrong.
+/// Constant variables are taken as they were while their address is the same, but not for ever if that is wrong.
 #[test]
 fn constant_variables_are_looked_at_in_turns() {
     let ends = run(&ThreadRanks::new(3), |comm| {
@@ -250,7 +250,7 @@ fn constant_variables_are_looked_at_in_turns() {
         store.look_again();
         submit(&mut store, &mesh, 5).unwrap();
         check(&mut store, &mesh, 5);
-        // Whoever breaks the promise hears of it, and so do the others.
+        // A rank that breaks the promise gets an error, and so do the others.
         mesh[40_000] += u64::from(own == 1);
         let mut tries = (6..6 + TURNS).map(|tag| submit(&mut store, &mesh, tag));
         let error = tries.find_map(Result::err).expect("every chunk has its turn");
