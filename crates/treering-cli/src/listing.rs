@@ -134,7 +134,7 @@ fn ls_run(
         row.extend(decoded.then(|| output::bytes(c.full_bytes)));
         row.extend([
             output::bytes(c.stats.same_bytes),
-            output::bytes(c.stats.moved_bytes),
+            output::bytes(c.stats.duplicate_bytes),
             output::bytes(c.stats.new_bytes),
             output::bytes(c.stored_bytes),
             output::ratio(c.source_bytes, c.stored_bytes),
@@ -257,7 +257,7 @@ fn print_variables(variables: &[VariableInfo]) {
                 [one] => one.clone(),
                 [first, rest @ ..] => format!("{first}, {} more", rest.len()),
             },
-            output::bytes(v.moved_bytes),
+            output::bytes(v.duplicate_bytes),
             output::bytes(v.chunk_bytes),
             v.root[..12].to_string(),
             v.error_bound.map(|bound| bound.to_string()).unwrap_or_default(),

@@ -33,7 +33,8 @@ pub struct Arguments {
     ///
     /// A set is complete when all its files are finished and their number is that of --files, or by default
     /// that of the set before (for the first set, this is a guess). A smaller one waits until the next
-    /// step has the same number, and is otherwise not ingested. A set that is in the run already is not
+    /// step has the same number, and is otherwise not ingested; it is reported after a minute, and when the service
+    /// ends. The ranks of a set are decided from all of its files, as without --watch. A set that is in the run already is not
     /// ingested again, unless all of it was rewritten with other content.
     ///
     /// One line is printed for each checkpoint (with --json, one object). SIGTERM or SIGINT ends the
@@ -41,8 +42,8 @@ pub struct Arguments {
     #[arg(long, value_name = "DIR")]
     pub watch: Option<PathBuf>,
     /// Position of the step in a file's path: a regular expression with groups, as in 'step(\d+)' or
-    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number. Files that do not match are left out; files that
-    /// --rank-pattern does not match are of rank 0.
+    /// '(\d{4})-(\d\d)-(\d\d)', which are read as one number. Files that do not match are left out. A set with a
+    /// file that --rank-pattern does not match is not ingested.
     #[arg(long, value_name = "REGEX", requires = "watch")]
     step_pattern: Option<String>,
     /// Number of files of a complete set. Default: that of the set before.

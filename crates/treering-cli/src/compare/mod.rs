@@ -54,7 +54,7 @@ pub struct CompareOptions {
     /// anything, and the name of the file may be left out. May be given several times.
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
-    /// Do not compare attributes of files. Links, texts, types and shapes are still compared.
+    /// Do not compare attributes, neither of files nor of a program's variables. Links, texts, types and shapes are still compared.
     #[arg(long)]
     no_attributes: bool,
     /// Apply bounds to integers, too. Integers beyond 2^53 that f64 cannot represent are then listed as not

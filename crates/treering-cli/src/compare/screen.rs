@@ -278,7 +278,8 @@ fn content_line(content: &ContentDifference) -> String {
     let place = location(None, content.step, Some(content.rank));
     let place = if place.is_empty() { place } else { format!(", {place}") };
     let detail = behind_colon(&content.detail);
-    format!("file {}{place}: {} differs{detail}", content.file, content.item)
+    let file = if content.file.is_some() { "file " } else { "" };
+    format!("{file}{}{place}: {} differs{detail}", content.of(), content.item)
 }
 
 fn not_compared_line(left: &NotCompared) -> String {

@@ -7,7 +7,7 @@
 use super::outcome::{ContentDifference, NotCompared};
 use super::partners::PartnerNames;
 use super::settings::CompareSettings;
-use super::side::FileView;
+use super::side::{FileView, SideEntry};
 use crate::array::Step;
 use crate::error::Result;
 use crate::format::variable_name;
@@ -127,9 +127,10 @@ pub(super) fn compare(
             Ok((differences, unknown)) => {
                 contents.pairs += u64::from(unknown.is_none());
                 contents.differences.extend(differences.into_iter().map(|(item, detail)| {
-                    let (rank, file) = (x.rank, x.name.clone());
+                    let (rank, file, variable) = (x.rank, Some(x.name.clone()), None);
                     let (item, detail) = (printable(&item), printable_value(&detail));
-                    ContentDifference { step: step.map(u64::from), rank, file, item, detail }
+                    let step = step.map(u64::from);
+                    ContentDifference { step, rank, file, variable, item, detail }
                 }));
                 contents.not_compared.extend(unknown.map(|why| leave_out(x, why)));
             }
@@ -143,6 +144,33 @@ pub(super) fn compare(
         }
     }
     contents
+}
+
+/// The attributes in which two variables of programs differ. Those of arrays in files are items of the files.
+pub(super) fn attributes(
+    step: Option<Step>,
+    x: &SideEntry,
+    y: &SideEntry,
+) -> Vec<ContentDifference> {
+    let (p, q) = (&x.description.attributes, &y.description.attributes);
+    let keys: BTreeSet<&str> = p.iter().chain(q.iter()).map(|(key, _)| key).collect();
+    let unlike = keys.into_iter().filter(|key| p.get(key) != q.get(key));
+    let difference = |key: &str| {
+        let detail = match (p.get(key), q.get(key)) {
+            (Some(a), Some(b)) => format!("{a} and {b}"),
+            (Some(_), None) => "only in the first".to_string(),
+            _ => "only in the second".to_string(),
+        };
+        ContentDifference {
+            step: step.map(u64::from),
+            rank: x.rank,
+            file: None,
+            variable: Some(x.description.name.clone()),
+            item: printable(&format!("attribute {key}")),
+            detail: printable_value(&detail),
+        }
+    };
+    unlike.map(difference).collect()
 }
 
 /// Whether all files of a side are the same file of their ranks.

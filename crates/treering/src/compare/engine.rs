@@ -145,6 +145,10 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                 let widened =
                     widen(&mut left, &mut right, (!lone).then_some(names), settings.integers);
                 state.note(widened);
+                let no_files = |files: &Result<Vec<FileView>>| {
+                    files.as_ref().is_ok_and(|files| files.is_empty())
+                };
+                state.programs = no_files(&files_a) && no_files(&files_b);
                 state.step(of_a, (lone, names), &left, &right)?;
                 state.contents(of_a, names, files_a, files_b);
             }
@@ -230,6 +234,8 @@ struct Comparison<'s> {
     left_out: Option<Error>,
     /// The number of pairs of files whose content beside arrays was compared.
     files: u64,
+    /// Whether neither side of this step has files: variables are those of programs, and their attributes are known.
+    programs: bool,
     /// Whether some variable, or some box of an array, was compared completely.
     compared: bool,
     start: Instant,
@@ -358,6 +364,7 @@ impl<'s> Comparison<'s> {
             unpacked: BTreeSet::new(),
             left_out: None,
             files: 0,
+            programs: false,
             compared: false,
             start: Instant::now(),
             done: 0,
@@ -585,6 +592,14 @@ impl<'s> Comparison<'s> {
         self.outcome.excluded += found.excluded;
     }
 
+    /// Compares the attributes of two variables of programs.
+    fn attributes(&mut self, step: Option<Step>, x: &SideEntry, y: &SideEntry) {
+        let own = self.programs && x.origin.is_none() && y.origin.is_none();
+        if own && self.settings.attributes {
+            self.outcome.contents.extend(contents::attributes(step, x, y));
+        }
+    }
+
     /// Pairs variables by rank and name, and boxes of global arrays by their places; what has no partner, or an
     /// unlike one, is noted. `lone` variables are partners whatever their names are.
     fn matched<'e>(
@@ -723,6 +738,7 @@ impl<'s> Comparison<'s> {
             self.unmatched(step, what, x, String::new());
             return Ok(Vec::new());
         };
+        self.attributes(step, x, y);
         let (p, q) = (&x.description, &y.description);
         let described = x.is_described() && y.is_described();
         let unlike = match () {
@@ -770,6 +786,10 @@ impl<'s> Comparison<'s> {
         b: SideArray<'e>,
     ) -> Result<Vec<MatchedVariable<'e>>> {
         let x = a.boxes[0].1;
+        // Ranks give a variable of one name the same attributes.
+        if let Some((_, y)) = b.boxes.first() {
+            self.attributes(step, x, y);
+        }
         let unlike = match () {
             _ if a.dtype != b.dtype => Some(("types differ", types(a.dtype, b.dtype))),
             _ if a.global != b.global => Some(("shapes differ", shapes(&a.global, &b.global))),

@@ -77,7 +77,8 @@ pub struct Outcome {
     pub variables: Vec<VariableOutcome>,
     /// Steps, ranks and variables that only one side has, or whose types or shapes differ.
     pub unmatched: Vec<Unmatched>,
-    /// Content of files beside their arrays that differs: attributes, links, texts.
+    /// Content beside the arrays that differs: attributes, links and texts of files, and attributes of a program's
+    /// variables.
     pub contents: Vec<ContentDifference>,
     /// Steps, variables and files that were not compared, and why.
     pub not_compared: Vec<NotCompared>,
@@ -208,19 +209,31 @@ pub struct Unmatched {
     pub detail: String,
 }
 
-/// Content of a file beside its arrays that differs: one of [`Outcome::contents`]. [`Outcome`] has an example.
+/// Content of a file beside its arrays that differs, or an attribute of a program's variable: one of
+/// [`Outcome::contents`]. [`Outcome`] has an example.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ContentDifference {
     /// The step.
     pub step: Option<u64>,
     /// The rank.
     pub rank: Rank,
-    /// The file.
-    pub file: String,
+    /// The file; none for a variable of a program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// The variable of a program that has the attribute; none for files.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variable: Option<String>,
     /// The attribute, link, type or text.
     pub item: String,
     /// Both values where they are short, or the side that has it.
     pub detail: String,
+}
+
+impl ContentDifference {
+    /// The name of the file or the variable.
+    pub fn of(&self) -> &str {
+        self.file.as_deref().or(self.variable.as_deref()).unwrap_or_default()
+    }
 }
 
 /// A step, variable or file that was not compared, and the reason: one of [`Outcome::not_compared`]. [`Outcome`] has an

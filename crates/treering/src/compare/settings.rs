@@ -33,7 +33,8 @@ pub struct CompareSettings {
     pub variables: Vec<String>,
     /// Patterns of variables to leave out, with everything else of a file that belongs to them.
     pub exclude: Vec<String>,
-    /// Whether attributes of files are compared. Default: true.
+    /// Whether attributes are compared: those of files, and those of a program's variables
+    /// ([`Variable::attribute`](crate::Variable::attribute)). Default: true.
     pub attributes: bool,
     /// Whether bounds hold for integers, too: they are compared as real numbers. Integers beyond 2^53 that no f64 equals
     /// are then not compared.

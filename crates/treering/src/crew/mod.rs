@@ -11,6 +11,7 @@
 //! happened, and shrinks only if one of these agreements says so: so no agreement of one process meets the shrinking of
 //! another. Nobody leaves before all have come to the end.
 
+mod keeping;
 mod seats;
 
 use crate::array::{Rank, Variable, VariableMut};
@@ -18,14 +19,19 @@ use crate::comm::{Comm, died, garbled, wire};
 use crate::error::{Error, ErrorKind, Result};
 use crate::points::reach;
 use crate::restore::share_all;
-use crate::run::{Options, Restored, Run};
-use crate::save::Level;
+use crate::run::{Due, Options, Requests, Restored, Run};
+use crate::save::{Level, Save};
+use keeping::{Keeping, keeping};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The message that a spare gets when the work is done.
 const DONE: &[u8] = b"done";
+
+/// The messages of a spare whose process was asked by a signal for a checkpoint, or for the last one.
+const REQUESTS: [(&[u8], Due); 2] =
+    [(b"checkpoint", Due::Checkpoint), (b"last checkpoint", Due::Last)];
 
 /// Role of a rank: worker, survivor or spare. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,13 +113,15 @@ pub trait Steps {
     }
 }
 
-/// Intervals at which states are kept. [`survive`] has an example.
+/// Intervals at which states are kept. A checkpoint is also taken when one is due by [`Options::every`],
+/// [`Options::deadline`] or [`Options::on_signals`]. [`survive`] has an example.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Steps from one state in the memory of ranks to the next, with [`Options::replicas`]; 0: only checkpoints and the
     /// state at the start.
     pub replicas: u64,
-    /// Steps from one checkpoint to the next; 0: none. Otherwise the last step is one, too, in the shared store.
+    /// Steps from one checkpoint to the next; 0: none, but for those that are due by the options. Unless this is 0 and
+    /// there is no [`Options::every`], the last step is one, too, in the shared store.
     pub checkpoints: u64,
 }
 
@@ -135,7 +143,9 @@ pub struct Survival {
     pub role: Role,
     /// The last step.
     pub step: u64,
-    /// Whether the program was asked to stop before its end (`treering halt`).
+    /// Whether the program stopped before its end: its deadline is near ([`Options::deadline`]), or it was asked to, by
+    /// SIGTERM ([`Options::on_signals`]) or `treering halt`. The state of the last step is in the shared store then, and the
+    /// same program continues from it. The same on all ranks, but for spares.
     pub halted: bool,
     /// Recoveries of this rank.
     pub recoveries: Vec<Recovery>,
@@ -148,6 +158,10 @@ pub struct Survival {
 /// Runs a program to its end on all ranks of [`Options::ranks`], of which the last [`Options::spares`] wait. When a
 /// rank dies, the others continue. Collective. Needs an MPI with ULFM (`mpirun --with-ft ulfm`) to survive deaths;
 /// without, it works, and a death ends the job.
+///
+/// After each step the ranks agree on whether a checkpoint is due, as by [`Run::due`]: at its [`Pace`], by
+/// [`Options::every`], by a deadline or by signals. If it is the last one, it goes to the shared store, and all ranks stop as
+/// soon as it is durable ([`Survival::halted`]). SIGTERM may go to any process, spares included.
 ///
 /// ```
 /// use treering::{
@@ -191,35 +205,9 @@ pub struct Survival {
 /// # .into_iter().for_each(|end| end.done().unwrap());
 /// ```
 pub fn survive(options: Options, pace: Pace, program: &mut impl Steps) -> Result<Survival> {
-    let world = options.ranks.clone().ok_or_else(|| {
-        Error::usage("a program needs ranks to survive their deaths").hint("give Options::ranks")
-    })?;
-    let (ranks, spares) = (world.size(), options.spares);
-    if spares >= ranks {
-        return Err(Error::usage(format!("{spares} of {ranks} ranks cannot be spares"))
-            .hint("at least one rank must work"));
-    }
-    let seat = Some(world.rank().0).filter(|rank| *rank < ranks - spares);
-    let role = if seat.is_some() { Role::Initial } else { Role::Spare };
-    let mut process = Process {
-        options,
-        pace,
-        world,
-        size: ranks - spares,
-        seat,
-        recoveries: 0,
-        run: None,
-        failed: None,
-        noticed: None,
-        survival: Survival {
-            role,
-            step: 0,
-            halted: false,
-            recoveries: Vec::new(),
-            saving: Duration::ZERO,
-            notes: Vec::new(),
-        },
-    };
+    let requests = options.signals.then(Requests::listen).transpose()?;
+    let asked = move || requests.as_ref().map_or(Due::No, Requests::take);
+    let mut process = Process::new(options, pace, Box::new(asked))?;
     process.live(program)?;
     process.leave()
 }
@@ -228,6 +216,9 @@ pub fn survive(options: Options, pace: Pace, program: &mut impl Steps) -> Result
 struct Process {
     options: Options,
     pace: Pace,
+    /// What signals of this process have asked for since the last look. A run listens as well; this is for spares, and
+    /// outlives a run that could not be opened.
+    asked: Box<dyn Fn() -> Due>,
     /// All processes that live.
     world: Arc<dyn Comm>,
     /// The seats of the crew.
@@ -270,11 +261,46 @@ struct Formed {
     /// Whether some member has the run already.
     goes_on: bool,
     recoveries: u32,
+    /// The first rank of the crew, by its rank in the world.
+    first: Rank,
     /// The spares, by their ranks in the world.
     spares: Vec<Rank>,
 }
 
 impl Process {
+    fn new(options: Options, pace: Pace, asked: Box<dyn Fn() -> Due>) -> Result<Process> {
+        let world = options.ranks.clone().ok_or_else(|| {
+            Error::usage("a program needs ranks to survive their deaths")
+                .hint("give Options::ranks")
+        })?;
+        let (ranks, spares) = (world.size(), options.spares);
+        if spares >= ranks {
+            return Err(Error::usage(format!("{spares} of {ranks} ranks cannot be spares"))
+                .hint("at least one rank must work"));
+        }
+        let seat = Some(world.rank().0).filter(|rank| *rank < ranks - spares);
+        Ok(Process {
+            options,
+            pace,
+            asked,
+            world,
+            size: ranks - spares,
+            seat,
+            recoveries: 0,
+            run: None,
+            failed: None,
+            noticed: None,
+            survival: Survival {
+                role: if seat.is_some() { Role::Initial } else { Role::Spare },
+                step: 0,
+                halted: false,
+                recoveries: Vec::new(),
+                saving: Duration::ZERO,
+                notes: Vec::new(),
+            },
+        })
+    }
+
     /// Forms crews and works until all have come to the end.
     fn live(&mut self, program: &mut impl Steps) -> Result<()> {
         loop {
@@ -339,7 +365,10 @@ impl Process {
         let comm = self.world.split(u32::from(seat.is_none()), seat.unwrap_or(0))?;
         let members = all.iter().zip(&seats).filter(|(_, seat)| seat.is_some());
         let has_run: Vec<bool> = members.map(|(applicant, _)| applicant.has_run).collect();
-        let spares = (0..).map(Rank).zip(&seats).filter(|(_, seat)| seat.is_none());
+        let ranks = || (0..).map(Rank).zip(&seats);
+        let first = ranks().filter_map(|(rank, seat)| seat.map(|seat| (seat, rank))).min();
+        let (_, first) = first.ok_or_else(garbled)?;
+        let spares = ranks().filter(|(_, seat)| seat.is_none());
         Ok(Assembly::Crew(Formed {
             seat,
             size: has_run.len() as u32,
@@ -347,6 +376,7 @@ impl Process {
             goes_on: has_run.contains(&true),
             // Some may have resumed in a crew that others have not.
             recoveries: all.iter().map(|applicant| applicant.recoveries).max().unwrap_or(0),
+            first,
             spares: spares.map(|(rank, _)| rank).collect(),
         }))
     }
@@ -359,7 +389,7 @@ impl Process {
             None => {
                 // A recovery in which it is not needed is none of its own.
                 self.noticed = None;
-                self.wait()
+                self.wait(formed.first)
             }
             Some(_) => {
                 // A process that has not resumed yet keeps its role: its first recovery may have been interrupted.
@@ -379,9 +409,17 @@ impl Process {
         done
     }
 
-    /// Waits as a spare until the work is done; an error tells of a death.
-    fn wait(&self) -> Result<()> {
+    /// Waits as a spare until the work is done, and passes on what signals ask for; an error tells of a death.
+    fn wait(&self, first: Rank) -> Result<()> {
+        let mut passed_on = Due::No;
         loop {
+            let asked = (self.asked)();
+            if let Some((message, _)) = REQUESTS.iter().find(|(_, due)| *due == asked)
+                && passed_on != Due::Last
+            {
+                self.world.send(first, message)?;
+                passed_on = asked;
+            }
             match self.world.receive(None, Duration::from_millis(100))? {
                 Some((_, message)) if message == DONE => return Ok(()),
                 Some(_) => return Err(garbled()),
@@ -401,7 +439,7 @@ impl Process {
         reach("crew-opened");
         let mut run = self.run.take().ok_or_else(garbled)?;
         let worked = self.resume(&mut run, program, crew, start);
-        let worked = worked.and_then(|step| self.step(&mut run, program, crew, step));
+        let worked = worked.and_then(|step| self.step(&mut run, program, (crew, formed), step));
         let failed = run.failures().into_iter();
         let failed = failed.map(|(step, error)| format!("step {step} was not saved: {error}"));
         self.survival.notes.extend(failed);
@@ -458,40 +496,53 @@ impl Process {
         Ok(step)
     }
 
-    /// Steps to the end.
+    /// Steps to the end, or until the last checkpoint is due.
     fn step(
         &mut self,
         run: &mut Run,
         program: &mut impl Steps,
-        crew: &Crew,
+        (crew, formed): (&Crew, &Formed),
         mut step: u64,
     ) -> Result<()> {
-        let Pace { replicas, checkpoints } = self.pace;
-        let replicas = if self.options.replicas > 0 { replicas } else { 0 };
-        let is_due = |every: u64, step: u64| every > 0 && step.is_multiple_of(every);
+        let replicas = if self.options.replicas > 0 { self.pace.replicas } else { 0 };
+        let pace = Pace { replicas, ..self.pace };
+        let saves = pace.checkpoints > 0 || self.options.every.is_some();
         (self.survival.step, self.survival.halted) = (step, false);
-        let mut last = None;
+        let mut last: Option<Save> = None;
         while !program.is_done(step) && !self.survival.halted {
             step += 1;
             program.step(crew, step)?;
             self.survival.step = step;
+            let due = run.due_or(step, self.heard(formed)?)?;
             let start = Instant::now();
-            let ends = program.is_done(step) && checkpoints > 0;
-            if ends || is_due(checkpoints, step) {
-                let save = match ends {
-                    true => run.checkpoint_shared(step, &program.state())?,
-                    false => run.checkpoint(step, &program.state())?,
-                };
-                self.survival.halted = save.halts();
-                last = Some(save);
-            } else if is_due(replicas, step) {
-                run.replicate(step, &program.state())?;
+            let ends = program.is_done(step);
+            match keeping(pace, saves, step, ends, due) {
+                Keeping::Nothing => {}
+                Keeping::Replicas => run.replicate(step, &program.state())?,
+                Keeping::Checkpoint => last = Some(run.checkpoint(step, &program.state())?),
+                Keeping::Last => last = Some(run.checkpoint_last(step, &program.state())?),
             }
+            let asked = last.as_ref().is_some_and(|save| save.step() == step && save.halts());
+            self.survival.halted = !ends && (asked || due.is_last());
             self.survival.saving += start.elapsed();
         }
-        // A death from here on costs nothing.
+        // A death from here on costs nothing. A checkpoint that was skipped or stays on the nodes was not the last.
+        let last = last.filter(|save| save.step() == step && !save.is_skipped());
+        let last = last.filter(|save| save.level() == Level::Shared);
         last.map_or(Ok(()), |save| save.durable())?;
         program.end(crew, step)
+    }
+
+    /// The requests of signals: those of this process, and, on the first rank, those of spares.
+    fn heard(&self, formed: &Formed) -> Result<Due> {
+        let mut heard = (self.asked)();
+        let hears = self.options.signals && self.world.rank() == formed.first;
+        while hears && !formed.spares.is_empty() {
+            let Some((_, message)) = self.world.receive(None, Duration::ZERO)? else { break };
+            let request = REQUESTS.iter().find(|(known, _)| *known == message);
+            heard = heard.max(request.ok_or_else(garbled)?.1);
+        }
+        Ok(heard)
     }
 
     /// After all have come to the end. The data of a rank that dies now is durable.
@@ -514,3 +565,6 @@ fn first_failure(all: &[Applicant]) -> Option<(Rank, &[u8])> {
     let first = failed.min_by_key(|(rank, (_, repeated))| (*repeated, *rank));
     first.map(|(rank, (error, _))| (rank, &error[..]))
 }
+
+#[cfg(test)]
+mod tests;

@@ -134,7 +134,7 @@ impl Manifest {
         self.source_bytes = self.source_bytes.saturating_add(part.source_bytes);
         let (stats, other) = (&mut self.stats, part.stats);
         stats.same_bytes = stats.same_bytes.saturating_add(other.same_bytes);
-        stats.moved_bytes = stats.moved_bytes.saturating_add(other.moved_bytes);
+        stats.duplicate_bytes = stats.duplicate_bytes.saturating_add(other.duplicate_bytes);
         stats.new_bytes = stats.new_bytes.saturating_add(other.new_bytes);
         stats.blocked_ns = stats.blocked_ns.max(other.blocked_ns);
         // The first part has the labels.
@@ -210,7 +210,7 @@ mod tests {
             rounded: 2,
             files: 1,
             full_bytes: 12345,
-            stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
+            stats: Stats { same_bytes: 1, duplicate_bytes: 2, new_bytes: 3, blocked_ns: 4 },
             groups: groups.map(group).collect(),
             labels: Default::default(),
             source_bytes: 12345,

@@ -2,7 +2,7 @@
 //!
 //! A region is the gap to the one before it, a head (its count and what follows), for a new region
 //! whose bytes do not lie behind those of the new one before it how many bytes lie between, and for a
-//! moved region the way from the end of the moved region before it. Counts and gaps are in chunks; the
+//! region of duplicates the way from the end of the one of duplicates before it. Counts and gaps are in chunks; the
 //! way is in chunks too where it can be. Most regions take four to six bytes. Long lists are written in parts, each of
 //! which can be read without those before it, so that all cores read them. The Basic method's bitmap is the second form.
 

@@ -280,7 +280,7 @@ pub struct Stats {
     /// Bytes that are the same as in the checkpoint before.
     pub same_bytes: u64,
     /// Bytes that were stored already, elsewhere.
-    pub moved_bytes: u64,
+    pub duplicate_bytes: u64,
     /// Bytes that are new.
     pub new_bytes: u64,
     /// Time for which the program was blocked, in nanoseconds.
@@ -364,7 +364,7 @@ impl Manifest {
         out.int(u64::from(self.ranks));
         let stats = &self.stats;
         let numbers = [self.variables, self.rounded, self.files, self.full_bytes];
-        let shares = [stats.same_bytes, stats.moved_bytes, stats.new_bytes, stats.blocked_ns];
+        let shares = [stats.same_bytes, stats.duplicate_bytes, stats.new_bytes, stats.blocked_ns];
         numbers.iter().chain(&shares).for_each(|number| out.int(*number));
         match &self.groups {
             Groups::Here(groups) => {
@@ -456,7 +456,7 @@ impl Manifest {
             full_bytes: reader.int()?,
             stats: Stats {
                 same_bytes: reader.int()?,
-                moved_bytes: reader.int()?,
+                duplicate_bytes: reader.int()?,
                 new_bytes: reader.int()?,
                 blocked_ns: reader.int()?,
             },
@@ -631,7 +631,7 @@ mod tests {
             rounded: 2,
             files: 1,
             full_bytes: 12345,
-            stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
+            stats: Stats { same_bytes: 1, duplicate_bytes: 2, new_bytes: 3, blocked_ns: 4 },
             groups: Groups::Here(vec![group]),
             labels: [("git", "4542149"), ("grid", "64×64")].into_iter().collect(),
             source_bytes: 999,

@@ -69,8 +69,8 @@ impl StageHead {
         out.int(self.image.size);
         out.int(self.image.footer);
         out.digest(self.image.digest);
-        let Stats { same_bytes, moved_bytes, new_bytes, blocked_ns } = self.stats;
-        [same_bytes, moved_bytes, new_bytes, blocked_ns].iter().for_each(|n| out.int(*n));
+        let Stats { same_bytes, duplicate_bytes, new_bytes, blocked_ns } = self.stats;
+        [same_bytes, duplicate_bytes, new_bytes, blocked_ns].iter().for_each(|n| out.int(*n));
         out.int(self.small.len() as u64);
         for small in &self.small {
             write_description(&mut out, &small.description);
@@ -91,7 +91,7 @@ impl StageHead {
         let image = Seal { size: reader.int()?, footer: reader.int()?, digest: reader.digest()? };
         let stats = Stats {
             same_bytes: reader.int()?,
-            moved_bytes: reader.int()?,
+            duplicate_bytes: reader.int()?,
             new_bytes: reader.int()?,
             blocked_ns: reader.int()?,
         };
@@ -159,7 +159,7 @@ mod tests {
             sequence: Sequence(7),
             rank: Rank(300),
             image: Seal { size: 1000, footer: 50, digest: Digest([3, 4]) },
-            stats: Stats { same_bytes: 1, moved_bytes: 2, new_bytes: 3, blocked_ns: 4 },
+            stats: Stats { same_bytes: 1, duplicate_bytes: 2, new_bytes: 3, blocked_ns: 4 },
             small: vec![SmallVariable {
                 description: Variable::new("x", &data).shaped(&[8, 5]).description().clone(),
                 rounded: None,

@@ -455,7 +455,7 @@ impl Ingest {
             writer.keep(packs.clone());
         }
         let stats = &manifest.stats;
-        self.changed = stats.new_bytes + stats.moved_bytes;
+        self.changed = stats.new_bytes + stats.duplicate_bytes;
         self.epoch.captured(manifest.sequence, self.changed);
         let cost = sealed.iter().map(|sealed| restore_cost(&sealed.footer)).sum();
         self.epoch.committed(manifest.sequence, cost);

@@ -5,7 +5,9 @@
 //! rank. A pattern replaces the rule for either of them. The similar
 //! name of a file is its name without these numbers, so that files of successive steps share it.
 //!
-//! Of a set whose step is known, a number is a rank only if files differ in it and in nothing else, or if it stands
+//! This is how a service learns which step a file belongs to. Once the files of a set are known, their ranks are decided
+//! together, in the same way for files that a person names and for those that a service has found at rest: a number is a
+//! rank only if files differ in it and in nothing else, or if it stands
 //! behind the word rank. Files whose names differ in more never matter: `mesh2.h5` keeps its name beside `s.1` and `s.2`.
 //! Dates and numbers that no communicator has ranks for are none.
 
@@ -41,7 +43,7 @@ pub struct FileRules {
 pub struct FileName {
     /// Step.
     pub step: u64,
-    /// Rank. Default: 0.
+    /// The number that may be its rank. Default: 0. [`rank_files`](crate::rank_files) decides, for all files of a set.
     pub rank: u32,
     /// The name with `{step}` and `{rank}` in place of the numbers.
     pub like: String,
@@ -104,12 +106,8 @@ impl FileRules {
         let mut marks: Vec<_> = others.filter(again).map(|place| (place, "{step}")).collect();
         marks.extend(step.iter().map(|place| (place.clone(), "{step}")));
         marks.extend(rank.map(|place| (place, "{rank}")));
-        marks.sort_by_key(|(place, _)| place.start);
         let end = step.iter().map(|place| place.end).max().unwrap_or(0);
-        let mut like = name.to_string();
-        for (place, mark) in marks.into_iter().rev() {
-            like.replace_range(place, mark);
-        }
+        let like = marked(name, marks);
         let step_folder = name[end..].find('/').map_or(name.len(), |slash| end + slash);
         Ok(FileName { step: number, rank: own, like, step_folder })
     }
@@ -146,6 +144,33 @@ impl FileRules {
 
     /// The files of a set whose step is known, by their names below a folder.
     pub(super) fn rank_files(&self, files: &[(String, PathBuf)]) -> Result<Vec<RankFile>> {
+        let ranks = self.ranks(files)?;
+        let file = |((name, path), rank): (&(String, PathBuf), Option<RankPlace>)| {
+            let marks = rank.iter().map(|rank| (rank.place.clone(), "{rank}")).collect();
+            let like = marked(name, marks);
+            let rank = Rank(rank.map_or(0, |rank| rank.rank));
+            RankFile { rank, path: path.clone(), name: name.clone(), like }
+        };
+        Ok(files.iter().zip(ranks).map(file).collect())
+    }
+
+    /// The same for files whose step was read from their names ([`read`](Self::read)): ranks are the same, and the place of
+    /// the step is known, so that it is left out however many digits it has.
+    pub(super) fn rank_files_of_step(&self, files: &[(String, PathBuf)]) -> Result<Vec<RankFile>> {
+        let mut ranked = self.rank_files(files)?;
+        for (file, rank) in ranked.iter_mut().zip(self.ranks(files)?) {
+            let rank = rank.map(|rank| rank.place);
+            let is_free = |place: &Range<usize>| rank.iter().all(|rank| !overlap(rank, place));
+            let steps = self.places(&file.name).0.into_iter().filter(is_free);
+            let mut marks: Vec<_> = steps.map(|place| (place, "{step}")).collect();
+            marks.extend(rank.iter().map(|place| (place.clone(), "{rank}")));
+            file.like = marked(&file.name, marks);
+        }
+        Ok(ranked)
+    }
+
+    /// The ranks of the files of a set; `None` for files that belong to none.
+    fn ranks(&self, files: &[(String, PathBuf)]) -> Result<Vec<Option<RankPlace>>> {
         let places = files.iter().map(|(name, _)| self.rank_place(name));
         let places: Vec<Option<Range<usize>>> = places.collect::<Result<_>>()?;
         let mut groups: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
@@ -157,31 +182,49 @@ impl FileRules {
         let told = self.rank.is_some();
         let several = |like: &str| groups.get(like).is_some_and(|ranks| ranks.len() > 1);
         let is_rank = |like: &str| told || several(like) || says_rank(like);
-        let file = |((name, path), place): (&(String, PathBuf), Option<Range<usize>>)| {
-            let (name, path) = (name.clone(), path.clone());
-            let ranked = place.as_ref().and_then(|place| ranked(&name, place));
-            match ranked.filter(|(_, like)| is_rank(like)) {
-                Some((rank, like)) => Ok(RankFile { rank: Rank(rank), path, name, like }),
+        let rank = |((name, _), place): (&(String, PathBuf), Option<Range<usize>>)| {
+            let Some(place) = place else { return Ok(None) };
+            match ranked(name, &place).filter(|(_, like)| is_rank(like)) {
+                Some((rank, _)) => Ok(Some(RankPlace { rank, place })),
                 // A pattern says that it is one.
                 None if told => Err(Error::usage(format!(
                     "the rank in {name:?} is not a whole number of up to 32 bits"
                 ))
                 .hint("set the position of the rank in the name with --rank-pattern")),
-                None => Ok(RankFile { rank: Rank(0), path, like: name.clone(), name }),
+                None => Ok(None),
             }
         };
-        files.iter().zip(places).map(file).collect()
+        files.iter().zip(places).map(rank).collect()
     }
 
-    /// The place of a number that may be a rank: the last one of a name, or the group of the rank's pattern, which then
-    /// has to match once.
+    /// The place of a number that may be a rank: the last one of a name that is not in the step's pattern, or the group of
+    /// the rank's pattern, which then has to match once.
     fn rank_place(&self, name: &str) -> Result<Option<Range<usize>>> {
         match &self.rank {
             _ if self.no_ranks => Ok(None),
             Some(pattern) => only_match(pattern, name).map(Some),
-            None => Ok(apart(&numbers(name), &times(name)).pop()),
+            None => {
+                let step = self.step.as_ref().map_or(Vec::new(), |step| group(step, name));
+                Ok(apart(&apart(&numbers(name), &times(name)), &step).pop())
+            }
         }
     }
+}
+
+/// The rank of a file, and its place in the name.
+struct RankPlace {
+    rank: u32,
+    place: Range<usize>,
+}
+
+/// A name with marks in place of numbers.
+fn marked(name: &str, mut marks: Vec<(Range<usize>, &str)>) -> String {
+    marks.sort_by_key(|(place, _)| place.start);
+    let mut out = name.to_string();
+    for (place, mark) in marks.into_iter().rev() {
+        out.replace_range(place, mark);
+    }
+    out
 }
 
 /// The fewest digits of a number that is taken for a step that is known: `mesh2.h5` has a 2 at every step.
@@ -482,6 +525,52 @@ mod tests {
         let told = FileRules::new(None, Some(r"r(\d+)")).unwrap();
         assert_eq!(set(&told, &["r7_1.nc"]).unwrap(), [(7, "r{rank}_1.nc".to_string())]);
         assert!(set(&told, &["x7"]).is_err());
+        // The number of a pattern for steps is no rank.
+        let step = FileRules::new(Some(r"out_(\d+)"), None).unwrap();
+        assert_eq!(
+            set(&step, &["proc4/out_20.nc", "proc5/out_20.nc"]).unwrap(),
+            [(4, "proc{rank}/out_20.nc".to_string()), (5, "proc{rank}/out_20.nc".to_string())]
+        );
         assert!(set(&told, &["r99999999999"]).is_err());
+    }
+
+    /// A service and a person who names the files of a step find the same ranks and the same names of variables.
+    #[test]
+    fn ranks_are_the_same_for_a_service() {
+        let rules = [
+            FileRules::default(),
+            FileRules::default().without_ranks(),
+            FileRules::new(Some(r"(?:out|state)_(\d+)"), None).unwrap(),
+        ];
+        for names in [
+            &["state_0100.0003.h5", "state_0100.0012.h5"][..],
+            // Alone, a number is no rank.
+            &["state_0100.0003.h5"],
+            &["step_100/rank_3.h5", "step_100/rank_4.h5", "step_100/mesh2.h5"],
+            &["proc4/out_100.nc", "proc5/out_100.nc"],
+            &["wrfout_d01_2024-01-31_06:30:00", "wrfout_d02_2024-01-31_06:30:00"],
+            &["a_100.h5", "b_100.h5"],
+        ] {
+            for rules in &rules {
+                let files: Vec<_> =
+                    names.iter().map(|n| (n.to_string(), PathBuf::from(n))).collect();
+                let named =
+                    |file: RankFile, step| (file.rank.0, without_step(&file.like, step), file.name);
+                let Ok(step) = rules.read(names[0]).map(|named| named.step) else { continue };
+                if step < 10 {
+                    continue;
+                }
+                let of = |files: Result<Vec<RankFile>>| -> Vec<_> {
+                    files.unwrap().into_iter().map(|file| named(file, step)).collect()
+                };
+                let (person, service) =
+                    (of(rules.rank_files(&files)), of(rules.rank_files_of_step(&files)));
+                assert_eq!(person, service, "{names:?}");
+            }
+        }
+        // A service knows the place of the step, also of one with one digit.
+        let files = vec![("step_3/rank_7.h5".to_string(), PathBuf::new())];
+        let found = FileRules::default().rank_files_of_step(&files).unwrap();
+        assert_eq!((found[0].rank.0, &found[0].like[..]), (7, "step_{step}/rank_{rank}.h5"));
     }
 }

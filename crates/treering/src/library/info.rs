@@ -93,7 +93,7 @@ pub struct VariableInfo {
     /// Encodings of the new bytes.
     pub codecs: Vec<String>,
     /// Number of its bytes that are duplicates: stored already, elsewhere.
-    pub moved_bytes: u64,
+    pub duplicate_bytes: u64,
     /// The chunk size of its tree.
     pub chunk_bytes: u64,
     /// The root of its tree.
@@ -221,7 +221,7 @@ fn row(entry: &VariableEntry, added: Option<(&Footer, &VariableDelta)>) -> Varia
         new_bytes,
         encoded_bytes,
         codecs,
-        moved_bytes: of_kind(false),
+        duplicate_bytes: of_kind(false),
         chunk_bytes: chunk,
         root: entry.root.to_string(),
         error_bound: entry.rounded.map(|rounding| rounding.bound()),
@@ -243,7 +243,7 @@ fn without_data(rank: Rank, tree: &TreeEntry) -> VariableInfo {
         new_bytes: 0,
         encoded_bytes: 0,
         codecs: Vec::new(),
-        moved_bytes: 0,
+        duplicate_bytes: 0,
         chunk_bytes: 0,
         root: tree.root.to_string(),
         error_bound: None,

@@ -1,6 +1,6 @@
 //! Learning, per variable, whether looking for something pays.
 //!
-//! Looking for unchanged chunks costs a hash that the program waits for; looking for moved ones
+//! Looking for unchanged chunks costs a hash that the program waits for; looking for duplicates
 //! costs memory and time behind it. A variable for which it did not pay three times in a row is
 //! left in peace for a while and then tried again, because programs have phases.
 

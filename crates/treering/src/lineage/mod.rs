@@ -1,15 +1,15 @@
 //! The data that a checkpoint adds to its lineage (after "Scalable Incremental Checkpointing using
 //! GPU-Accelerated De-Duplication", ICPP 2023).
 //!
-//! A chunk of a variable is *same* (its print did not change since the checkpoint before), *moved*
+//! A chunk of a variable is *same* (its print did not change since the checkpoint before), a *duplicate*
 //! (its bytes are stored already, anywhere in this epoch) or *new*. The program waits only for
 //! [`scan`]: hash, compare with the old print, copy what changed. From the copy, behind the
-//! program, [`Record`] decides between moved and new, in ascending order of position, so that the
+//! program, [`Record`] decides between duplicate and new, in ascending order of position, so that the
 //! first occurrence is the lowest position and the result depends on nothing but the data.
 //!
 //! Neighbouring chunks are joined into regions by [`Regions`]. The paper joins up a Merkle tree:
 //! two siblings that are wholly new become one new region and enter the record with their joint
-//! hash; two moved siblings become one if their joint hash is in the record. Joint hashes in the
+//! hash; two duplicate siblings become one if their joint hash is in the record. Joint hashes in the
 //! record belong to wholly new regions only, and the chunks of such a region are each the first
 //! occurrence of their bytes: so the siblings' own places are neighbours exactly when their joint
 //! hash would be found. We therefore join wherever places are neighbours. That finds everything the
@@ -70,7 +70,7 @@ impl Method {
         }
     }
 
-    pub(crate) fn finds_moved(self) -> bool {
+    pub(crate) fn finds_duplicates(self) -> bool {
         matches!(self, Method::List | Method::Tree)
     }
 }

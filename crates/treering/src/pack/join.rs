@@ -209,8 +209,8 @@ mod tests {
                 let footer = joined.finish();
                 packs.push(content);
                 for (delta, (rank, refers)) in footer.deltas.iter().zip(wanted) {
-                    let moved = delta.regions.iter().filter(|region| !region.fresh);
-                    for (region, place) in moved.zip(&refers) {
+                    let duplicates = delta.regions.iter().filter(|region| !region.fresh);
+                    for (region, place) in duplicates.zip(&refers) {
                         let found = packs[region.place.pack as usize]
                             [(region.place.offset / CHUNK) as usize];
                         prop_assert_eq!(found, (place.pack, rank, place.offset / CHUNK));

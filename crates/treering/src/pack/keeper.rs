@@ -33,23 +33,23 @@ impl Keeper {
         self.record.clear();
     }
 
-    /// Whether to look for moved chunks of a variable this time.
+    /// Whether to look for duplicate chunks of a variable this time.
     pub(crate) fn look(&mut self, variable: &VariableKey, whole: bool) -> bool {
         self.repeats.entry((variable.clone(), whole)).or_default().look()
     }
 
-    /// Learns from how many of the looked-up bytes were moved.
+    /// Learns from how many of the looked-up bytes were duplicates.
     pub(crate) fn learn(
         &mut self,
         variable: &VariableKey,
         whole: bool,
-        moved: u64,
+        duplicates: u64,
         looked_up: u64,
     ) {
         if let Some(habit) = self.repeats.get_mut(&(variable.clone(), whole))
             && looked_up >= 1 << 16
         {
-            habit.observe(moved * 100 >= looked_up);
+            habit.observe(duplicates * 100 >= looked_up);
         }
     }
 

@@ -93,7 +93,7 @@ struct OpenVariable {
     look: bool,
     /// Whether to try differences.
     beside: bool,
-    moved: u64,
+    duplicates: u64,
     looked_up: u64,
 }
 
@@ -137,7 +137,7 @@ impl PlaneFrames {
 /// Results for a strip that are computed in parallel, before anything is decided.
 #[derive(Default)]
 struct PreparedStrip {
-    /// The digest of each changed chunk; empty when moved ones are not looked for.
+    /// The digest of each changed chunk; empty when duplicates are not looked for.
     digests: Vec<Digest>,
     boughs: Vec<(u32, Digest)>,
 }
@@ -216,7 +216,7 @@ impl<'a> Packer<'a> {
             tree.update(bough_count(self.plan.chunk.count(variable.bytes)), &[]);
         }
         let all: u64 = self.plan.variables.iter().map(|v| v.bytes).sum();
-        self.stats.same_bytes = all - self.stats.new_bytes - self.stats.moved_bytes;
+        self.stats.same_bytes = all - self.stats.new_bytes - self.stats.duplicate_bytes;
         let footer = Footer {
             run: self.plan.run,
             name: self.plan.name,
@@ -231,7 +231,7 @@ impl<'a> Packer<'a> {
         Ok((footer, self.stats))
     }
 
-    /// Makes a variable the one whose strips come in; whether to look for its moved chunks.
+    /// Makes a variable the one whose strips come in; whether to look for its duplicate chunks.
     fn switch_to(&mut self, keeper: &mut Keeper, at: usize) -> bool {
         if let Some(open) = self.open.as_ref().filter(|open| open.at == at) {
             return open.look;
@@ -245,7 +245,7 @@ impl<'a> Packer<'a> {
         if let Some(open) = self.waiting.remove(&at) {
             return self.open.insert(open).look;
         }
-        let look = self.plan.method.finds_moved()
+        let look = self.plan.method.finds_duplicates()
             && keeper.look(&self.plan.variables[at].key(), self.plan.ordinal == 0);
         let beside = self.wants_before(keeper, at);
         self.open = Some(OpenVariable {
@@ -255,7 +255,7 @@ impl<'a> Packer<'a> {
             boughs: Vec::new(),
             look,
             beside,
-            moved: 0,
+            duplicates: 0,
             looked_up: 0,
         });
         look
@@ -273,7 +273,7 @@ impl<'a> Packer<'a> {
         let tree = keeper.trees.entry(variable.key()).or_default();
         tree.update(bough_count(chunks), &open.boughs);
         if open.look {
-            keeper.learn(&variable.key(), self.plan.ordinal == 0, open.moved, open.looked_up);
+            keeper.learn(&variable.key(), self.plan.ordinal == 0, open.duplicates, open.looked_up);
         }
         self.deltas.push(VariableDelta {
             rank: variable.rank,
@@ -389,7 +389,7 @@ impl<'a> Packer<'a> {
         }
     }
 
-    /// Sorts the changed chunks of a strip into new and moved.
+    /// Sorts the changed chunks of a strip into new ones and duplicates.
     fn decide(
         &mut self,
         keeper: &mut Keeper,
@@ -418,8 +418,8 @@ impl<'a> Packer<'a> {
             match found {
                 Some(source) => {
                     open.regions.push(chunk, count, source, false);
-                    open.moved += len as u64;
-                    self.stats.moved_bytes += len as u64;
+                    open.duplicates += len as u64;
+                    self.stats.duplicate_bytes += len as u64;
                 }
                 None => {
                     open.regions.push(chunk, count, place, true);

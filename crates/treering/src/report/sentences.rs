@@ -27,11 +27,18 @@ impl Outcome {
                 true => String::new(),
                 false => format!(" ({})", content.detail),
             };
-            let items = count(self.contents.len() as u64, "item");
-            return format!(
-                "different: no value differs, but files differ in {items} beside their arrays; the first: {} in {}{detail}",
-                content.item, content.file
-            );
+            let number = self.contents.len() as u64;
+            let (item, of) = (&content.item, content.of());
+            return match content.file.is_some() {
+                true => format!(
+                    "different: no value differs, but files differ in {} beside their arrays; the first: {item} in {of}{detail}",
+                    count(number, "item")
+                ),
+                false => format!(
+                    "different: no value differs, but variables differ in {}; the first: {item} of {of}{detail}",
+                    count(number, "attribute")
+                ),
+            };
         }
         match self.verdict {
             Answer::Different if self.unmatched.iter().any(|u| u.variable.is_some()) => {

@@ -46,6 +46,11 @@ impl Slab {
         self
     }
 
+    /// Whether it is a box: all elements from the first to the last.
+    fn is_box(&self) -> bool {
+        self.stride.iter().zip(&self.extent).all(|(stride, extent)| *stride == 1 || *extent < 2)
+    }
+
     fn elements(&self) -> Option<u64> {
         self.extent.iter().try_fold(1u64, |n, extent| n.checked_mul(*extent))
     }
@@ -69,7 +74,8 @@ impl Slab {
     }
 }
 
-/// A whole array of any type. Returned by [`Checkpoint::read_array`], which has an example.
+/// An array of any type, or a slab of one. Returned by [`Checkpoint::read_array`] and [`Checkpoint::read_array_slab`], which
+/// have examples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoredArray {
     /// Its name.
@@ -148,15 +154,39 @@ impl Checkpoint {
     /// # Ok::<(), treering::Error>(())
     /// ```
     pub fn read_array(&self, name: &str) -> Result<StoredArray> {
-        let sources = self.sources(name)?;
-        let shape = sources.global.clone();
-        let slab = Slab::new(&vec![0; shape.0.len()], &shape.0);
-        let sources = self.checked_sources(name, None, &slab)?;
+        let shape = self.sources(name)?.global.clone();
+        self.read_array_slab(name, &Slab::new(&vec![0; shape.0.len()], &shape.0))
+    }
+
+    /// The elements of a slab of an array of any type, as [`read_slab`](Checkpoint::read_slab) reads those of a known type:
+    /// only the frames that hold them are read. The shape of the result is the extent of the slab.
+    ///
+    /// ```
+    /// use treering::{DType, Library, Options, Run, Shape, Slab, Variable};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path().join("store");
+    /// let grid: Vec<f32> = (0..600u16).map(f32::from).collect();
+    /// let mut run = Run::open(Options::directory(&store, "grids"))?;
+    /// run.checkpoint(7, &[Variable::new("grid", &grid).shaped(&[20, 30])])?;
+    /// run.finish()?;
+    /// let checkpoint = Library::open(&store)?.checkpoint("grids", Some(7))?;
+    /// let part = checkpoint.read_array_slab("grid", &Slab::new(&[1, 0], &[2, 3]).stride(&[10, 5]))?;
+    /// assert_eq!((part.dtype, &part.shape), (DType::F32, &Shape(vec![2, 3])));
+    /// assert_eq!(part.values::<f32>()?, [30.0, 35.0, 40.0, 330.0, 335.0, 340.0]);
+    /// # Ok::<(), treering::Error>(())
+    /// ```
+    pub fn read_array_slab(&self, name: &str, slab: &Slab) -> Result<StoredArray> {
+        let sources = self.checked_sources(name, None, slab)?;
         let dtype = sources.dtype().ok_or_else(|| nothing_of(name))?;
         let bytes = slab.elements().and_then(|elements| elements.checked_mul(dtype.size()));
         let mut bytes = zeroed(bytes.unwrap_or(u64::MAX))?;
-        let whole = IndexBox { offset: slab.offset, extent: slab.extent };
-        self.read_sources(&sources, &whole, &mut bytes)?;
+        let shape = Shape(slab.extent.clone());
+        if slab.is_box() {
+            let whole = IndexBox { offset: slab.offset.clone(), extent: slab.extent.clone() };
+            self.read_sources(&sources, &whole, &mut bytes)?;
+        } else {
+            self.fill_slab(&sources, slab, &mut bytes)?;
+        }
         // It may have been named without its file.
         let name = sources.entries.first().map_or(name, |source| &source.entry.description.name);
         Ok(StoredArray { name: name.to_string(), dtype, shape, order: sources.order, bytes })

@@ -62,7 +62,7 @@ use crate::waiting::{Inquiry, WaitNotice};
 use ranks::RankSide;
 use reference::ReferenceWatch;
 use replicas::ReplicaLevel;
-use requests::Requests;
+pub(crate) use requests::Requests;
 use schedule::Schedule;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -276,7 +276,9 @@ impl Run {
     }
 
     /// Decides whether a checkpoint of `step` is due, by [`Options::every`], [`Options::deadline`] and
-    /// [`Options::on_signals`]. A program calls this after every step. After [`Due::Last`] it ends: nothing more is due.
+    /// [`Options::on_signals`]. A program calls this after every step. After [`Due::Last`] it ends: nothing more is due, unless a
+    /// rank dies and the others go on ([`Run::go_on_with`]). The checkpoint after [`Due::Last`] is never skipped
+    /// ([`Overload::Skip`]).
     ///
     /// With several ranks all of them call this, and get the same answer. Unless [`Every::Steps`] is the only rule, they
     /// agree on it by a reduction ([`Comm::reduce`]), which has no time limit: each rank waits until all have called. A
@@ -304,11 +306,16 @@ impl Run {
     /// # Ok::<(), treering::Error>(())
     /// ```
     pub fn due(&mut self, step: u64) -> Result<Due> {
+        self.due_or(step, Due::No)
+    }
+
+    /// The same if this rank has heard of a request that signals of this process do not tell it.
+    pub(crate) fn due_or(&mut self, step: u64, heard: Due) -> Result<Due> {
         self.check_process()?;
         if let Some((begun, _)) = self.writing.take_if(|(_, progress)| progress.is_durable()) {
             self.schedule.written(begun.elapsed());
         }
-        let request = self.requests.as_ref().map_or(Due::No, Requests::take);
+        let request = self.requests.as_ref().map_or(Due::No, Requests::take).max(heard);
         let mut due = self.schedule.due(self.opened_at.elapsed(), step, request);
         let is_known = self.requests.is_none() && self.schedule.is_known_to_all();
         if let Some(ranks) = self.ranks.as_ref().filter(|_| !is_known) {
@@ -349,6 +356,12 @@ impl Run {
     /// [`Save::durable`] does.
     pub fn checkpoint_shared(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
         self.checkpoint_at(step, variables, true)
+    }
+
+    /// Saves the last state of the program as [`Run::checkpoint_shared`] does; it is never skipped. All ranks call this.
+    pub(crate) fn checkpoint_last(&mut self, step: u64, variables: &[Variable]) -> Result<Save> {
+        self.schedule.agreed(Due::Last);
+        self.checkpoint_shared(step, variables)
     }
 
     fn checkpoint_at(&mut self, step: u64, variables: &[Variable], to: bool) -> Result<Save> {
@@ -550,7 +563,7 @@ impl Run {
             halt: self.is_to_halt(),
         };
         let staging = self.saver.staging.clone();
-        if self.options.overload == Overload::Skip {
+        if self.options.overload == Overload::Skip && !self.schedule.has_ended() {
             let expected =
                 if self.saver.decide(Step(step), vote).whole { state } else { vote.changed };
             vote.overloaded = staging.is_full_for(expected.min(staging.limit()));
@@ -934,6 +947,7 @@ impl Run {
         if let Some(level) = &mut self.replicas {
             level.go_on(&comm)?;
         }
+        self.schedule.goes_on();
         self.options.ranks = Some(comm);
         Ok(())
     }
@@ -987,6 +1001,7 @@ impl Run {
         self.retention = retain(&self.options, ranks.as_ref(), &self.upkeep)?;
         self.ticket = opened.ticket();
         self.looked_back = true;
+        self.schedule.goes_on();
         (self.saver, self.capture, self.store) = (saver, capture, opened.store);
         self.options.ranks = Some(comm);
         self.ranks = ranks.take();

@@ -4,14 +4,14 @@ use super::schedule::Due;
 use crate::error::{Error, Result};
 
 /// No requests.
-pub(super) enum Requests {}
+pub(crate) enum Requests {}
 
 impl Requests {
-    pub(super) fn listen() -> Result<Requests> {
+    pub(crate) fn listen() -> Result<Requests> {
         Err(Error::usage("this program was built without the feature `signals` of treering"))
     }
 
-    pub(super) fn take(&self) -> Due {
+    pub(crate) fn take(&self) -> Due {
         match *self {}
     }
 }

@@ -48,7 +48,7 @@ pub enum Overload {
     /// Block the program until there is room.
     #[default]
     Wait,
-    /// Skip this checkpoint, unless nothing else is staged.
+    /// Skip this checkpoint, unless nothing else is staged. The last one ([`Due::Last`](crate::Due::Last)) is never skipped.
     Skip,
 }
 

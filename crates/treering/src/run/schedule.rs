@@ -173,6 +173,17 @@ impl Schedule {
         self.ended |= due == Due::Last;
     }
 
+    /// Whether the last checkpoint was due: no other one can stand in for it.
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// The run goes on after a death. The last checkpoint may have been lost with it, so it may be due again; and the time
+    /// of the recovery is none of a step.
+    pub(super) fn goes_on(&mut self) {
+        (self.ended, self.asked) = (false, None);
+    }
+
     /// The time that one more step and the last save take, by the longest of the latest ones, and a quarter more. Before
     /// that step, a checkpoint may be due, which holds the program up as well.
     fn needed(&self) -> Duration {
@@ -275,6 +286,24 @@ mod tests {
                 .iter()
                 .all(|due| Due::from_code(due.code()) == *due)
         );
+    }
+
+    #[test]
+    fn the_last_checkpoint_is_due_again_after_a_death() {
+        let mut schedule = Schedule::new(None, Some(10 * SECOND));
+        for step in 1..=2 {
+            let due = schedule.due(10 * SECOND, step, Due::No);
+            assert_eq!(due, Due::Last);
+            schedule.agreed(due);
+            assert!(schedule.has_ended());
+            schedule.goes_on();
+        }
+        // A recovery of 5 s is no step of 5 s.
+        let mut schedule = Schedule::new(None, Some(10 * SECOND));
+        assert_eq!(schedule.due(SECOND, 1, Due::No), Due::No);
+        schedule.goes_on();
+        assert_eq!(schedule.due(6 * SECOND, 2, Due::No), Due::No);
+        assert_eq!(schedule.due(7 * SECOND, 3, Due::No), Due::No);
     }
 
     proptest! {

@@ -6,7 +6,7 @@
 use crate::array::{Order, Rank, Variable};
 use crate::comm::{Voting, Wire, wire};
 use crate::compare::{
-    Answer, First, NOT_IN_SHARE, NotCompared, Outcome, Timings, Unmatched, Value,
+    Answer, ContentDifference, First, NOT_IN_SHARE, NotCompared, Outcome, Timings, Unmatched, Value,
 };
 use crate::error::Result;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +21,8 @@ pub(super) struct ReferenceShare {
     first: Option<FirstLetter>,
     /// Variables that do not fit together: rank and name, in which way, and more of it.
     unlike: BTreeSet<(u32, String, String, String)>,
+    /// Attributes that differ: rank and name of the variable, the attribute, and both values.
+    contents: BTreeSet<(u32, String, String, String)>,
     /// Variables of the reference that none of these ranks has, and the rank that had each there.
     lacking: Option<BTreeMap<String, u32>>,
     /// Items that were not compared, and why, by rank.
@@ -137,6 +139,10 @@ impl ReferenceShare {
                 }
             }
         }
+        for other in &outcome.contents {
+            let (rank, of) = (other.rank.0, other.of().to_string());
+            share.contents.insert((rank, of, other.item.clone(), other.detail.clone()));
+        }
         for other in &outcome.not_compared {
             let rank = other.rank.map(|rank| rank.0);
             share.open.insert((rank, other.variable.clone(), other.why.clone()));
@@ -162,6 +168,7 @@ impl ReferenceShare {
         self.bytes.1 = self.bytes.1.saturating_add(other.bytes.1);
         self.first = [self.first.take(), other.first].into_iter().flatten().min();
         self.unlike.extend(other.unlike);
+        self.contents.extend(other.contents);
         self.open.extend(other.open);
         self.lacking = match (self.lacking.take(), other.lacking) {
             (Some(mut own), Some(other)) => {
@@ -178,6 +185,7 @@ impl ReferenceShare {
         let lacking = self.lacking.as_ref().is_some_and(|lacking| !lacking.is_empty());
         match () {
             _ if self.differences > 0 || !self.unlike.is_empty() || lacking => Answer::Different,
+            _ if !self.contents.is_empty() => Answer::Different,
             _ if self.undecided > 0 || !self.open.is_empty() => Answer::Undecided,
             _ => Answer::Equal,
         }
@@ -234,7 +242,16 @@ impl ReferenceShare {
             unlike.map(|(rank, name, what, more)| unmatched(*rank, name, what, more)).collect();
         let lacking = self.lacking.iter().flatten();
         others.extend(lacking.map(|(name, rank)| unmatched(*rank, name, "only in the second", "")));
+        let contents = self.contents.iter().map(|(rank, of, item, detail)| ContentDifference {
+            step: Some(self.step),
+            rank: Rank(*rank),
+            file: None,
+            variable: Some(of.clone()),
+            item: item.clone(),
+            detail: detail.clone(),
+        });
         Outcome {
+            contents: contents.collect(),
             verdict: self.verdict(),
             equal: self.verdict() == Answer::Equal,
             differences: self.differences,

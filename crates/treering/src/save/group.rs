@@ -253,7 +253,7 @@ pub(crate) fn draft(
     };
     for sealed in sealed {
         manifest.stats.same_bytes += sealed.stats.same_bytes;
-        manifest.stats.moved_bytes += sealed.stats.moved_bytes;
+        manifest.stats.duplicate_bytes += sealed.stats.duplicate_bytes;
         manifest.stats.new_bytes += sealed.stats.new_bytes;
         for variable in &sealed.footer.variables {
             if !variable.is_hidden() {

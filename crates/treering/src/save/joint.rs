@@ -414,7 +414,7 @@ impl PullBudget {
 
 fn add(all: &mut Stats, other: Stats) {
     all.same_bytes += other.same_bytes;
-    all.moved_bytes += other.moved_bytes;
+    all.duplicate_bytes += other.duplicate_bytes;
     all.new_bytes += other.new_bytes;
     all.blocked_ns = all.blocked_ns.max(other.blocked_ns);
 }

@@ -555,10 +555,19 @@ fn a_strided_slab_reads_only_the_frames_that_it_needs() {
             .flat_map(|i| (0..extent[1]).map(move |j| (i, j)))
             .flat_map(|(i, j)| (0..extent[2]).map(move |k| [i, j, k]))
             .flat_map(|[i, j, k]| brick_values([index(0, i), index(1, j), index(2, k)], [1; 3], 0));
-        assert!(values.into_iter().eq(expected), "{slab:?}");
+        assert!(values.iter().copied().eq(expected), "{slab:?}");
         let read = read.load(Ordering::SeqCst);
         println!("{slab:?}: {read} of {all} B, {frames} frames");
         assert!(read <= (frames + 2) * (FRAME + FRAME / 64), "{slab:?}: {read} B, {frames} frames");
+        // The same without its type.
+        let again = Arc::new(AtomicU64::new(0));
+        let checkpoint = Library::of(counting(&store, &again)).checkpoint("r", None).unwrap();
+        checkpoint.read_array_slab("u", &Slab::new(&[0, 0, 0], &[1, 1, 1])).unwrap();
+        again.store(0, Ordering::SeqCst);
+        let array = checkpoint.read_array_slab("u", &slab).unwrap();
+        assert!(again.load(Ordering::SeqCst) <= read, "{slab:?}: {again:?} B");
+        assert_eq!(array.shape.0, extent);
+        assert!(array.values::<u64>().unwrap() == values, "{slab:?}");
     }
 }
 

@@ -3,9 +3,10 @@
 
 use crate::support::memory;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, SystemTime};
 use treering::testing::{Call, Digest, Footer, HookedStore, Seal};
 use treering::{
-    ChunkSize, Encoding, Library, Method, Options, Overload, Run, Store, StoreItem, Variable,
+    ChunkSize, Due, Encoding, Library, Method, Options, Overload, Run, Store, StoreItem, Variable,
     VariableMut,
 };
 
@@ -61,6 +62,30 @@ fn a_full_staging_memory_skips_if_told_and_the_next_save_is_complete() {
     assert!(run.failures().is_empty());
     let library = Library::of(store);
     let newest = library.checkpoint("r", None).unwrap();
+    assert_eq!((newest.step(), newest.read::<u64>("x").unwrap()), (3, data[2].clone()));
+}
+
+#[test]
+fn the_last_checkpoint_is_not_skipped() {
+    let (gate, store) = Gate::before(memory());
+    let options = Options::in_store(store.clone(), "r").staging(1 << 20).overload(Overload::Skip);
+    let mut run = Run::open(options.deadline(SystemTime::now())).unwrap();
+    let data = [noise(1 << 16, 1), noise(1 << 16, 2), noise(1 << 16, 3)];
+    gate.set(false);
+    run.checkpoint(0, &[Variable::new("x", &data[0])]).unwrap();
+    let second = run.checkpoint(1, &[Variable::new("x", &data[1])]).unwrap();
+    let third = run.checkpoint(2, &[Variable::new("x", &data[2])]).unwrap();
+    assert!(second.is_skipped() || third.is_skipped());
+    assert_eq!(run.due(3).unwrap(), Due::Last);
+    let opener = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(50));
+        gate.set(true);
+    });
+    let last = run.checkpoint(3, &[Variable::new("x", &data[2])]).unwrap();
+    assert!(!last.is_skipped());
+    opener.join().unwrap();
+    run.finish().unwrap();
+    let newest = Library::of(store).checkpoint("r", None).unwrap();
     assert_eq!((newest.step(), newest.read::<u64>("x").unwrap()), (3, data[2].clone()));
 }
 

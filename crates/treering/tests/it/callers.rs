@@ -229,6 +229,15 @@ fn a_second_sigterm_ends_the_process_and_so_does_one_after_the_run() {
                 std::thread::yield_now();
             }
             println!("asked to end");
+        } else if task == "anew" {
+            // A run that was closed before this one takes nothing from it.
+            run.finish().unwrap();
+            let mut run = Run::open(Options::in_store(memory(), "s").on_signals()).unwrap();
+            raise();
+            while run.due(1).unwrap() != Due::Last {
+                std::thread::yield_now();
+            }
+            println!("asked the second");
         } else {
             run.finish().unwrap();
             println!("closed");
@@ -237,7 +246,8 @@ fn a_second_sigterm_ends_the_process_and_so_does_one_after_the_run() {
         std::thread::sleep(Duration::from_secs(60));
         return;
     }
-    for (task, said) in [("twice", "asked to end"), ("closed", "closed")] {
+    let tasks = [("twice", "asked to end"), ("closed", "closed"), ("anew", "asked the second")];
+    for (task, said) in tasks {
         let done = child(TEST, task, &[]);
         assert_eq!(done.status.signal(), Some(15), "{task}: {done:?}");
         assert!(String::from_utf8_lossy(&done.stdout).contains(said), "{task}: {done:?}");
@@ -585,6 +595,9 @@ fn slabs_of_arrays_of_ranks_are_those_of_the_whole() {
             let mut into = vec![0f64; expected.len()];
             checkpoint.read_slab_into("grid", &slab, &mut into).unwrap();
             assert_eq!(into, expected);
+            let array = checkpoint.read_array_slab("grid", &slab).unwrap();
+            assert_eq!((&array.shape.0[..], array.order), (&extent[..], order));
+            assert_eq!(array.values::<f64>().unwrap(), expected, "{slab:?}");
         }
         let whole = checkpoint.read_array("grid").unwrap();
         assert_eq!((whole.shape.0.as_slice(), whole.order), (&[ROWS, COLUMNS][..], order));
@@ -597,6 +610,8 @@ fn slabs_of_arrays_of_ranks_are_those_of_the_whole() {
             Slab::new(&[0, 0], &[u64::MAX, u64::MAX]).stride(&[u64::MAX, 2]),
         ] {
             let refused = checkpoint.read_slab::<f64>("grid", &wrong).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::Usage, "{wrong:?}");
+            let refused = checkpoint.read_array_slab("grid", &wrong).unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::Usage, "{wrong:?}");
         }
         let mut small = [0f64; 3];

@@ -14,11 +14,11 @@ use treering::{
 
 const ROWS: u64 = 37;
 const LENGTH: u64 = 24;
-const STEPS: u64 = 9;
+pub(crate) const STEPS: u64 = 9;
 
 /// A program of which every value depends on all steps before; the sum of all values is part of the next step.
 #[derive(Default)]
-struct Plate {
+pub(crate) struct Plate {
     own: Vec<f64>,
     first: u64,
     total: [u64; 1],
@@ -32,7 +32,7 @@ struct Plate {
     ended: bool,
     trouble: Option<(u64, u32)>,
     /// The time that a step takes.
-    pause: Duration,
+    pub(crate) pause: Duration,
 }
 
 fn advance(cell: f64, row: u64, at: u64, step: u64, total: u64) -> f64 {
@@ -153,7 +153,7 @@ impl Steps for Plate {
 
 /// The setting of a crew.
 #[derive(Clone, Copy, Debug)]
-struct Setting {
+pub(crate) struct Setting {
     ranks: u32,
     spares: u32,
     copies: u32,
@@ -170,7 +170,7 @@ struct Setting {
     pause: Duration,
 }
 
-const USUAL: Setting = Setting {
+pub(crate) const USUAL: Setting = Setting {
     ranks: 4,
     spares: 0,
     copies: 2,
@@ -183,7 +183,7 @@ const USUAL: Setting = Setting {
     pause: Duration::ZERO,
 };
 
-fn options(store: &Arc<dyn Store>, comm: Arc<dyn Comm>, setting: Setting) -> Options {
+pub(crate) fn options(store: &Arc<dyn Store>, comm: Arc<dyn Comm>, setting: Setting) -> Options {
     let Setting { budget, keep, .. } = setting;
     let small =
         ReplicaSettings { range_blocks: 4, piece: 4096, budget, ..ReplicaSettings::default() };

@@ -87,7 +87,7 @@ impl Subject {
         let (all, _) = self.library().checkpoints("main").unwrap();
         let epoch = |at: usize| all[at].epoch.sequence;
         assert!(all.len() == 5 && epoch(0) != epoch(4) && epoch(0) == epoch(1));
-        assert!(all.iter().any(|c| c.stats.moved_bytes > 0));
+        assert!(all.iter().any(|c| c.stats.duplicate_bytes > 0));
         assert_eq!(self.library().checkpoints("side").unwrap().0.len(), 3);
         assert!(self.findings() == 0 && self.read_all() == (8, 0));
     }

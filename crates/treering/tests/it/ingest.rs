@@ -4,10 +4,12 @@
 use regex::Regex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use treering::testing::{Call, Fault, FaultStore, HookedStore};
 use treering::{
     ArrayExport, ArrayFormat, DType, FileRules, Ingest, IngestSettings, Library, MemoryStore,
-    Merge, Options, Rank, RankFile, RawLayout, Run, Store, Variable, export_arrays, rank_files,
+    Merge, Options, Place, Rank, RankFile, RawLayout, Run, Store, Variable, WatchSettings, Watcher,
+    export_arrays, rank_files,
 };
 
 /// An `.npy` file of f64 values.
@@ -454,4 +456,72 @@ fn files_that_change_unnoticed_while_they_are_ingested_are_found() {
     let exported = library.export("sim", Some(1), &[], &folder.path().join("back"));
     let report = library.verify(None, true, &|_, _| {}).unwrap();
     assert_eq!(exported.is_ok(), report.is_sound(), "{exported:?} {report:?}");
+}
+
+/// What a run holds: the rank and the name of each variable.
+fn ranks_and_names(store: &Path, run: &str, step: u64) -> Vec<(u32, String)> {
+    let checkpoint = Library::open(store).unwrap().checkpoint(run, Some(step)).unwrap();
+    let entries = checkpoint.entries().iter().filter(|entry| !entry.is_hidden());
+    let mut all: Vec<(u32, String)> =
+        entries.map(|entry| (entry.rank.0, entry.description.name.clone())).collect();
+    all.sort();
+    all
+}
+
+/// A folder has the same ranks and names, whether a person ingests it or a service watches it.
+#[test]
+fn a_service_reads_ranks_and_names_as_a_person_who_ingests_the_folder() {
+    let array = npy(&[20], &[1.5; 20]);
+    for (names, rules, expected) in [
+        (
+            &["step_100/rank_0.npy", "step_100/rank_1.npy", "step_100/mesh2.npy"][..],
+            FileRules::default(),
+            &[
+                (0, "step_{step}/mesh2.npy"),
+                (0, "step_{step}/rank_{rank}.npy"),
+                (1, "step_{step}/rank_{rank}.npy"),
+            ][..],
+        ),
+        // A number by which no two files differ is no rank.
+        (&["state_0100.0003.npy"], FileRules::default(), &[(0, "state_{step}.0003.npy")]),
+        (
+            &["state_0100.0003.npy", "state_0100.0012.npy"],
+            FileRules::default(),
+            &[(3, "state_{step}.{rank}.npy"), (12, "state_{step}.{rank}.npy")],
+        ),
+        (
+            &["proc4/out_0100.npy", "proc5/out_0100.npy"],
+            FileRules::new(Some(r"out_(\d+)"), None).unwrap(),
+            &[(4, "proc{rank}/out_{step}.npy"), (5, "proc{rank}/out_{step}.npy")],
+        ),
+        (
+            &["proc4/out_0100.npy", "proc5/out_0100.npy"],
+            FileRules::new(None, Some(r"proc(\d+)")).unwrap(),
+            &[(4, "proc{rank}/out_{step}.npy"), (5, "proc{rank}/out_{step}.npy")],
+        ),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let (out, store) = (folder.path().join("out"), folder.path().join("store"));
+        for name in names {
+            let path = out.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, &array).unwrap();
+        }
+        let chosen = rank_files(&[out.clone()], &rules).unwrap();
+        let mut ingest =
+            Ingest::open(Options::directory(&store, "given"), IngestSettings::default()).unwrap();
+        ingest.take(100, &chosen.files, &|_, _| {}).unwrap();
+        let place = Place { store: store.clone(), run: Some("watched".into()), step: None };
+        let settings = WatchSettings {
+            rules,
+            files: Some(names.len()),
+            settle: Duration::ZERO,
+            ..WatchSettings::new(place, &out)
+        };
+        Watcher::open(settings, |_| {}).unwrap().once().unwrap();
+        let given = ranks_and_names(&store, "given", 100);
+        let found: Vec<(u32, &str)> = given.iter().map(|(r, name)| (*r, &name[..])).collect();
+        assert_eq!(found, expected, "{names:?}");
+        assert_eq!(ranks_and_names(&store, "watched", 100), given, "{names:?}");
+    }
 }

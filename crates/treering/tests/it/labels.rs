@@ -3,8 +3,9 @@
 use crate::levels::{Cluster, LONG, memory};
 use std::sync::Arc;
 use treering::{
-    Aggregation, Compaction, End, ErrorKind, Keep, LabelTest, Labels, Library, Options, Result,
-    Run, Store, ThreadRanks, Variable, aggregate,
+    Aggregation, Answer, Bound, Compaction, CompareSettings, End, ErrorKind, Golden, Keep,
+    LabelTest, Labels, Library, Options, Result, Run, Store, StoredSide, ThreadRanks, TreeSettings,
+    TreedSide, Variable, aggregate, compare, record_golden,
 };
 
 const ALL: Compaction = Compaction { files: 3, pack_bytes: 1 << 20 };
@@ -245,5 +246,119 @@ fn nodes_and_aggregators_hand_them_on() {
         assert_eq!(checkpoint.labels(), &labels(&[("at", "3"), ("git", "4542149")]));
         let of = |entry: &treering::Description| entry.attributes.get("units") == Some("m");
         assert!(checkpoint.variables().all(of));
+    }
+}
+
+/// A run of some ranks whose variables have attributes: all the same, or one that differs.
+fn attributed(store: &Arc<dyn Store>, run: &'static str, ranks: u32, units: Option<&'static str>) {
+    let shared = store.clone();
+    let ends = ThreadRanks::new(ranks).run(move |comm| {
+        let rank = u64::from(comm.rank().0);
+        let options = Options::in_store(shared.clone(), run).ranks(comm).patience(LONG);
+        let mut run = Run::open(options.bound("*", Bound::abs(1e-6)))?;
+        let (own, part) = ([1.5f64; 100], [2.5f64; 50]);
+        let set = |variable: Variable<'static>| match units {
+            Some(units) => variable.attribute("units", units),
+            None => variable,
+        };
+        let own: &'static [f64; 100] = Box::leak(Box::new(own));
+        let part: &'static [f64; 50] = Box::leak(Box::new(part));
+        let own = set(Variable::new("own", own)).attribute("level", 3);
+        let grid = Variable::new("grid", part).part_of(&[50 * u64::from(ranks)], &[50 * rank]);
+        run.checkpoint(1, &[own, set(grid)])?;
+        run.finish()
+    });
+    ends.into_iter().for_each(|end| end.done().unwrap().unwrap());
+}
+
+#[test]
+fn runs_are_compared_by_their_attributes_too() {
+    let store = memory();
+    for (run, units) in [("a", Some("K")), ("b", Some("K")), ("c", Some("C")), ("d", None)] {
+        attributed(&store, run, 2, units);
+    }
+    let compared = |other: &str, settings: &CompareSettings| {
+        let side = |run: &str| StoredSide::open(store.clone(), run, None).unwrap();
+        compare(&side("a"), &side(other), settings, None, &|_, _| {}).unwrap()
+    };
+    let usual = CompareSettings::default();
+    assert!(compared("b", &usual).equal);
+    for (other, detail) in [("c", "K and C"), ("d", "only in the first")] {
+        let outcome = compared(other, &usual);
+        assert_eq!((outcome.verdict, outcome.differences), (Answer::Different, 0));
+        // The global array once, and the arrays of both ranks.
+        let mut found: Vec<(u32, &str)> =
+            outcome.contents.iter().map(|found| (found.rank.0, found.of())).collect();
+        found.sort_unstable();
+        assert_eq!(found, [(0, "grid"), (0, "own"), (1, "own")], "{:?}", outcome.contents);
+        for found in &outcome.contents {
+            assert_eq!((&found.item[..], &found.detail[..]), ("attribute units", detail));
+            assert!(found.file.is_none());
+        }
+        let sentence = outcome.sentence();
+        assert!(sentence.contains("variables differ in 3 attributes"), "{sentence}");
+        assert!(sentence.contains("the first: attribute units of "), "{sentence}");
+        let without = CompareSettings { attributes: false, ..CompareSettings::default() };
+        assert!(compared(other, &without).equal);
+        // Trees of a golden file have them as well.
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("golden.tree");
+        let side = |run: &str| StoredSide::open(store.clone(), run, None).unwrap();
+        let trees = TreeSettings { bounds: vec![Bound::abs(1e-6)], ..TreeSettings::default() };
+        record_golden(&side("a"), &usual, &trees, &path, &|_, _| {}).unwrap();
+        let golden = Golden::open(&path).unwrap();
+        let check = |run: &str| {
+            let side = side(run);
+            compare(&golden, &TreedSide::new(&side, &golden), &usual, None, &|_, _| {}).unwrap()
+        };
+        assert!(check("b").equal);
+        assert_eq!(check(other).contents.len(), 3);
+        // What is left out, or not chosen, has no attributes to compare.
+        let exclude = vec!["own".to_string()];
+        let settings = CompareSettings { exclude, ..CompareSettings::default() };
+        assert_eq!(compared(other, &settings).contents.len(), 1);
+        let variables = vec!["own".to_string()];
+        let settings = CompareSettings { variables, ..CompareSettings::default() };
+        assert_eq!(compared(other, &settings).contents.len(), 2);
+    }
+}
+
+/// A run that is compared with a reference as it goes on, by one rank and by several.
+#[test]
+fn a_reference_is_compared_by_attributes_too() {
+    let store = memory();
+    attributed(&store, "golden", 2, Some("K"));
+    for (ranks, units, attributes, differs) in [
+        (2, "K", true, false),
+        (2, "C", true, true),
+        (2, "C", false, false),
+        (1, "K", true, false),
+        (1, "C", true, true),
+    ] {
+        let shared = store.clone();
+        let run = format!("{ranks}{units}{attributes}");
+        let ends = ThreadRanks::new(ranks).run(move |comm| {
+            let settings =
+                CompareSettings { attributes, ..CompareSettings::within(Bound::abs(1e-6)) };
+            let share = 100 / u64::from(ranks);
+            let offset = [share * u64::from(comm.rank().0)];
+            let options = Options::in_store(shared.clone(), &run).ranks(comm).patience(LONG);
+            let options = options.reference(shared.clone(), "golden", settings);
+            let mut run = Run::open(options).unwrap();
+            let (own, part) = ([1.5f64; 100], vec![2.5f64; share as usize]);
+            let own = Variable::new("own", &own).attribute("level", 3).attribute("units", units);
+            let grid = Variable::new("grid", &part).part_of(&[100], &offset);
+            run.checkpoint(1, &[own, grid.attribute("units", units)]).unwrap();
+            let found = run.divergence().map(|outcome| outcome.contents.clone());
+            run.finish().unwrap();
+            found
+        });
+        for end in ends {
+            let found = end.done().unwrap().unwrap_or_default();
+            let all = found
+                .iter()
+                .all(|found| found.item == "attribute units" && found.detail == "C and K");
+            assert!(all && found.is_empty() != differs, "{ranks} {units} {attributes}: {found:?}");
+        }
     }
 }

@@ -12,6 +12,7 @@ mod compare;
 mod contents;
 mod copies;
 mod crew;
+mod crew_due;
 mod damage;
 mod differences;
 mod examples;

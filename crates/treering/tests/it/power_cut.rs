@@ -474,7 +474,7 @@ fn the_scenarios_have_deltas_and_epochs_and_something_to_prune() {
     let (all, _) = library.checkpoints("a").unwrap();
     let epochs: BTreeSet<u64> = all.iter().map(|c| c.epoch.sequence.0).collect();
     assert!(epochs.len() >= 2 && all.len() >= epochs.len() + 3);
-    assert!(all.iter().any(|c| c.stats.moved_bytes > 0));
+    assert!(all.iter().any(|c| c.stats.duplicate_bytes > 0));
     let plan = library.plan_prune("a", KEEP, &|_, _| {}).unwrap();
     assert!(!plan.removed.is_empty() && !plan.packs.is_empty(), "{plan:?}");
 }

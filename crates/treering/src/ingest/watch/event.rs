@@ -44,6 +44,15 @@ pub enum WatchEvent<'a> {
         /// Files that were expected.
         expected: usize,
     },
+    /// A set has too few files, and none has come for a minute. It stays where it is. Reported once.
+    Short {
+        /// Step of the set.
+        step: u64,
+        /// Files that are there.
+        files: usize,
+        /// Files that were expected.
+        expected: usize,
+    },
     /// Files of a step came after its other files were ingested and went away. They stay where they are.
     Late {
         /// Step of the files.
@@ -51,7 +60,7 @@ pub enum WatchEvent<'a> {
         /// Files that came late.
         files: usize,
     },
-    /// [`Watcher::once`](super::Watcher::once) ends without this set.
+    /// [`Watcher::serve`](super::Watcher::serve) or [`Watcher::once`](super::Watcher::once) ends without this set.
     NotTaken {
         /// Step of the set.
         step: u64,
@@ -118,6 +127,12 @@ impl fmt::Display for WatchEvent<'_> {
                  stays where it is until the rest comes",
                 count(*files)
             ),
+            WatchEvent::Short { step, files, expected } => write!(
+                f,
+                "step {step} has {} where {expected} were expected, and no more have come: it stays where it is until \
+                 the rest comes",
+                count(*files)
+            ),
             WatchEvent::Late { step, files } => write!(
                 f,
                 "step {step} is in the run already, and its files are gone: {} of it came later and stay; \
@@ -126,6 +141,11 @@ impl fmt::Display for WatchEvent<'_> {
             ),
             WatchEvent::NotTaken { step, held: Some((file, why)), .. } => {
                 write!(f, "step {step} is not ingested: {file} {why}")
+            }
+            WatchEvent::NotTaken { step, files, expected: Some(expected), .. }
+                if files >= expected =>
+            {
+                write!(f, "step {step} is not ingested yet: {}", count(*files))
             }
             WatchEvent::NotTaken { step, files, expected: Some(expected), .. } => {
                 write!(f, "step {step} is not ingested: {} of {expected}", count(*files))

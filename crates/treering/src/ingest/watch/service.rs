@@ -31,6 +31,9 @@ fn has_opening(store: &dyn Store, run: &str, writer: WriterId) -> Result<bool> {
     }
 }
 
+/// Time for which a set with too few files rests before that is reported.
+const GRACE: Duration = Duration::from_secs(60);
+
 /// Longest wait for events.
 const LONG: Duration = Duration::from_secs(3600);
 
@@ -119,7 +122,7 @@ impl Watcher {
         notice::start(&settings.folder, events.clone())?;
         let library = Library::of(Arc::new(DirectoryStore::new(&settings.place.store)));
         let (holdings, trouble) = library.holdings(&run)?;
-        let rule = SetRule { files: settings.files, settle: settings.settle };
+        let rule = SetRule { files: settings.files, settle: settings.settle, grace: GRACE };
         let watcher = Watcher {
             settings,
             run,
@@ -181,7 +184,8 @@ impl Watcher {
         self.began.elapsed()
     }
 
-    /// Ingests complete sets until it is stopped ([`WatchStop::stop`]).
+    /// Ingests complete sets until it is stopped ([`WatchStop::stop`]). Sets that are not complete by then are reported
+    /// ([`WatchEvent::NotTaken`]).
     ///
     /// **Errors**: a store that cannot be opened at the start, and later another process that takes over the run
     /// ([`ErrorKind::Busy`]). Other failures are events: after a full disk or an I/O error the set is tried again
@@ -196,6 +200,10 @@ impl Watcher {
             for (step, files) in self.sets.stranded(now) {
                 self.tell(WatchEvent::Late { step, files });
             }
+            for short in self.sets.short(now) {
+                let (step, files, expected) = (short.step, short.files, short.expected);
+                self.tell(WatchEvent::Short { step, files, expected });
+            }
             let wait = match &set {
                 Some(_) => Duration::ZERO,
                 None => self.wake(now).map_or(LONG, |moment| moment.saturating_sub(now)),
@@ -207,6 +215,7 @@ impl Watcher {
             }
             self.hear(wait)?;
         }
+        self.tell_unfinished();
         Ok(())
     }
 
@@ -231,11 +240,16 @@ impl Watcher {
             self.hear(Duration::ZERO)?;
         }
         self.remove_leftovers();
+        self.tell_unfinished();
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Reports the sets that are not ingested when the service ends.
+    fn tell_unfinished(&self) {
         for (step, files, expected) in self.sets.unfinished() {
             let held = self.unfinished.get(&step).map(|(file, why)| (file.as_str(), why.as_str()));
             self.tell(WatchEvent::NotTaken { step, files, expected, held });
         }
-        failed.map_or(Ok(()), Err)
     }
 
     fn wake(&self, now: Moment) -> Option<Moment> {

@@ -6,7 +6,8 @@
 //! after pauses that grow. The set of a step is all files of it that are not
 //! in the run yet. It is *complete* when all of them are finished and there are enough: as many as the
 //! user says, else as many as the set before had. A smaller set is taken only when that of a later
-//! step came to rest with just as many files: then the program writes fewer now. Otherwise it stays.
+//! step came to rest with just as many files: then the program writes fewer now. Otherwise it stays, and is reported: when
+//! a later set was taken, or when all of it has rested for a grace time.
 //!
 //! A step that is in the run already is rewritten as a whole: files that were taken do not count
 //! again, so that old and new ones are never mixed. Only files that are late, under names that the
@@ -58,6 +59,8 @@ pub(super) struct SetRule {
     /// Number of files of a set. Default: that of the set before.
     pub(super) files: Option<usize>,
     pub(super) settle: Duration,
+    /// Time for which a set with too few files rests before that is reported.
+    pub(super) grace: Duration,
 }
 
 /// A file that a checkpoint of the step holds: name, size, time; and whether it is the newest.
@@ -70,7 +73,7 @@ pub(super) struct FileSet {
     pub(super) files: BTreeMap<String, FileStamp>,
 }
 
-/// A set that has too few files although a later one is complete.
+/// A set that has too few files although it is at rest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ShortSet {
     pub(super) step: u64,
@@ -295,12 +298,39 @@ impl Sets {
         all
     }
 
+    /// Sets that have too few files and have rested for the grace time. Each is listed once.
+    pub(super) fn short(&mut self, now: Moment) -> Vec<ShortSet> {
+        let expected = self.rule.files.or(self.usual);
+        let is_short = |(step, own): &(&u64, &StepFiles)| {
+            self.grace_ends(own).is_some_and(|end| now >= end) && !self.enough(**step, own, now)
+        };
+        let short = self.steps.iter().filter(is_short).filter_map(|(step, own)| {
+            Some(ShortSet { step: *step, files: own.count(), expected: expected? })
+        });
+        let short: Vec<ShortSet> = short.collect();
+        for one in &short {
+            self.steps.entry(one.step).and_modify(|own| own.told = true);
+        }
+        short
+    }
+
+    /// When a set that is at rest, and was not reported, is reported if it has too few files.
+    fn grace_ends(&self, own: &StepFiles) -> Option<Moment> {
+        if own.told || own.refused || own.is_late() {
+            return None;
+        }
+        let rest: Option<Vec<Moment>> =
+            own.waiting.values().map(|file| self.rests_at(file)).collect();
+        rest?.into_iter().max().map(|last| last + self.rule.grace)
+    }
+
     /// When to look again, if nothing is noticed until then.
     pub(super) fn wake(&self, now: Moment) -> Option<Moment> {
         let waiting = self.steps.values().flat_map(|own| own.waiting.values());
         let rest = waiting.filter_map(|file| self.rests_at(file));
         let pauses = self.steps.values().filter_map(|own| own.pause.map(|(_, until)| until));
-        rest.chain(pauses).filter(|moment| *moment > now).min()
+        let graces = self.steps.values().filter_map(|own| self.grace_ends(own));
+        rest.chain(pauses).chain(graces).filter(|moment| *moment > now).min()
     }
 
     /// A set is in the run now. Tells of earlier ones that have too few files, once.

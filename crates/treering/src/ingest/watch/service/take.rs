@@ -1,7 +1,6 @@
 //! Ingesting a set, errors of that, and removing its originals.
 
 use super::Watcher;
-use crate::array::Rank;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::Manifest;
 use crate::ingest::watch::WatchEvent;
@@ -28,8 +27,8 @@ impl Watcher {
             self.holdings = self.holdings.again()?;
         }
         if !self.is_held(set) {
-            let files = self.rank_files(set);
-            self.tell_odd_ranks(set.step, &files);
+            let files = self.rank_files(set)?;
+            self.tell_odd_ranks(set);
             let manifest = self.ingest(set, &files)?;
             self.tell_taken(set, &files, &manifest);
             self.holdings.add(&manifest);
@@ -108,23 +107,23 @@ impl Watcher {
         names.iter().copied().eq(set.files.keys()) && names.into_iter().all(same)
     }
 
-    fn rank_files(&self, set: &FileSet) -> Vec<RankFile> {
-        let file = |name: &String| {
-            let named = self.settings.rules.read(name).ok()?;
-            let path = self.settings.folder.join(name);
-            Some(RankFile { rank: Rank(named.rank), path, name: name.clone(), like: named.like })
-        };
-        set.files.keys().filter_map(file).collect()
+    /// The ranks of a set are decided once it is complete, from all of its files; late files that join decide them anew.
+    fn rank_files(&self, set: &FileSet) -> Result<Vec<RankFile>> {
+        let file = |name: &String| (name.clone(), self.settings.folder.join(name));
+        let files: Vec<_> = set.files.keys().map(file).collect();
+        self.settings.rules.rank_files_of_step(&files)
     }
 
-    /// Ranks begin with 0 or 1. If they do not, another number may have been taken for the rank.
-    fn tell_odd_ranks(&mut self, step: u64, files: &[RankFile]) {
-        let first = files.iter().min_by_key(|file| file.rank);
-        let Some(odd) = first.filter(|file| file.rank > Rank(1)) else { return };
-        if self.settings.rules.guesses_ranks() && !std::mem::replace(&mut self.told_ranks, true) {
+    /// Ranks begin with 0 or 1. If the numbers behind the steps do not, the last number may be the step.
+    fn tell_odd_ranks(&mut self, set: &FileSet) {
+        let rules = &self.settings.rules;
+        let read = |name: &String| rules.read(name).ok().map(|named| (named.rank, name.clone()));
+        let first = set.files.keys().filter_map(read).min();
+        let Some((rank, name)) = first.filter(|(rank, _)| *rank > 1) else { return };
+        if rules.guesses_ranks() && !std::mem::replace(&mut self.told_ranks, true) {
             self.tell(WatchEvent::Note(&format!(
-                "{} was read as step {step}, rank {}: if the last number is the step, give --no-ranks",
-                odd.name, odd.rank
+                "{name} was read as step {}, number {rank}: if the last number is the step, give --no-ranks",
+                set.step
             )));
         }
     }

@@ -191,3 +191,30 @@ fn a_store_that_is_gone_is_never_made_anew() {
     watcher.once().unwrap();
     assert!(stage.told()[0].contains("sim@2: 1 file ingested") && !file(2).exists());
 }
+
+#[test]
+fn a_set_with_too_few_files_is_reported_while_the_service_runs_and_when_it_stops() {
+    let stage = Stage::new(Openness::Closed);
+    std::fs::write(stage.file(), "one of two").unwrap();
+    let mut watcher = stage.watcher(false, Merge::Auto);
+    let (settle, grace) = (Duration::ZERO, Duration::from_millis(20));
+    watcher.sets = Sets::new(SetRule { files: Some(2), settle, grace }, None);
+    let stopper = watcher.stopper();
+    let service = std::thread::spawn(move || watcher.serve().unwrap());
+    let begun = Instant::now();
+    while stage.lines.lock().unwrap().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing was told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let told = stage.told();
+    assert!(told[0].contains("step 1 has 1 file where 2 were expected, and no more"), "{told:?}");
+    stopper.stop();
+    service.join().unwrap();
+    assert_eq!(stage.told(), ["step 1 is not ingested: 1 file of 2"]);
+    // With the rest it is ingested.
+    std::fs::write(stage.folder.path().join("out/state_1_1.raw"), "two of two").unwrap();
+    let mut watcher = stage.watcher(false, Merge::Auto);
+    watcher.sets = Sets::new(SetRule { files: Some(2), settle, grace }, None);
+    watcher.once().unwrap();
+    assert!(stage.told()[0].contains("sim@1: 2 files ingested"));
+}

@@ -4,6 +4,7 @@ use super::*;
 use proptest::prelude::*;
 
 const SETTLE: Duration = Duration::from_secs(2);
+const GRACE: Duration = Duration::from_secs(1000);
 
 fn at(seconds: u64) -> Moment {
     Duration::from_secs(seconds)
@@ -14,7 +15,7 @@ fn stamp(version: u64) -> FileStamp {
 }
 
 fn sets(files: Option<usize>) -> Sets {
-    Sets::new(SetRule { files, settle: SETTLE }, None)
+    Sets::new(SetRule { files, settle: SETTLE, grace: GRACE }, None)
 }
 
 fn names(set: &FileSet) -> String {
@@ -84,6 +85,35 @@ fn a_smaller_set_waits_for_one_like_it() {
     assert_eq!(take(&mut sets, at(122)), Some((4, "a".into())));
     assert_eq!(take(&mut sets, at(122)), Some((2, "ab".into())), "it is large enough now");
     assert_eq!(take(&mut sets, at(122)), None);
+}
+
+/// The last set of a program that was killed is not silently left where it is.
+#[test]
+fn a_smaller_set_is_reported_after_the_grace_time() {
+    for told in [None, Some(3)] {
+        let mut sets = sets(told);
+        find(&mut sets, 1, "abc", 1, at(0));
+        assert_eq!(take(&mut sets, at(2)), Some((1, "abc".into())));
+        find(&mut sets, 2, "a", 1, at(10));
+        find(&mut sets, 2, "b", 1, at(20));
+        assert_eq!((sets.short(at(1021)), sets.wake(at(1021))), (vec![], Some(at(1022))));
+        let short = ShortSet { step: 2, files: 2, expected: 3 };
+        assert_eq!(sets.short(at(1022)), [short]);
+        // Once.
+        assert_eq!((sets.short(at(9999)), sets.wake(at(9999))), (vec![], None));
+        find(&mut sets, 3, "abc", 1, at(10_000));
+        let set = sets.complete(at(10_002)).unwrap();
+        assert_eq!(sets.taken(&set, at(10_002)), []);
+        // A file that somebody has open is not at rest, however long that takes.
+        find(&mut sets, 4, "a", 1, at(20_000));
+        sets.seen(4, "b", stamp(1), FileSign::Written, at(20_000));
+        assert_eq!(sets.short(at(90_000)), []);
+        // The rest comes: it is a set like any other, and nothing is reported.
+        sets.seen(4, "b", stamp(2), FileSign::Finished, at(90_000));
+        find(&mut sets, 4, "c", 1, at(90_001));
+        assert_eq!(sets.short(at(99_000)), []);
+        assert_eq!(take(&mut sets, at(99_000)), Some((4, "abc".into())));
+    }
 }
 
 #[test]
