@@ -30,7 +30,7 @@ pub(super) struct ReferenceShare {
 }
 
 wire! {
-    struct ReferenceShare { step, differences, undecided, bytes, first, unlike, lacking, open }
+    struct ReferenceShare { step, differences, undecided, bytes, first, unlike, contents, lacking, open }
 }
 
 /// A first difference on its way to other ranks. The first fields decide which of two is first.

@@ -178,7 +178,7 @@ fn what_stays_on_the_node_goes_on_when_what_was_to_replace_it_cannot() {
     let mut bytes = vec![0; node.open(&key).unwrap().size() as usize];
     node.open(&key).unwrap().read_at(0, &mut bytes).unwrap();
     bytes[40] ^= 1;
-    node.delete(&[key.clone()]).unwrap();
+    node.delete(std::slice::from_ref(&key)).unwrap();
     let mut put = node.put(&key).unwrap();
     put.append(&bytes).unwrap();
     put.finish().unwrap();
