@@ -274,6 +274,7 @@ mod tests {
     use super::*;
     use crate::array::Variable;
     use crate::error::ErrorKind;
+    use proptest::collection::{btree_map, btree_set, hash_set, vec};
     use proptest::prelude::*;
 
     #[derive(Clone, Debug, PartialEq)]
@@ -309,35 +310,43 @@ mod tests {
         prop_oneof![
             Just(Way::Short),
             any::<(u64, i64)>().prop_map(|(a, b)| Way::Numbers(a, b)),
-            any::<(String, Vec<String>)>().prop_map(|(first, more)| Way::Texts { first, more }),
+            (".{0,3}", vec(".{0,3}", 0..3)).prop_map(|(first, more)| Way::Texts { first, more }),
         ]
     }
 
+    fn any_sets() -> impl Strategy<Value = Sets> {
+        let number = any::<(u32, u64, u64, u8)>();
+        let map = btree_map(".{0,3}", number, 0..3);
+        (btree_set(any::<u64>(), 0..3), hash_set(any::<u32>(), 0..3), map)
+    }
+
+    fn any_described() -> impl Strategy<Value = (Description, u64)> {
+        ("[a-z]{1,5}", 0u64..9, any::<u64>()).prop_map(|(name, len, number)| {
+            let array = vec![0.0f32; len as usize];
+            let variable = Variable::new(&name, &array).part_of(&[100], &[len]);
+            (variable.description().clone(), number)
+        })
+    }
+
     fn any_sample() -> impl Strategy<Value = Sample> {
-        let ways = prop::collection::vec(any_way(), 0..4);
-        let labels = prop::collection::btree_map("[a-z]{1,5}", ".{0,9}", 0..4);
-        let plain = (any::<(u32, u128, bool)>(), any::<Vec<u8>>(), any::<[Option<i64>; 2]>());
-        let others = (any::<std::result::Result<u64, (u8, String)>>(), any::<Sets>());
-        let described = prop::collection::vec(("[a-z]{1,5}", 0u64..9, any::<u64>()), 0..3);
-        let parts = any::<(Vec<u64>, Vec<u64>)>();
-        (ways, plain, others, labels, described, parts).prop_map(
-            |(ways, (number, bytes, maybe), (outcome, sets), labels, described, parts)| Sample {
-                ways,
+        let plain = (any::<(u32, u128, bool)>(), vec(any::<u8>(), 0..9), any::<[Option<i64>; 2]>());
+        let outcome = (any::<bool>(), any::<u8>(), ".{0,3}").prop_map(|(well, code, what)| {
+            if well { Ok(u64::from(code)) } else { Err((code, what)) }
+        });
+        let labels = btree_map("k[a-z]{0,4}", "[a-z]{0,9}", 0..3);
+        let parts = (vec(any::<u64>(), 0..3), vec(any::<u64>(), 0..3));
+        let lists = (vec(any_way(), 0..3), vec(any_described(), 0..3));
+        (plain, outcome, any_sets(), labels, parts, lists).prop_map(
+            |((number, bytes, maybe), outcome, sets, labels, (offset, extent), lists)| Sample {
+                ways: lists.0,
                 number,
                 bytes,
                 maybe,
                 outcome,
                 sets,
                 labels: labels.into_iter().collect(),
-                described: described
-                    .into_iter()
-                    .map(|(name, len, number)| {
-                        let array = vec![0.0f32; len as usize];
-                        let variable = Variable::new(&name, &array).part_of(&[100], &[len]);
-                        (variable.description().clone(), number)
-                    })
-                    .collect(),
-                part: IndexBox { offset: parts.0, extent: parts.1 },
+                described: lists.1,
+                part: IndexBox { offset, extent },
             },
         )
     }
