@@ -74,13 +74,17 @@ enum Command {
         #[arg(long)]
         deep: bool,
     },
-    /// Removes old checkpoints of a run; data that kept checkpoints refer to stays.
+    /// Removes old checkpoints of a run, or of all runs of a store; data that kept checkpoints refer to stays.
+    ///
+    /// Of a run, --keep-last says how many stay. Of a store, --store-limit says how many bytes all runs may take: the oldest
+    /// checkpoints go first, by the time of their commit, whichever runs they are of. Of each run at least the newest one
+    /// stays.
     Prune {
-        /// STORE#RUN.
+        /// STORE#RUN with --keep-last, or STORE with --store-limit.
         place: String,
         /// Keep the newest N checkpoints. One of another epoch, which shares no bytes with them, is always kept, too.
         #[arg(long, value_name = "N")]
-        keep_last: u64,
+        keep_last: Option<u64>,
         /// Also keep every checkpoint whose step is a multiple of N.
         #[arg(long, value_name = "N")]
         keep_every: Option<u64>,
@@ -88,8 +92,8 @@ enum Command {
         /// 10GiB.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         limit: Option<u64>,
-        /// Also remove the oldest of these until all runs of the store together take no more than SIZE. Other runs stay as
-        /// they are.
+        /// Also remove the oldest of these until all runs of the store together take no more than SIZE. Of STORE#RUN other
+        /// runs stay as they are.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         store_limit: Option<u64>,
         /// Drop damaged log entries. Caution: their checkpoints are lost. Default: prune removes nothing while an entry
@@ -294,8 +298,15 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
             forget_damaged,
             dry_run,
         } => {
-            let keep = Keep { last, every, limit, store_limit, forget_damaged };
-            commands::prune(&place, keep, dry_run, json)
+            let keep = Keep { last: last.unwrap_or(0), every, limit, store_limit, forget_damaged };
+            match (last, store_limit) {
+                (Some(_), _) => commands::prune(&place, keep, dry_run, json),
+                (None, Some(limit)) if keep == Keep { store_limit, ..Keep::newest(0) } => {
+                    commands::prune_store(&place, limit, dry_run, json)
+                }
+                (None, _) => Err(Error::usage("it is not said what stays")
+                    .hint("give STORE#RUN with --keep-last, or STORE with --store-limit alone")),
+            }
         }
         Command::Rm { place, whole_run, dry_run } => {
             commands::remove(&place, whole_run, dry_run, json)
