@@ -226,7 +226,7 @@ fn stay_below(
     let least = least(holding, stays);
     let may_go: Vec<GoingCheckpoint> =
         kept.difference(&least).map(|sequence| (0, *sequence)).collect();
-    let run = HeldRun { run, holding, kept };
+    let run = HeldRun { run, holding, kept, needed: &holding.shared };
     let (gone, bytes) = oldest_until(room, &[run], &may_go);
     kept.retain(|sequence| !gone.contains(&(0, *sequence)));
     let excess = bytes.saturating_sub(room);
@@ -265,6 +265,8 @@ pub(super) struct HeldRun<'h> {
     pub(super) run: &'h str,
     pub(super) holding: &'h Holding,
     pub(super) kept: &'h BTreeSet<Sequence>,
+    /// Packs of the run that runs name which are not in the plan.
+    pub(super) needed: &'h HashSet<PackName>,
 }
 
 /// A checkpoint that may go: the place of its run among those of a plan, and its number.
@@ -317,9 +319,8 @@ fn freed(runs: &[HeldRun], may_go: &[GoingCheckpoint]) -> Vec<u64> {
             *freed += bytes;
         }
     };
-    for (at, HeldRun { run, holding, .. }) in runs.iter().enumerate() {
-        let is_over =
-            |pack: &PackName| !holding.shared.contains(pack) && holding.over.has_pack(*pack);
+    for (at, HeldRun { run, holding, needed, .. }) in runs.iter().enumerate() {
+        let is_over = |pack: &PackName| !needed.contains(pack) && holding.over.has_pack(*pack);
         let packs = holding.packs.iter().filter(|(pack, _)| is_over(pack));
         packs.for_each(|(pack, bytes)| add(last.get(&(run.to_string(), *pack)), *bytes));
         let branches = holding.branches.iter();
@@ -541,7 +542,8 @@ pub(super) mod tests {
             let mut bytes = bytes_left(&holding, &kept);
             let turns: Vec<GoingCheckpoint> = may_go.iter().map(|sequence| (0, *sequence)).collect();
             let whole = kept.clone();
-            let run = HeldRun { run: "r", holding: &holding, kept: &whole };
+            let needed = &holding.shared;
+            let run = HeldRun { run: "r", holding: &holding, kept: &whole, needed };
             for (sequence, freed) in may_go.iter().zip(freed(&[run], &turns)) {
                 kept.remove(sequence);
                 bytes -= freed;

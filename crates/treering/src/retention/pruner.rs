@@ -151,7 +151,7 @@ impl Pruner {
             let holding = pruner.listed(Vec::new(), manifests, (HashSet::new(), 0))?;
             runs.push((run, holding));
         }
-        Ok(StoreHolding { runs })
+        Ok(StoreHolding::new(runs))
     }
 
     /// The manifests of the run, with the files that are there.

@@ -30,7 +30,7 @@ pub struct StorePrunePlan {
     pub notes: Vec<String>,
 }
 
-/// The runs of a store as they are now.
+/// The runs of a store as they are now, each with the packs of it that others name.
 pub(crate) struct StoreHolding {
     pub(super) runs: Vec<(String, Holding)>,
 }
@@ -48,7 +48,11 @@ impl StoreHolding {
     ) -> Result<StorePrunePlan> {
         let all: Vec<BTreeSet<Sequence>> =
             self.runs.iter().map(|(_, holding)| numbers(holding)).collect();
-        let held: Vec<HeldRun> = self.runs.iter().zip(&all).map(held_run).collect();
+        let needed = HashSet::new();
+        let held = self.runs.iter().zip(&all);
+        let held =
+            held.map(|((run, holding), kept)| HeldRun { run, holding, kept, needed: &needed });
+        let held: Vec<HeldRun> = held.collect();
         let (gone, bytes) = oldest_until(limit, &held, &self.may_go(sounds));
         let mut store =
             StorePrunePlan { excess: bytes.saturating_sub(limit), ..Default::default() };
@@ -79,6 +83,15 @@ impl StoreHolding {
         store.bytes = store.runs.iter().map(|plan| plan.bytes).sum();
         store.removed = gone.iter().filter_map(|turn| self.planned(turn)).collect();
         Ok(store)
+    }
+
+    pub(super) fn new(mut runs: Vec<(String, Holding)>) -> StoreHolding {
+        let named: Vec<HashSet<PackName>> =
+            runs.iter().map(|(run, _)| named_by_others(&runs, run, |_, _| true)).collect();
+        for ((_, holding), named) in runs.iter_mut().zip(named) {
+            holding.shared = named;
+        }
+        StoreHolding { runs }
     }
 
     /// The checkpoints that may go, the oldest first. In a run they go in its order, whatever its clocks said.
@@ -115,14 +128,7 @@ impl StoreHolding {
         let goes = |run: &str, full: &FullManifest| {
             gone.get(run).is_some_and(|gone| gone.contains(&full.manifest.sequence))
         };
-        let others = self.runs.iter().filter(|(other, _)| other != run);
-        let stay = others
-            .flat_map(|(other, held)| held.manifests.iter().filter(move |full| !goes(other, full)));
-        let shared: HashSet<PackName> = stay
-            .flat_map(FullManifest::packs)
-            .filter(|(of, _)| of == run)
-            .map(|(_, pack)| pack)
-            .collect();
+        let shared = named_by_others(&self.runs, run, |other, full| !goes(other, full));
         let own = gone.get(run).unwrap_or(&nothing);
         let sound = sounds.get(run).cloned().unwrap_or_default();
         plan(run, Rule::These(own), &holding.sharing(shared), sound)
@@ -148,12 +154,21 @@ impl StorePrunePlan {
     }
 }
 
-fn numbers(holding: &Holding) -> BTreeSet<Sequence> {
-    holding.manifests.iter().map(|full| full.manifest.sequence).collect()
+/// The packs of a run that other runs name in checkpoints that stay.
+fn named_by_others(
+    runs: &[(String, Holding)],
+    run: &str,
+    stays: impl Fn(&str, &FullManifest) -> bool,
+) -> HashSet<PackName> {
+    let mut named = HashSet::new();
+    for (other, holding) in runs.iter().filter(|(other, _)| other != run) {
+        let stay = holding.manifests.iter().filter(|full| stays(other, full));
+        let packs = stay.flat_map(FullManifest::packs).filter(|(of, _)| of == run);
+        named.extend(packs.map(|(_, pack)| pack));
+    }
+    named
 }
 
-fn held_run<'h>(
-    ((run, holding), kept): (&'h (String, Holding), &'h BTreeSet<Sequence>),
-) -> HeldRun<'h> {
-    HeldRun { run, holding, kept }
+fn numbers(holding: &Holding) -> BTreeSet<Sequence> {
+    holding.manifests.iter().map(|full| full.manifest.sequence).collect()
 }

@@ -344,6 +344,9 @@ fn a_limit_of_the_store_honours_branches() {
             let left = all_bytes(&store);
             assert_eq!(plan.excess, left.saturating_sub(limit), "{growth} {part}: {plan:?}");
             assert!(before.iter().zip(&after).all(|(before, after)| before.last() == after.last()));
+            // What stays, and packs of "a" that "b" alone needs among it, is counted by the next plan, too.
+            let again = library.plan_prune_store(limit, &|_, _| {}).unwrap();
+            assert_eq!((again.removed.len(), again.excess), (0, plan.excess), "{growth} {part}");
             let gone = |run: usize| before[run].len() - after[run].len();
             assert_eq!(plan.removed.len(), gone(0) + gone(1));
             freed_shared += usize::from(gone(0) > 0 && gone(1) > 0);
