@@ -92,12 +92,32 @@ pub fn prune(place: &str, keep: Keep, dry_run: bool, json: bool) -> Result<()> {
     })
 }
 
-/// Computes a plan with progress, or carries it out, and shows it.
-fn carry_out(
-    dry_run: bool,
-    json: bool,
-    work: impl FnOnce(&(dyn Fn(u64, u64) + Sync)) -> Result<PrunePlan>,
-) -> Result<()> {
+pub fn prune_store(place: &str, limit: u64, dry_run: bool, json: bool) -> Result<()> {
+    let (library, place) = open(place)?;
+    if place.run.is_some() {
+        return Err(Error::usage("without --keep-last, --store-limit is for all runs of a store")
+            .hint("give STORE, or STORE#RUN with --keep-last"));
+    }
+    let plan = planned(|told| match dry_run {
+        true => library.plan_prune_store(limit, told),
+        false => library.prune_store(limit, told),
+    })?;
+    if json {
+        return output::json(&json!({ "dry_run": dry_run, "plan": plan }));
+    }
+    let (verb, freed) = verbs(dry_run);
+    for (run, PlannedStep { step, .. }) in &plan.removed {
+        output::line(format!("{verb} {run}@{step}"));
+    }
+    let gone = output::count(plan.removed.len() as u64, "checkpoint");
+    output::line(format!("{freed} {} of {gone}", output::bytes(plan.bytes)));
+    let of_runs = plan.runs.iter().flat_map(|plan| &plan.notes);
+    of_runs.chain(&plan.notes).for_each(|note| output::line(format!("note: {note}")));
+    Ok(())
+}
+
+/// Computes a plan with progress, or carries it out.
+fn planned<P>(work: impl FnOnce(&(dyn Fn(u64, u64) + Sync)) -> Result<P>) -> Result<P> {
     let bar = output::progress("checking what stays");
     let told = |done, total| {
         bar.set_length(total);
@@ -105,6 +125,24 @@ fn carry_out(
     };
     let plan = work(&told)?;
     bar.finish_and_clear();
+    Ok(plan)
+}
+
+/// Words for what a plan does, or would do.
+fn verbs(dry_run: bool) -> (&'static str, &'static str) {
+    match dry_run {
+        true => ("would remove", "would free"),
+        false => ("removed", "freed"),
+    }
+}
+
+/// Computes a plan with progress, or carries it out, and shows it.
+fn carry_out(
+    dry_run: bool,
+    json: bool,
+    work: impl FnOnce(&(dyn Fn(u64, u64) + Sync)) -> Result<PrunePlan>,
+) -> Result<()> {
+    let plan = planned(work)?;
     match json {
         true => output::json(&json!({ "dry_run": dry_run, "plan": plan })),
         false => {
@@ -150,10 +188,7 @@ fn print_plan(plan: &PrunePlan, dry_run: bool) {
     let steps = |planned: &[PlannedStep]| {
         output::ranges(&planned.iter().map(|planned| planned.step).collect::<Vec<_>>())
     };
-    let (verb, freed) = match dry_run {
-        true => ("would remove", "would free"),
-        false => ("removed", "freed"),
-    };
+    let (verb, freed) = verbs(dry_run);
     output::line(format!("keeps steps: {}", steps(&plan.kept)));
     output::line(format!("{verb} steps: {}", steps(&plan.removed)));
     if !plan.forgotten.is_empty() {

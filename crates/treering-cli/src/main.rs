@@ -74,14 +74,18 @@ enum Command {
         #[arg(long)]
         deep: bool,
     },
-    /// Removes old checkpoints of a run; data that kept checkpoints refer to stays.
+    /// Removes old checkpoints of a run, or of all runs of a store; data that kept checkpoints refer to stays.
+    ///
+    /// Of a run, --keep-last says how many stay. Of a store, --store-limit says how many bytes all runs may take: the oldest
+    /// checkpoints go first, by the time of their commit, whichever runs they are of. Of each run at least the newest one
+    /// stays.
     Prune {
-        /// STORE#RUN.
+        /// STORE#RUN with --keep-last, or STORE with --store-limit.
         place: String,
         /// Keep the newest N checkpoints. One checkpoint of an older epoch, which shares no stored bytes with the newest, is
         /// always kept as well.
         #[arg(long, value_name = "N")]
-        keep_last: u64,
+        keep_last: Option<u64>,
         /// Also keep every checkpoint whose step is a multiple of N. Default: none.
         #[arg(long, value_name = "N")]
         keep_every: Option<u64>,
@@ -89,8 +93,8 @@ enum Command {
         /// checkpoints that --keep-last 1 keeps always stay. Default: no limit.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         limit: Option<u64>,
-        /// The same until all runs of the store together take no more than SIZE, as in 2TiB. Only checkpoints of this run
-        /// are removed. Default: no limit.
+        /// Then also remove the oldest of the kept checkpoints until all runs of the store together take no more than SIZE, as
+        /// in 2TiB. Of STORE#RUN other runs stay as they are. Default: no limit.
         #[arg(long, value_name = "SIZE", value_parser = output::parse_bytes)]
         store_limit: Option<u64>,
         /// Drop damaged log entries. Caution: their checkpoints are lost. Default: prune removes nothing while an entry
@@ -299,8 +303,15 @@ fn carry_out(cli: Cli) -> treering::Result<ExitCode> {
             forget_damaged,
             dry_run,
         } => {
-            let keep = Keep { last, every, limit, store_limit, forget_damaged };
-            commands::prune(&place, keep, dry_run, json)
+            let keep = Keep { last: last.unwrap_or(0), every, limit, store_limit, forget_damaged };
+            match (last, store_limit) {
+                (Some(_), _) => commands::prune(&place, keep, dry_run, json),
+                (None, Some(limit)) if keep == Keep { store_limit, ..Keep::newest(0) } => {
+                    commands::prune_store(&place, limit, dry_run, json)
+                }
+                (None, _) => Err(Error::usage("it is not said what stays")
+                    .hint("give STORE#RUN with --keep-last, or STORE with --store-limit alone")),
+            }
         }
         Command::Rm { place, whole_run, dry_run } => {
             commands::remove(&place, whole_run, dry_run, json)

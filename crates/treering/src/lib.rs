@@ -165,7 +165,7 @@ pub use library::{Exported, Finding, Place, TreeInfo, VerifyReport};
 #[cfg(feature = "tools")]
 pub use library::{FileListing, ListedArray};
 pub use restore::{Backwards, Checkpoint, Slab, State, StoredArray};
-pub use retention::{Keep, PlannedStep, PrunePlan};
+pub use retention::{Keep, PlannedStep, PrunePlan, StorePrunePlan};
 
 // Stores.
 pub use store::{Blob, DirectoryStore, Lock, MemoryStore, Put, Store, StoreItem};

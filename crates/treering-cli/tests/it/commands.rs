@@ -65,6 +65,12 @@ fn stores_are_listed_shown_verified_pruned_and_branched() {
     assert_eq!(json(&["ls", &run, "--json"])["checkpoints"].as_array().unwrap().len(), 2);
     let verified = json(&["verify", &store, "--deep", "--json"]);
     assert_eq!(verified["sound"], 3);
+    // Of the whole store, nothing more may go: at least the newest of each run stays.
+    let pruned = json(&["prune", &store, "--store-limit", "1", "--dry-run", "--json"]);
+    assert!(pruned["plan"]["removed"].as_array().unwrap().is_empty());
+    assert!(pruned["plan"]["excess"].as_u64().unwrap() > 0);
+    let output = treering(&["prune", &store, "--store-limit", "1GiB"]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "freed 0 B of 0 checkpoints\n");
     for arguments in
         [vec!["ls", &store], vec!["ls", &run], vec!["show", &run], vec!["verify", &store]]
     {
@@ -191,6 +197,10 @@ fn bad_input_gets_one_sentence_and_exit_code_2() {
         &["verify", &format!("{run}@1")],
         &["prune", &run, "--keep-last", "0"],
         &["prune", &run, "--keep-last", "1", "--keep-every", "0"],
+        &["prune", &run],
+        &["prune", &run, "--store-limit", "1GiB"],
+        &["prune", &store, "--store-limit", "1GiB", "--keep-every", "2"],
+        &["prune", &store, "--store-limit", "0"],
         &["branch", &run, "a/b"],
         &["branch", &run, "waves"],
         &["demo", "--keep", &store],

@@ -3,10 +3,12 @@
 //! Nothing here decides whether a checkpoint is whole, or writes anything: that decision comes in, and
 //! batches of changed chunks go out.
 
+mod meter;
 mod scanner;
 mod staging;
 mod trees;
 
+pub(crate) use meter::{ProgressCall, SaveMeter};
 pub(crate) use scanner::{Capture, StagedBatch};
 pub(crate) use staging::Staging;
 

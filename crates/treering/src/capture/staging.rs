@@ -1,6 +1,7 @@
 //! The memory in which copies wait to be written: bounded, and used again and again, because the
 //! first touch of a page costs more than copying to it.
 
+use super::meter::SaveMeter;
 use crate::merkle::Digest;
 use memmap2::{Advice, MmapMut};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
@@ -36,17 +37,28 @@ pub(crate) struct Staging {
     inner: Arc<(Mutex<Inner>, Condvar)>,
     limit: u64,
     look: Option<Look>,
+    meter: Option<Arc<SaveMeter>>,
 }
 
 impl Staging {
     pub(crate) fn new(limit: u64) -> Self {
-        Staging { inner: Arc::default(), limit, look: None }
+        Staging { inner: Arc::default(), limit, look: None, meter: None }
     }
 
     /// Lets the program look around while it waits: what it waits for may never come, and it has to end that.
     pub(crate) fn looking(mut self, look: Look) -> Self {
         self.look = Some(look);
         self
+    }
+
+    /// Counts what is staged, and what of it is packed.
+    pub(crate) fn metered(mut self, meter: Option<Arc<SaveMeter>>) -> Self {
+        self.meter = meter;
+        self
+    }
+
+    pub(crate) fn meter(&self) -> Option<Arc<SaveMeter>> {
+        self.meter.clone()
     }
 
     pub(crate) fn limit(&self) -> u64 {
@@ -194,7 +206,7 @@ impl Staging {
 
     /// Hands a whole buffer over; its reservation stays until it is dropped.
     pub(crate) fn keep(&self, buffer: MmapMut, reserved: u64) -> Staged {
-        Staged { content: StagedContent::Buffer(Some(buffer)), reserved, staging: self.clone() }
+        self.staged(StagedContent::Buffer(Some(buffer)), reserved)
     }
 
     /// Copies the parts of a buffer that are needed, and gives buffer and reservation back.
@@ -211,7 +223,12 @@ impl Staging {
         }
         self.give_back(buffer);
         self.release(reserved - len as u64);
-        Staged { content: StagedContent::Tight(bytes), reserved: len as u64, staging: self.clone() }
+        self.staged(StagedContent::Tight(bytes), len as u64)
+    }
+
+    fn staged(&self, content: StagedContent, reserved: u64) -> Staged {
+        self.meter.iter().for_each(|meter| meter.captured(reserved));
+        Staged { content, reserved, staging: self.clone() }
     }
 }
 
@@ -278,6 +295,7 @@ impl Drop for Staged {
             self.staging.give_back(buffer);
         }
         self.staging.release(self.reserved);
+        self.staging.meter.iter().for_each(|meter| meter.packed(self.reserved));
     }
 }
 

@@ -5,7 +5,7 @@ use crate::run::Due;
 
 /// What becomes of the state of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Keeping {
+pub(super) enum KeptAs {
     Nothing,
     /// It goes to the memory of ranks.
     Replicas,
@@ -16,15 +16,15 @@ pub(super) enum Keeping {
 }
 
 /// What becomes of the state of `step`, the last one if it `ends`. `saves`: whether the program has checkpoints at all.
-pub(super) fn keeping(pace: Pace, saves: bool, step: u64, ends: bool, due: Due) -> Keeping {
+pub(super) fn keeping(pace: Pace, saves: bool, step: u64, ends: bool, due: Due) -> KeptAs {
     let is_time = |every: u64| every > 0 && step.is_multiple_of(every);
     match due {
-        Due::Last => Keeping::Last,
-        _ if ends && saves => Keeping::Last,
-        Due::Checkpoint => Keeping::Checkpoint,
-        Due::No if is_time(pace.checkpoints) => Keeping::Checkpoint,
-        Due::No if is_time(pace.replicas) => Keeping::Replicas,
-        Due::No => Keeping::Nothing,
+        Due::Last => KeptAs::Last,
+        _ if ends && saves => KeptAs::Last,
+        Due::Checkpoint => KeptAs::Checkpoint,
+        Due::No if is_time(pace.checkpoints) => KeptAs::Checkpoint,
+        Due::No if is_time(pace.replicas) => KeptAs::Replicas,
+        Due::No => KeptAs::Nothing,
     }
 }
 
@@ -36,8 +36,8 @@ mod tests {
     fn a_state_goes_where_the_pace_or_what_is_due_puts_it() {
         let pace = Pace { replicas: 2, checkpoints: 3 };
         let at = |step, due| keeping(pace, true, step, false, due);
-        let quiet: Vec<Keeping> = (1..=6).map(|step| at(step, Due::No)).collect();
-        use Keeping::{Checkpoint, Last, Nothing, Replicas};
+        let quiet: Vec<KeptAs> = (1..=6).map(|step| at(step, Due::No)).collect();
+        use KeptAs::{Checkpoint, Last, Nothing, Replicas};
         assert_eq!(quiet, [Nothing, Replicas, Checkpoint, Replicas, Nothing, Checkpoint]);
         for step in 1..=6 {
             assert_eq!(at(step, Due::Checkpoint), Checkpoint);

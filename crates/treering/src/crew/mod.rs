@@ -21,7 +21,7 @@ use crate::points::reach;
 use crate::restore::share_all;
 use crate::run::{Due, Options, Requests, Restored, Run};
 use crate::save::{Level, Save};
-use keeping::{Keeping, keeping};
+use keeping::{KeptAs, keeping};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -517,10 +517,10 @@ impl Process {
             let start = Instant::now();
             let ends = program.is_done(step);
             match keeping(pace, saves, step, ends, due) {
-                Keeping::Nothing => {}
-                Keeping::Replicas => run.replicate(step, &program.state())?,
-                Keeping::Checkpoint => last = Some(run.checkpoint(step, &program.state())?),
-                Keeping::Last => last = Some(run.checkpoint_last(step, &program.state())?),
+                KeptAs::Nothing => {}
+                KeptAs::Replicas => run.replicate(step, &program.state())?,
+                KeptAs::Checkpoint => last = Some(run.checkpoint(step, &program.state())?),
+                KeptAs::Last => last = Some(run.checkpoint_last(step, &program.state())?),
             }
             let asked = last.as_ref().is_some_and(|save| save.step() == step && save.halts());
             self.survival.halted = !ends && (asked || due.is_last());

@@ -519,6 +519,7 @@ fn refuse_unused(options: &Options) -> Result<()> {
         writer,
         keep,
         progress,
+        save_progress,
         staging,
         overload,
         bounds,
@@ -580,6 +581,7 @@ fn refuse_unused(options: &Options) -> Result<()> {
         (deadline.is_some(), "Options::deadline"),
         (*signals, "Options::on_signals"),
         (progress.is_some(), "Options::on_progress"),
+        (save_progress.is_some(), "Options::on_save_progress"),
     ];
     match unused.iter().find(|(given, _)| *given) {
         Some((_, what)) => Err(Error::usage(format!("ingest cannot use {what}"))

@@ -145,7 +145,7 @@ impl FileRules {
     /// The files of a set whose step is known, by their names below a folder.
     pub(super) fn rank_files(&self, files: &[(String, PathBuf)]) -> Result<Vec<RankFile>> {
         let ranks = self.ranks(files)?;
-        let file = |((name, path), rank): (&(String, PathBuf), Option<RankPlace>)| {
+        let file = |((name, path), rank): (&(String, PathBuf), Option<RankNumber>)| {
             let marks = rank.iter().map(|rank| (rank.place.clone(), "{rank}")).collect();
             let like = marked(name, marks);
             let rank = Rank(rank.map_or(0, |rank| rank.rank));
@@ -170,7 +170,7 @@ impl FileRules {
     }
 
     /// The ranks of the files of a set; `None` for files that belong to none.
-    fn ranks(&self, files: &[(String, PathBuf)]) -> Result<Vec<Option<RankPlace>>> {
+    fn ranks(&self, files: &[(String, PathBuf)]) -> Result<Vec<Option<RankNumber>>> {
         let places = files.iter().map(|(name, _)| self.rank_place(name));
         let places: Vec<Option<Range<usize>>> = places.collect::<Result<_>>()?;
         let mut groups: BTreeMap<String, BTreeSet<u32>> = BTreeMap::new();
@@ -185,7 +185,7 @@ impl FileRules {
         let rank = |((name, _), place): (&(String, PathBuf), Option<Range<usize>>)| {
             let Some(place) = place else { return Ok(None) };
             match ranked(name, &place).filter(|(_, like)| is_rank(like)) {
-                Some((rank, _)) => Ok(Some(RankPlace { rank, place })),
+                Some((rank, _)) => Ok(Some(RankNumber { rank, place })),
                 // A pattern says that it is one.
                 None if told => Err(Error::usage(format!(
                     "the rank in {name:?} is not a whole number of up to 32 bits"
@@ -212,7 +212,7 @@ impl FileRules {
 }
 
 /// The rank of a file, and its place in the name.
-struct RankPlace {
+struct RankNumber {
     rank: u32,
     place: Range<usize>,
 }

@@ -14,11 +14,13 @@
 mod behind;
 mod plan;
 mod pruner;
+mod store_plan;
 
 pub(crate) use behind::Retention;
 pub use plan::{Keep, PlannedStep, PrunePlan};
 pub(crate) use plan::{Rule, Sound};
 pub(crate) use pruner::Pruner;
+pub use store_plan::StorePrunePlan;
 
 use std::time::Duration;
 

@@ -60,14 +60,16 @@ impl Keep {
 
 /// Rule of a removal.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Rule {
+pub(crate) enum Rule<'g> {
     /// All but what is kept.
     Keep(Keep),
     /// The checkpoints of a step.
     Without(u64),
+    /// These checkpoints.
+    These(&'g BTreeSet<Sequence>),
 }
 
-impl Rule {
+impl Rule<'_> {
     /// Whether it matters how many bytes other runs take.
     pub(super) fn counts_others(&self) -> bool {
         matches!(self, Rule::Keep(Keep { store_limit: Some(_), .. }))
@@ -82,6 +84,12 @@ pub struct PlannedStep {
     pub step: u64,
     /// Its number in the log.
     pub sequence: Sequence,
+}
+
+impl PlannedStep {
+    pub(super) fn of(manifest: &Manifest) -> PlannedStep {
+        PlannedStep { step: manifest.step.0, sequence: manifest.sequence }
+    }
 }
 
 /// Plan of a pruning: the checkpoints and files that it removes, and the checkpoints that it keeps. Returned by
@@ -130,6 +138,7 @@ pub struct PrunePlan {
 }
 
 /// The manifests and packs of a run as they are now.
+#[derive(Clone)]
 pub(super) struct Holding {
     pub(super) manifests: Vec<FullManifest>,
     pub(super) unreadable: Vec<(Sequence, Error)>,
@@ -145,6 +154,13 @@ pub(super) struct Holding {
     pub(super) entries: BTreeMap<Sequence, u64>,
     /// The bytes that other runs of the store take; 0 if no rule asks for them.
     pub(super) others: u64,
+}
+
+impl Holding {
+    /// The same if other runs name these packs of it.
+    pub(super) fn sharing(&self, shared: HashSet<PackName>) -> Holding {
+        Holding { shared, ..self.clone() }
+    }
 }
 
 /// The newest checkpoint that can be restored, and what is wrong with newer ones.
@@ -164,7 +180,7 @@ impl Sound {
     }
 
     /// The checkpoints that stay whatever the rule says.
-    fn stays(&self, manifests: &[FullManifest]) -> BTreeSet<Sequence> {
+    pub(super) fn stays(&self, manifests: &[FullManifest]) -> BTreeSet<Sequence> {
         let all = manifests.iter().map(|m| m.manifest.sequence);
         let newer = all.filter(|sequence| self.judged.is_some_and(|judged| *sequence > judged));
         newer.chain(self.sequence).collect()
@@ -177,7 +193,7 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
             keep.check()?;
             keep.forget_damaged
         }
-        Rule::Without(_) => false,
+        Rule::Without(_) | Rule::These(_) => false,
     };
     let stays = sound.stays(&holding.manifests);
     let mut plan = PrunePlan { run: run.to_string(), notes: sound.notes, ..PrunePlan::default() };
@@ -192,10 +208,10 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
     if let Rule::Keep(keep) = rule
         && let Some(room) = keep.room(holding.others)
     {
-        plan.excess = stay_below(keep, room, holding, &mut kept, &stays, &mut plan.notes);
+        plan.excess = stay_below(keep, room, (run, holding), &mut kept, &stays, &mut plan.notes);
     }
     for FullManifest { manifest, .. } in &holding.manifests {
-        let planned = PlannedStep { step: manifest.step.0, sequence: manifest.sequence };
+        let planned = PlannedStep::of(manifest);
         match kept.contains(&manifest.sequence) {
             true => plan.kept.push(planned),
             false => plan.removed.push(planned),
@@ -219,32 +235,17 @@ pub(super) fn plan(run: &str, rule: Rule, holding: &Holding, sound: Sound) -> Re
 fn stay_below(
     keep: Keep,
     room: u64,
-    holding: &Holding,
+    (run, holding): (&str, &Holding),
     kept: &mut BTreeSet<Sequence>,
     stays: &BTreeSet<Sequence>,
     notes: &mut Vec<String>,
 ) -> u64 {
-    let mut least = choose(&holding.manifests, Rule::Keep(Keep::newest(1)), &mut Vec::new());
-    least.extend(stays);
-    let may_go: Vec<Sequence> = kept.difference(&least).copied().collect();
-    let freed = freed(holding, kept, &may_go);
-    let mut bytes = bytes_left(holding, kept);
-    let mut gone = Vec::new();
-    for (sequence, freed) in may_go.iter().zip(freed) {
-        if bytes <= room {
-            break;
-        }
-        kept.remove(sequence);
-        bytes = bytes.saturating_sub(freed);
-        gone.push((*sequence, freed));
-    }
-    // If that is not enough, those stay whose packs others need: giving them up frees nothing but their entries.
-    while let Some((sequence, freed)) = gone.pop_if(|(sequence, freed)| {
-        bytes > room && *freed <= holding.entries.get(sequence).copied().unwrap_or(0)
-    }) {
-        kept.insert(sequence);
-        bytes += freed;
-    }
+    let least = least(holding, stays);
+    let may_go: Vec<GoingCheckpoint> =
+        kept.difference(&least).map(|sequence| (0, *sequence)).collect();
+    let run = HeldRun { run, holding, kept, needed: &holding.shared };
+    let (gone, bytes) = oldest_until(room, &[run], &may_go);
+    kept.retain(|sequence| !gone.contains(&(0, *sequence)));
     let excess = bytes.saturating_sub(room);
     if excess > 0 {
         let left = holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence));
@@ -269,16 +270,64 @@ fn stay_below(
     excess
 }
 
+/// The checkpoints of a run that no limit takes: those that every pruning keeps, and those that `stays` has.
+pub(super) fn least(holding: &Holding, stays: &BTreeSet<Sequence>) -> BTreeSet<Sequence> {
+    let mut least = choose(&holding.manifests, Rule::Keep(Keep::newest(1)), &mut Vec::new());
+    least.extend(stays);
+    least
+}
+
+/// A run in a plan, and the checkpoints that it has before any goes.
+pub(super) struct HeldRun<'h> {
+    pub(super) run: &'h str,
+    pub(super) holding: &'h Holding,
+    pub(super) kept: &'h BTreeSet<Sequence>,
+    /// Packs of the run that runs name which are not in the plan.
+    pub(super) needed: &'h HashSet<PackName>,
+}
+
+/// A checkpoint that may go: the place of its run among those of a plan, and its number.
+pub(super) type GoingCheckpoint = (usize, Sequence);
+
+/// Gives checkpoints up, in this order, until the runs take no more than `room`; those that go, and the bytes that the runs
+/// take without them.
+pub(super) fn oldest_until(
+    room: u64,
+    runs: &[HeldRun],
+    may_go: &[GoingCheckpoint],
+) -> (Vec<GoingCheckpoint>, u64) {
+    let mut bytes: u64 = runs.iter().map(|run| bytes_left(run.holding, run.kept)).sum();
+    let mut gone = Vec::new();
+    for (turn, freed) in may_go.iter().zip(freed(runs, may_go)) {
+        if bytes <= room {
+            break;
+        }
+        bytes = bytes.saturating_sub(freed);
+        gone.push((*turn, freed));
+    }
+    // If that is not enough, those stay whose packs others need: giving them up frees nothing but their entries.
+    let entry = |(at, sequence): &GoingCheckpoint| {
+        runs.get(*at).and_then(|run| run.holding.entries.get(sequence)).copied().unwrap_or(0)
+    };
+    while let Some((_, freed)) = gone.pop_if(|(turn, freed)| bytes > room && *freed <= entry(turn))
+    {
+        bytes += freed;
+    }
+    (gone.into_iter().map(|(turn, _)| turn).collect(), bytes)
+}
+
 /// The bytes that each of these checkpoints frees when it goes after those before it.
-fn freed(holding: &Holding, kept: &BTreeSet<Sequence>, may_go: &[Sequence]) -> Vec<u64> {
-    let turn: HashMap<Sequence, usize> = may_go.iter().copied().zip(0..).collect();
-    // The turn of the last checkpoint that names a pack; those that stay have none.
-    let mut last: HashMap<PackName, usize> = HashMap::new();
-    for full in holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence)) {
-        let turn = turn.get(&full.manifest.sequence).copied().unwrap_or(usize::MAX);
-        for (_, pack) in full.packs() {
-            let last = last.entry(pack).or_default();
-            *last = turn.max(*last);
+fn freed(runs: &[HeldRun], may_go: &[GoingCheckpoint]) -> Vec<u64> {
+    let turn: HashMap<GoingCheckpoint, usize> = may_go.iter().copied().zip(0..).collect();
+    // The turn of the last checkpoint that names a pack of a run; those that stay have none.
+    let mut last: HashMap<(String, PackName), usize> = HashMap::new();
+    for (at, HeldRun { holding, kept, .. }) in runs.iter().enumerate() {
+        for full in holding.manifests.iter().filter(|m| kept.contains(&m.manifest.sequence)) {
+            let turn = turn.get(&(at, full.manifest.sequence)).copied().unwrap_or(usize::MAX);
+            for pack in full.packs() {
+                let last = last.entry(pack).or_default();
+                *last = turn.max(*last);
+            }
         }
     }
     let mut freed = vec![0; may_go.len()];
@@ -287,13 +336,15 @@ fn freed(holding: &Holding, kept: &BTreeSet<Sequence>, may_go: &[Sequence]) -> V
             *freed += bytes;
         }
     };
-    let is_over = |pack: &PackName| !holding.shared.contains(pack) && holding.over.has_pack(*pack);
-    let packs = holding.packs.iter().filter(|(pack, _)| is_over(pack));
-    packs.for_each(|(pack, bytes)| add(last.get(pack), *bytes));
-    let branches = holding.branches.iter();
-    let branches = branches.filter(|(branch, _)| holding.over.has_branch(*branch));
-    branches.for_each(|(branch, bytes)| add(turn.get(&branch.sequence), *bytes));
-    holding.entries.iter().for_each(|(sequence, bytes)| add(turn.get(sequence), *bytes));
+    for (at, HeldRun { run, holding, needed, .. }) in runs.iter().enumerate() {
+        let is_over = |pack: &PackName| !needed.contains(pack) && holding.over.has_pack(*pack);
+        let packs = holding.packs.iter().filter(|(pack, _)| is_over(pack));
+        packs.for_each(|(pack, bytes)| add(last.get(&(run.to_string(), *pack)), *bytes));
+        let branches = holding.branches.iter();
+        let branches = branches.filter(|(branch, _)| holding.over.has_branch(*branch));
+        branches.for_each(|(branch, bytes)| add(turn.get(&(at, branch.sequence)), *bytes));
+        holding.entries.iter().for_each(|(number, bytes)| add(turn.get(&(at, *number)), *bytes));
+    }
     freed
 }
 
@@ -393,15 +444,16 @@ pub(super) fn unknown(run: &str, error: &Error) -> Error {
 /// The sequence numbers to keep.
 fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
     let newest_first = || manifests.iter().rev().map(|m| &m.manifest);
-    let (last, is_kept): (u64, Box<dyn Fn(u64) -> bool>) = match rule {
+    let (last, is_kept): (u64, Box<dyn Fn(&Manifest) -> bool>) = match rule {
         Rule::Keep(Keep { last, every, .. }) => {
-            (last, Box::new(move |step| every.is_some_and(|every| step % every == 0)))
+            (last, Box::new(move |m| every.is_some_and(|every| m.step.0 % every == 0)))
         }
-        Rule::Without(gone) => (1, Box::new(move |step| step != gone)),
+        Rule::Without(gone) => (1, Box::new(move |m| m.step.0 != gone)),
+        Rule::These(gone) => (1, Box::new(move |m| !gone.contains(&m.sequence))),
     };
     let mut kept: BTreeSet<Sequence> =
         newest_first().take(last as usize).map(|m| m.sequence).collect();
-    kept.extend(newest_first().filter(|m| is_kept(m.step.0)).map(|m| m.sequence));
+    kept.extend(newest_first().filter(|m| is_kept(m)).map(|m| m.sequence));
     let Some(newest) = manifests.last() else {
         return kept;
     };
@@ -428,7 +480,7 @@ fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BT
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::array::{GroupId, Step};
     use crate::format::{Group, Origin, PackRange, Seal, Stats};
@@ -505,7 +557,11 @@ mod tests {
             let stays = |sequence: &&Sequence| !stays[sequence.0 as usize % stays.len()];
             let may_go: Vec<Sequence> = kept.iter().filter(stays).copied().collect();
             let mut bytes = bytes_left(&holding, &kept);
-            for (sequence, freed) in may_go.iter().zip(freed(&holding, &kept, &may_go)) {
+            let turns: Vec<GoingCheckpoint> = may_go.iter().map(|sequence| (0, *sequence)).collect();
+            let whole = kept.clone();
+            let needed = &holding.shared;
+            let run = HeldRun { run: "r", holding: &holding, kept: &whole, needed };
+            for (sequence, freed) in may_go.iter().zip(freed(&[run], &turns)) {
                 kept.remove(sequence);
                 bytes -= freed;
                 prop_assert_eq!(bytes, bytes_left(&holding, &kept));

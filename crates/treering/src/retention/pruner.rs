@@ -4,6 +4,7 @@ use super::plan::{
     Holding, Over, PlannedStep, PrunePlan, Rule, Sound, plan, removable, removable_branches,
     unknown,
 };
+use super::store_plan::StoreHolding;
 use super::{LOCK, PATIENCE};
 use crate::array::Sequence;
 use crate::compact::{Bundler, HeldBundle};
@@ -133,6 +134,34 @@ impl Pruner {
                 bytes_of_others += self.bytes(other)?;
             }
         }
+        self.listed(survey.unreadable, manifests, (shared, bytes_of_others))
+    }
+
+    /// The runs of a store as they are now, each with the packs that others name of it. Nothing is known while an entry of any
+    /// log cannot be read.
+    pub(crate) fn store(near: &[Arc<dyn Store>], last: &Arc<dyn Store>) -> Result<StoreHolding> {
+        let mut runs = Vec::new();
+        for run in crate::log::runs(last.as_ref())? {
+            let pruner = Pruner::new(near.to_vec(), last.clone(), &run);
+            pruner.refuse_tier()?;
+            let (survey, manifests) = pruner.survey(&run)?;
+            if let Some((_, error)) = survey.unreadable.first() {
+                return Err(unknown(&run, error));
+            }
+            let holding = pruner.listed(Vec::new(), manifests, (HashSet::new(), 0))?;
+            runs.push((run, holding));
+        }
+        Ok(StoreHolding::new(runs))
+    }
+
+    /// The manifests of the run, with the files that are there.
+    fn listed(
+        &self,
+        unreadable: Vec<(Sequence, Error)>,
+        manifests: Vec<FullManifest>,
+        (shared, others): (HashSet<PackName>, u64),
+    ) -> Result<Holding> {
+        let run = &self.run;
         let items = self.seen.list(&Names::new(run).packs())?;
         let packs =
             items.iter().filter_map(|item| Some((Names::parse_pack(&item.name)?, item.size)));
@@ -147,10 +176,10 @@ impl Pruner {
             branches: branches.collect(),
             over: Over::of(run, &manifests),
             manifests,
-            unreadable: survey.unreadable,
+            unreadable,
             shared,
             packs: packs.collect(),
-            others: bytes_of_others,
+            others,
         })
     }
 

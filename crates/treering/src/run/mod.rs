@@ -37,7 +37,7 @@ pub use restoring::Restored;
 pub use schedule::{Due, Every};
 
 use crate::array::{Description, Labels, Part, ProtectedArray, Rank, Sequence, Step, Variable};
-use crate::capture::{self, Capture, Declared, Staging, state_bytes};
+use crate::capture::{self, Capture, Declared, SaveMeter, Staging, state_bytes};
 use crate::comm::{Alone, Comm, Reduction};
 use crate::compact::UpkeepNotes;
 #[cfg(feature = "tools")]
@@ -582,6 +582,9 @@ impl Run {
         reach("decided");
         self.cadence.decided(decision);
         let hasher = self.capture.hasher();
+        // Those that stay on nodes are never in the last tier.
+        let meter = self.saver.staging.meter().filter(|_| decision.shared);
+        let open = meter.as_ref().map(SaveMeter::begin);
         let mut capturing =
             self.saver.begin((decision, time, labels), vote, declared.clone(), hasher);
         if let Some(ranks) = &mut self.ranks {
@@ -601,8 +604,12 @@ impl Run {
             Awaited::new(last, run, writer, sequence, self.options.patience, ranks.watch())
         });
         let progress = capturing.end(changed, blocked);
-        if let Some(retention) = &self.retention {
-            progress.when_durable(retention.bell());
+        let bell = self.retention.as_ref().map(Retention::bell);
+        if bell.is_some() || open.is_some() {
+            progress.when_durable(Box::new(move || {
+                drop(open);
+                bell.into_iter().for_each(|bell| bell());
+            }));
         }
         self.schedule.saved(self.opened_at.elapsed(), blocked);
         if let Some((begun, _)) = self.writing.replace((Instant::now(), progress.clone())) {
@@ -1116,7 +1123,8 @@ fn start(
         watch.iter().for_each(|watch| drop(watch.look()));
         room.look();
     };
-    let staging = Staging::new(share.staging).looking(Arc::new(look));
+    let meter = options.save_progress.clone().map(SaveMeter::new);
+    let staging = Staging::new(share.staging).looking(Arc::new(look)).metered(meter);
     let saver = Saver::start(
         WriterSettings { record: share.record, ..options.writer.clone() },
         opened,

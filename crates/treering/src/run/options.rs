@@ -4,7 +4,7 @@ use super::aggregate::{Aggregation, AggregatorLink, no_node_store};
 use super::reference::Reference;
 use super::schedule::Every;
 use crate::array::{DType, Labels};
-use crate::capture::CaptureSettings;
+use crate::capture::{CaptureSettings, ProgressCall};
 use crate::codec::Encoding;
 use crate::comm::Comm;
 use crate::compact::Compaction;
@@ -71,7 +71,8 @@ pub enum Overload {
 pub struct Options {
     pub(crate) writer: WriterSettings,
     pub(crate) keep: Option<Keep>,
-    pub(crate) progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
+    pub(crate) progress: Option<ProgressCall>,
+    pub(crate) save_progress: Option<ProgressCall>,
     pub(crate) staging: u64,
     pub(crate) overload: Overload,
     pub(crate) bounds: Vec<(String, Bound)>,
@@ -117,6 +118,7 @@ impl Options {
             },
             keep: None,
             progress: None,
+            save_progress: None,
             staging: 1 << 30,
             overload: Overload::Wait,
             bounds: Vec::new(),
@@ -378,8 +380,8 @@ impl Options {
     /// Limit, in bytes, of the size of all runs of the store together in the last tier: the oldest checkpoints of this run are
     /// removed until they take no more. Default: no limit.
     ///
-    /// Checkpoints of other runs stay: programs that share a store each set the same limit, or their runs are pruned with
-    /// `treering prune`. Everything else is as with [`Options::limit`]; if both are given, both hold.
+    /// Checkpoints of other runs stay: programs that share a store each set the same limit, or the whole store is pruned
+    /// with `treering prune STORE --store-limit SIZE`. Everything else is as with [`Options::limit`]; if both are given, both hold.
     #[must_use]
     pub fn store_limit(mut self, bytes: u64) -> Self {
         self.keep = Some(Keep { store_limit: Some(bytes), ..self.kept() });
@@ -494,9 +496,8 @@ impl Options {
 
     /// Calls a function during restores with two numbers: the bytes that are filled so far, and the bytes of all arrays that
     /// are to be filled. At the end both are the same. The function is called from several threads, so it should return soon.
-    /// A restore from the memory of ranks ([`Options::replicas`]) does not call it, and neither do saves:
-    /// [`Save::is_durable`](crate::Save::is_durable) reports on each of them, and [`Run::finish`](crate::Run::finish) reports
-    /// a wait of more than a minute on standard error.
+    /// A restore from the memory of ranks ([`Options::replicas`]) does not call it. Saves have a
+    /// [function of their own](Options::on_save_progress).
     ///
     /// ```
     /// use treering::Options;
@@ -507,6 +508,27 @@ impl Options {
     #[must_use]
     pub fn on_progress(mut self, told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
         self.progress = Some(Arc::new(told));
+        self
+    }
+
+    /// Calls a function while checkpoints are saved, also while [`Run::finish`](crate::Run::finish) waits for them, with two
+    /// numbers: the bytes of changed data that are packed so far, and those that were captured. Checkpoints that are under way
+    /// together count together. Both are the same when nothing is under way any more; all checkpoints for the last tier are
+    /// then durable, and the numbers begin anew. A save that fails is still under way until
+    /// [`Run::failures`](crate::Run::failures) has told of it. With several ranks, each hears of its own data.
+    ///
+    /// The function is called from several threads, one call at a time. It should return soon and must not call the run. It
+    /// is not called for checkpoints of which nothing has changed.
+    ///
+    /// ```
+    /// use treering::Options;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let store = folder.path();
+    /// let options = Options::directory(store, "rod").on_save_progress(|done, all| eprint!("\r{done} of {all} B"));
+    /// ```
+    #[must_use]
+    pub fn on_save_progress(mut self, told: impl Fn(u64, u64) + Send + Sync + 'static) -> Self {
+        self.save_progress = Some(Arc::new(told));
         self
     }
 

@@ -419,7 +419,8 @@ impl Options {
     /// Options from TOML: the folder of the store, the run, and most other options. Keys have the names of methods; a key
     /// that does not exist is an error that names it. `deadline` is a number of seconds since 1970, as in
     /// `SLURM_JOB_END_TIME`. `bound` and `label` are tables of patterns and keys. These have no key, because they are
-    /// objects of the program: `ranks`, `aggregated`, `on_progress`, and other stores than folders.
+    /// objects of the program: `ranks`, `aggregated`, `on_progress`, `on_save_progress`, and other
+    /// stores than folders.
     ///
     /// ```
     /// use treering::Options;

@@ -784,6 +784,7 @@ fn ingest_refuses_options_that_it_would_ignore() {
         ("Options::deadline", plain().deadline(SystemTime::now())),
         ("Options::on_signals", plain().on_signals()),
         ("Options::on_progress", plain().on_progress(|_, _| {})),
+        ("Options::on_save_progress", plain().on_save_progress(|_, _| {})),
     ];
     for (name, options) in refused {
         let error = treering::Ingest::open(options, Default::default()).err().unwrap();

@@ -244,6 +244,117 @@ fn a_store_stays_below_its_limit_at_the_cost_of_the_run_that_has_it() {
     check(&store);
 }
 
+/// The bytes of all runs.
+fn all_bytes(store: &Arc<dyn Store>) -> u64 {
+    let runs = Library::of(store.clone()).run_names().unwrap();
+    let folders = runs.iter().flat_map(|run| {
+        ["log", "packs", "branches", "bundles"].map(|folder| format!("runs/{run}/{folder}"))
+    });
+    let items = folders.filter_map(|folder| store.list(&folder).ok()).flatten();
+    items.map(|item| item.size).sum()
+}
+
+/// Runs that save in turn: five steps of "a" and "b", of which "b" is a branch of "a" that begins at its step 1 if it is
+/// told so. Epochs have as many members as the growth lets them have.
+fn two_runs(growth: f64, branch: bool) -> Arc<dyn Store> {
+    let store = memory();
+    let options = |run: &str| {
+        let options = Options::in_store(store.clone(), run).encoding(Encoding::Raw);
+        options.growth(growth).compact(None)
+    };
+    let next = || std::thread::sleep(std::time::Duration::from_millis(2));
+    let mut a = Run::open(options("a")).unwrap();
+    for step in 0..2 {
+        save(&mut a, step).durable().unwrap();
+        next();
+    }
+    if branch {
+        Library::of(store.clone()).branch("a", None, "b").unwrap();
+    }
+    let mut b = Run::open(options("b")).unwrap();
+    b.restore(&mut [VariableMut::new("x", &mut vec![0u8; BYTES])]).unwrap();
+    for step in 2..7 {
+        for run in [&mut a, &mut b] {
+            save(run, step).durable().unwrap();
+            next();
+        }
+    }
+    a.finish().unwrap();
+    b.finish().unwrap();
+    store
+}
+
+/// All that both runs list is what was saved, and nothing is left over.
+fn check_both(store: &Arc<dyn Store>) -> [Vec<u64>; 2] {
+    let library = Library::of(store.clone());
+    let report = library.verify(None, true, &|_, _| {}).unwrap();
+    assert!(report.is_sound() && report.unreferenced.is_empty(), "{report:?}");
+    ["a", "b"].map(|run| {
+        let steps: Vec<u64> =
+            library.checkpoints(run).unwrap().0.iter().map(|info| info.step).collect();
+        for step in &steps {
+            let checkpoint = library.checkpoint(run, Some(*step)).unwrap();
+            assert!(checkpoint.read::<u8>("x").unwrap() == state(*step), "{run}@{step}");
+        }
+        steps
+    })
+}
+
+#[test]
+fn the_oldest_of_all_runs_go_until_the_store_is_below_its_limit() {
+    let store = two_runs(0.0, false);
+    let library = Library::of(store.clone());
+    let all = all_bytes(&store);
+    assert!(library.prune_store(all, &|_, _| {}).unwrap().removed.is_empty());
+    assert_eq!(library.prune_store(0, &|_, _| {}).unwrap_err().kind(), ErrorKind::Usage);
+    // Room for all but four and a half.
+    let limit = all - 9 * BYTES as u64 / 2;
+    let planned = library.plan_prune_store(limit, &|_, _| {}).unwrap();
+    assert_eq!(all_bytes(&store), all);
+    let pruned = library.prune_store(limit, &|_, _| {}).unwrap();
+    assert_eq!(
+        (&planned.removed, planned.bytes, pruned.excess),
+        (&pruned.removed, pruned.bytes, 0)
+    );
+    let removed: Vec<(&str, u64)> =
+        pruned.removed.iter().map(|(run, gone)| (&run[..], gone.step)).collect();
+    assert_eq!(removed, [("a", 0), ("a", 1), ("a", 2), ("b", 2), ("a", 3)]);
+    assert!(all_bytes(&store) <= limit);
+    assert_eq!(check_both(&store), [vec![4, 5, 6], vec![3, 4, 5, 6]]);
+    // Two epochs of each run stay, whatever the limit.
+    let pruned = library.prune_store(1, &|_, _| {}).unwrap();
+    assert_eq!(pruned.excess, all_bytes(&store) - 1);
+    assert!(pruned.notes[0].contains("more than the limit of 1"), "{pruned:?}");
+    assert_eq!(check_both(&store), [vec![5, 6], vec![5, 6]]);
+}
+
+/// Packs that a branch shares go with the last checkpoint that needs them, in whichever run; no limit costs anything else.
+#[test]
+fn a_limit_of_the_store_honours_branches() {
+    let mut freed_shared = 0;
+    for growth in [0.0, 2.0] {
+        let whole = all_bytes(&two_runs(growth, true));
+        for part in 0..12 {
+            let store = two_runs(growth, true);
+            let limit = (whole * part / 11).max(1);
+            let before = check_both(&store);
+            let library = Library::of(store.clone());
+            let plan = library.prune_store(limit, &|_, _| {}).unwrap();
+            let after = check_both(&store);
+            let left = all_bytes(&store);
+            assert_eq!(plan.excess, left.saturating_sub(limit), "{growth} {part}: {plan:?}");
+            assert!(before.iter().zip(&after).all(|(before, after)| before.last() == after.last()));
+            // What stays, and packs of "a" that "b" alone needs among it, is counted by the next plan, too.
+            let again = library.plan_prune_store(limit, &|_, _| {}).unwrap();
+            assert_eq!((again.removed.len(), again.excess), (0, plan.excess), "{growth} {part}");
+            let gone = |run: usize| before[run].len() - after[run].len();
+            assert_eq!(plan.removed.len(), gone(0) + gone(1));
+            freed_shared += usize::from(gone(0) > 0 && gone(1) > 0);
+        }
+    }
+    assert!(freed_shared > 0);
+}
+
 #[test]
 fn one_rank_does_it_for_all() {
     let store = memory();

@@ -44,9 +44,10 @@ const ROOMS: [(&str, bool); 30] = [
 ];
 
 /// Pure code in rooms that are not pure as a whole.
-const PURE_FILES: [&str; 41] = [
+const PURE_FILES: [&str; 43] = [
     "comm/wire.rs",
     "compact/plan.rs",
+    "crew/keeping.rs",
     "crew/seats.rs",
     "redundancy/census.rs",
     "redundancy/placement.rs",
@@ -68,6 +69,7 @@ const PURE_FILES: [&str; 41] = [
     "restore/nearby.rs",
     "restore/plan.rs",
     "retention/plan.rs",
+    "retention/store_plan.rs",
     "run/schedule.rs",
     "save/ballot.rs",
     "save/epoch.rs",
@@ -357,7 +359,7 @@ fn the_public_interface_is_one_short_list() {
     let root = std::fs::read_to_string(source).unwrap();
     let (modules, mut names) = offered(&root);
     assert_eq!(modules, ["testing"], "modules are private");
-    assert!((50..=168).contains(&names.len()), "{} names", names.len());
+    assert!((50..=169).contains(&names.len()), "{} names", names.len());
     let count = names.len();
     names.sort();
     names.dedup();

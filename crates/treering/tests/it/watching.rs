@@ -141,3 +141,34 @@ fn a_restore_tells_how_far_it_is() {
     let mut run = Run::open(options).unwrap();
     assert!(run.restore(&mut [VariableMut::growing("large", &mut back)]).is_err());
 }
+
+#[test]
+fn saves_tell_how_far_they_are() {
+    let store: Arc<dyn Store> = Arc::new(MemoryStore::new());
+    let told: Arc<Mutex<Vec<(u64, u64)>>> = Arc::default();
+    let tell = told.clone();
+    let options = Options::in_store(store.clone(), "r").encoding(Encoding::Raw).keep(1, None);
+    let options = options.on_save_progress(move |done, all| tell.lock().unwrap().push((done, all)));
+    let mut run = Run::open(options).unwrap();
+    let mut data: Vec<u64> =
+        (0..20_000_000u64).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+    run.checkpoint(0, &[Variable::new("x", &data)]).unwrap().durable().unwrap();
+    // The bell comes right behind that.
+    let first = loop {
+        let told = std::mem::take(&mut *told.lock().unwrap());
+        if told.last().is_some_and(|(done, all)| done == all) {
+            break told;
+        }
+        told.into_iter().for_each(|(done, all)| assert!(done < all));
+        std::thread::yield_now();
+    };
+    assert!(first.last().unwrap().1 >= 160_000_000, "{first:?}");
+    // A change is less, and the end is told before `finish` returns.
+    data[7] += 1;
+    run.checkpoint(1, &[Variable::new("x", &data)]).unwrap();
+    run.finish().unwrap();
+    let told = told.lock().unwrap();
+    let Some((done, all)) = told.last() else { panic!("nothing was told") };
+    assert!(done == all && *all > 0 && *all < 1_000_000, "{told:?}");
+    assert!(told[..told.len() - 1].iter().all(|(done, all)| done < all), "{told:?}");
+}
