@@ -17,6 +17,7 @@ use super::outcome::{
 };
 use super::pair::Pair;
 use super::partners::{PartnerCandidate, PartnerNames, name_as_partners};
+use super::reorder::reorder;
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
@@ -142,9 +143,9 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                 }
                 let lone = any && is_one(&left) && is_one(&right);
                 let names = PartnerNames::of(&left, &right);
-                let widened =
-                    widen(&mut left, &mut right, (!lone).then_some(names), settings.integers);
-                state.note(widened);
+                let known = (!lone).then_some(names);
+                reorder(&mut left, &mut right, known);
+                state.note(widen(&mut left, &mut right, known, settings.integers));
                 state.step(of_a, (lone, names), &left, &right)?;
                 state.contents(of_a, names, files_a, files_b);
             }
@@ -1264,9 +1265,11 @@ fn own_bounds(entries: &[&SideEntry]) -> Vec<Bound> {
 fn orders_differ(name: &str) -> Error {
     Error::new(
         ErrorKind::Mismatch,
-        format!("variable {name:?} is in Fortran's order on one side only, and is not compared"),
+        format!(
+            "variable {name:?} is in Fortran's order on one side only, and has no values on one"
+        ),
     )
-    .hint("save both sides in one order, as with numpy.ascontiguousarray")
+    .hint("trees follow the order of memory: make them of arrays in one order")
 }
 
 /// Strips one by one; all at once where going back is expensive.

@@ -270,7 +270,12 @@ impl Side for TreedSide<'_> {
                 lone || **name == own
                     && if p.global_box().is_some() { same_box } else { m.rank == alias.rank }
             });
-            let (Some(values), Some((model, _))) = (entry.values.clone(), model) else { continue };
+            let (Some(_), Some((model, _))) = (&entry.values, model) else { continue };
+            // Trees alone have the order that they were made in.
+            if model.values.is_none() {
+                entry.reorder(model.description.order);
+            }
+            let Some(values) = entry.values.clone() else { continue };
             if model.description.dtype != entry.description.dtype {
                 continue;
             }
