@@ -336,6 +336,41 @@ pair("different", "npz-of-other-records", records, (one, 1), (one, 2), "npz")
 pair("different", "npz-of-records-of-another-type", records, (one, 1), (alike, 1), "npz")
 
 
+def array(path, data):
+    np.save(path, data)
+
+
+members = dict(names=["x", "n", "s", "in"], formats=["<f8", ("<i4", (2,)), "<U3", [("h", "<f2"), ("k", "|u1")]])
+spread = np.dtype(dict(names=members["names"], formats=[">f8", (">i8", (2,)), "<U7", [("h", "<f2"), ("k", "|u1")]],
+                       offsets=[8, 24, 48, 80], itemsize=96))
+
+
+def many(kind, change=None):
+    data = np.full(96 * 40, 90, "u1").view(np.void(96).dtype).view(kind).copy() if kind is spread else np.zeros(40, kind)
+    data["x"], data["n"], data["s"] = np.sqrt(np.arange(40)), np.arange(80).reshape(40, 2), ["ab", "cde"] * 20
+    data["in"]["h"], data["in"]["k"] = np.arange(40) / 8, 3
+    if change:
+        change(data)
+    return data
+
+
+packed_members = np.dtype(members)
+pair("equal", "npy-records-aligned", array, many(packed_members), many(spread), "npy")
+pair("equal", "npy-records-within", array, many(packed_members), many(spread, lambda d: d["x"].__iadd__(1e-4)), "npy")
+for name, change in [("number", lambda d: d["n"].__setitem__((7, 1), -1)), ("text", lambda d: d["s"].__setitem__(9, "cdefg")),
+                     ("half", lambda d: d["in"]["h"].__setitem__(3, 9)), ("real", lambda d: d["x"].__setitem__(5, 0.5))]:
+    pair("different", f"npy-records-{name}", array, many(packed_members), many(spread, change), "npy")
+words = np.array([["ab", "çde"], ["", "f"]])
+pair("equal", "npy-texts", array, words, words.astype(">U9"), "npy")
+pair("equal", "npy-texts-in-fortran", array, words, np.asfortranarray(words), "npy")
+pair("different", "npy-texts-turned", array, words, words.T.copy(), "npy")
+pair("equal", "npy-in-fortran", array, values, np.asfortranarray(near), "npy")
+pair("different", "npy-in-fortran-turned", array, values[:100, :100], values[:100, :100].T, "npy")
+eights = np.sqrt(np.arange(1, 2000, dtype="g"))
+pair("equal", "npy-long-doubles", array, eights, eights * (1 + np.longdouble(2) ** -60), "npy")
+pair("different", "npy-long-doubles-beyond", array, eights, eights + np.where(np.arange(1999) == 77, np.longdouble("0.0010001"), 0), "npy")
+
+
 def array_and_more(path, more):
     with open(path, "wb") as file:
         np.save(file, values)
@@ -398,7 +433,10 @@ long = np.arange(30, dtype="g") / 7
 nearly = long.copy()
 nearly[4] = np.nextafter(nearly[4], np.longdouble(9))
 assert float(nearly[4]) == float(long[4]) and nearly[4] != long[4]
-pair("different", "long-double", grouped, dict(data=long), dict(data=nearly))
+beyond = long.copy()
+beyond[4] = long[4] + np.longdouble(1) / 500
+pair("equal", "long-double-within", grouped, dict(data=long), dict(data=nearly))
+pair("different", "long-double", grouped, dict(data=long), dict(data=beyond))
 
 
 def long_doubles(path, junk):

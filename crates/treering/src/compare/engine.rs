@@ -1015,6 +1015,10 @@ impl<'s> Comparison<'s> {
         let (mut tally, mut examples) = (Tally::default(), Vec::new());
         let mut kinds = variable.pairs.iter().map(|(x, y)| x.meaning.kind.or(y.meaning.kind));
         let kind = kinds.next().flatten();
+        let digests = variable
+            .pairs
+            .first()
+            .is_some_and(|(x, y)| x.meaning.is_of_digests() || y.meaning.is_of_digests());
         self.compared |= parts.is_empty() || parts.iter().any(|(_, sum)| !sum.incomplete);
         for (pair, sum) in parts {
             let nans = match &pair.trees {
@@ -1042,7 +1046,7 @@ impl<'s> Comparison<'s> {
         let first = examples.into_iter().take(self.settings.examples);
         outcome.examples = first.map(|(_, example)| example).collect();
         outcome.fill(&tally);
-        if kind.is_some() && outcome.differences > 0 {
+        if digests && outcome.differences > 0 {
             // Digests tell that values differ, and not how much.
             let unknown = Number(f64::NAN);
             (outcome.max_difference, outcome.rms) = (unknown, unknown);

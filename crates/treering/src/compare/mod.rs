@@ -35,6 +35,8 @@ mod pair;
 #[cfg(feature = "tools")]
 mod partners;
 #[cfg(feature = "tools")]
+mod quad;
+#[cfg(feature = "tools")]
 mod reorder;
 mod settings;
 #[cfg(feature = "tools")]

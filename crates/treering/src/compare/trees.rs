@@ -81,9 +81,10 @@ pub fn make_beside(
         return Err(nothing_in(path, !patterns.is_empty()));
     }
     // A tree is used as long as this file is the same.
-    fields.retain(|field| field.place.is_some());
+    fields.retain(|field| field.place.is_some() && field.meaning.quads.is_none());
     if fields.is_empty() {
-        return Err(Error::usage(format!("the values of {} lie in other files", path.display()))
+        let what = "the values of {} lie in other files, or are long doubles";
+        return Err(Error::usage(what.replace("{}", &path.display().to_string()))
             .hint("make trees of those files: this one does not show when they change"));
     }
     let total: u64 = fields.iter().map(|field| field.bytes.size()).sum();
@@ -188,6 +189,13 @@ pub fn record(
             if let Some(unread) = &entry.unread {
                 return Err(unread.why.clone());
             }
+            if entry.meaning.quads.is_some() {
+                let what = format!(
+                    "variable {:?} has long doubles, of which no trees are made",
+                    entry.description.name
+                );
+                return Err(Error::usage(what).hint("leave it out with --exclude"));
+            }
             let dtype = entry.description.dtype;
             let recipes = settings.recipes(dtype, |pattern| entry.is_named(pattern))?;
             if recipes.is_empty() {
@@ -276,7 +284,8 @@ impl Side for TreedSide<'_> {
                 entry.reorder(model.description.order);
             }
             let Some(values) = entry.values.clone() else { continue };
-            if model.description.dtype != entry.description.dtype {
+            let quads = entry.meaning.quads.is_some();
+            if model.description.dtype != entry.description.dtype || quads {
                 continue;
             }
             let mut recipes: Vec<Recipe> = model.trees.iter().map(|t| t.entry.recipe).collect();

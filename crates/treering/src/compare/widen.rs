@@ -35,7 +35,7 @@ fn common(a: DType, b: DType) -> Option<DType> {
 }
 
 /// Whether values are integers.
-fn is_integer(dtype: DType) -> bool {
+pub(super) fn is_integer(dtype: DType) -> bool {
     KINDS[..2].iter().any(|kind| kind.contains(&dtype))
 }
 
@@ -197,7 +197,7 @@ fn widened(from: DType, to: DType, values: &[u8]) -> Result<Vec<u8>> {
 }
 
 /// The bits of the f64 that equals an integer.
-fn real(from: DType, bits: u64) -> Result<u64> {
+pub(super) fn real(from: DType, bits: u64) -> Result<u64> {
     let unused = 64 - 8 * from.size();
     let value = match KINDS[1].contains(&from) {
         true => i128::from((bits << unused) as i64 >> unused),

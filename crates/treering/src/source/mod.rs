@@ -20,6 +20,7 @@ mod inventory;
 mod netcdf;
 mod npy;
 mod npz;
+mod numpy_type;
 mod outside;
 mod parts;
 mod plan;
@@ -33,6 +34,7 @@ mod safetensors;
 mod spread;
 mod undecoded;
 mod unfinished;
+mod unusual;
 mod window;
 
 pub(crate) use anatomy::digest_of;
@@ -52,6 +54,7 @@ pub(crate) use reordered::Reordered;
 pub(crate) use rounded::Rounded;
 pub(crate) use undecoded::{StoredBytes, UndecodedArray};
 pub(crate) use unfinished::unfinished;
+pub(crate) use unusual::QuadNumbers;
 
 use self::found::{Contents, FoundArray, Placement};
 use self::outside::Viewpoint;

@@ -29,12 +29,12 @@ pub(crate) struct Reordered<'a> {
     /// The size of an element.
     element: u64,
     most: u64,
-    window: Mutex<Window>,
+    window: Mutex<OrderWindow>,
 }
 
 /// The elements of a box of indices, in the wanted order.
 #[derive(Default)]
-struct Window {
+struct OrderWindow {
     /// The byte of the array that it begins with.
     start: u64,
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ struct Window {
 }
 
 /// Elements one after another in the file.
-struct Piece {
+struct ReadPiece {
     /// Where they begin among the bytes that were read.
     at: usize,
     /// The number in the window of the first one.
@@ -60,12 +60,12 @@ impl<'a> Reordered<'a> {
         Reordered { inner, extents, element, most: WINDOW, window: Mutex::default() }
     }
 
-    fn window(&self) -> MutexGuard<'_, Window> {
+    fn window(&self) -> MutexGuard<'_, OrderWindow> {
         self.window.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
     /// The window that holds an element, as large as it may be.
-    fn window_at(&self, element: u64) -> Result<Window> {
+    fn window_at(&self, element: u64) -> Result<OrderWindow> {
         let extents = &self.extents;
         let room = WindowRoom::left(self.most);
         let most = (room / self.element).max(1);
@@ -90,10 +90,10 @@ impl<'a> Reordered<'a> {
     }
 
     /// A window with the elements at these places along the axes.
-    fn filled(&self, start: u64, places: &[Range<u64>], room: u64) -> Result<Window> {
+    fn filled(&self, start: u64, places: &[Range<u64>], room: u64) -> Result<OrderWindow> {
         let counts: Vec<u64> = places.iter().map(|place| place.end - place.start).collect();
         let size = counts.iter().product::<u64>() * self.element;
-        let mut window = Window {
+        let mut window = OrderWindow {
             start: start * self.element,
             bytes: zeroed(size)?,
             _room: WindowRoom::take(size.min(room)),
@@ -107,7 +107,7 @@ impl<'a> Reordered<'a> {
         let apart = in_window.first().copied().unwrap_or(1) as usize;
         let first: u64 = places.iter().zip(&in_file).map(|(place, step)| place.start * step).sum();
         let mut index = vec![0; counts.len()];
-        let mut batch = Batch::default();
+        let mut batch = ReadBatch::default();
         loop {
             let along =
                 |steps: &[u64]| -> u64 { index.iter().zip(steps).map(|(i, s)| i * s).sum() };
@@ -134,7 +134,7 @@ impl<'a> Reordered<'a> {
     }
 
     /// Reads what was put together, and takes every element to its place in the window.
-    fn carry_out(&self, batch: Batch, apart: usize, window: &mut [u8]) -> Result<()> {
+    fn carry_out(&self, batch: ReadBatch, apart: usize, window: &mut [u8]) -> Result<()> {
         let mut bytes: Vec<u8> = zeroed(batch.bytes)?;
         let mut reads: Vec<(u64, &mut [u8])> = Vec::with_capacity(batch.spans.len());
         let mut rest = &mut bytes[..];
@@ -158,13 +158,13 @@ impl<'a> Reordered<'a> {
     }
 }
 
-fn scatter<const SIZE: usize>(bytes: &[u8], piece: &Piece, apart: usize, window: &mut [u8]) {
+fn scatter<const SIZE: usize>(bytes: &[u8], piece: &ReadPiece, apart: usize, window: &mut [u8]) {
     let from = bytes[piece.at..].as_chunks::<SIZE>().0;
     let to = window.as_chunks_mut::<SIZE>().0[piece.to..].iter_mut().step_by(apart.max(1));
     to.zip(&from[..piece.len]).for_each(|(to, from)| *to = *from);
 }
 
-fn scatter_any(bytes: &[u8], piece: &Piece, apart: usize, window: &mut [u8], size: usize) {
+fn scatter_any(bytes: &[u8], piece: &ReadPiece, apart: usize, window: &mut [u8], size: usize) {
     for (number, from) in bytes[piece.at..].chunks_exact(size).take(piece.len).enumerate() {
         let to = (piece.to + number * apart) * size;
         window[to..to + size].copy_from_slice(from);
@@ -173,14 +173,14 @@ fn scatter_any(bytes: &[u8], piece: &Piece, apart: usize, window: &mut [u8], siz
 
 /// Pieces that are read together.
 #[derive(Default)]
-struct Batch {
+struct ReadBatch {
     /// Bytes of the file, ascending.
     spans: Vec<Range<u64>>,
     bytes: u64,
-    pieces: Vec<Piece>,
+    pieces: Vec<ReadPiece>,
 }
 
-impl Batch {
+impl ReadBatch {
     /// Adds elements that begin at a number in the file and one in the window, unless it is full.
     fn add(&mut self, from: u64, to: usize, len: u64, element: u64) -> bool {
         let wanted = from * element..(from + len) * element;
@@ -196,7 +196,7 @@ impl Batch {
         }
         self.bytes += more;
         let at = (self.bytes - (wanted.end - wanted.start)) as usize;
-        self.pieces.push(Piece { at, to, len: len as usize });
+        self.pieces.push(ReadPiece { at, to, len: len as usize });
         true
     }
 }
