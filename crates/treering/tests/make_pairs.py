@@ -628,7 +628,8 @@ def joined(where, side, options):
                         other[f"half{half}"] = padded
                         other[f"rim{half}"] = np.ascontiguousarray(array[n, half::2, 0::4]).ravel()
                 elif kind != "missing" or n != 2:
-                    other.create_dataset("part/x", data=array[n], dtype=">f4", chunks=(4, 2), compression="gzip")
+                    own = ">f2" if kind == "narrow" else ">f4"
+                    other.create_dataset("part/x", data=array[n], dtype=own, chunks=(4, 2), compression="gzip")
         file.create_virtual_dataset("x", layout, fillvalue=-1)
     if kind == "gone":
         os.remove(os.path.join(where, f"{side}-2.h5"))
@@ -637,6 +638,8 @@ def joined(where, side, options):
 moved = cube.copy()
 moved[3, 2, 2] = -7
 outside("equal", "joined", joined, (cube, "plain"), (cube, "joined"))
+outside("equal", "narrow", joined, (cube, "joined"), (cube, "narrow"))
+outside("different", "narrow", joined, (cube, "joined"), (moved, "narrow"))
 outside("equal", "strided", joined, (cube, "plain"), (cube, "strided"))
 outside("equal", "joined-both", joined, (cube, "joined"), (cube + np.float32(1e-5), "joined"))
 outside("different", "joined", joined, (cube, "plain"), (moved, "joined"))
@@ -648,6 +651,64 @@ filled[2] = -1
 for kind in ["missing", "gone"]:
     outside("unknown", kind, joined, (filled, "plain"), (cube, kind))
     outside("different", kind, joined, (cube, "plain"), (cube, kind))
+
+
+def growing(where, side, options):
+    """Arrays that have as many columns as their sources have, or as many parts as there are sources."""
+    array, kind = options
+    rows, columns = array.shape
+    endless = h5py.h5s.UNLIMITED
+    with h5py.File(os.path.join(where, side + ".h5"), "w", libver="latest") as file:
+        if kind == "plain":
+            file["x"] = array
+            return
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_fill_value(np.array(-1, "f4"))
+        space = h5py.h5s.create_simple((rows, 2), (rows, endless))
+        if kind == "pattern":
+            # Parts of three columns, side by side, or every other three.
+            space.select_hyperslab((0, 0), (1, endless), (1, 3), (rows, 3))
+            source = h5py.h5s.create_simple((rows, 3))
+            properties.set_virtual(space, f"{side}-part%b.h5".encode(), b"x", source)
+            for n in range(columns // 3):
+                with h5py.File(os.path.join(where, f"{side}-part{n}.h5"), "w") as other:
+                    other["x"] = array[:, 3 * n : 3 * n + 3]
+        else:
+            for row in range(rows):
+                space.select_hyperslab((row, 0), (1, endless), (1, 1), (1, 1))
+                source = h5py.h5s.create_simple((1,), (endless,))
+                source.select_hyperslab((0,), (endless,), (1,), (1,))
+                properties.set_virtual(space, f"{side}-row{row}%%.h5".encode(), b"x", source)
+                if kind == "gone" and row == 1:
+                    continue
+                # The last row may be shorter.
+                own = array[row] if kind != "uneven" or row < rows - 1 else array[row, :-2]
+                with h5py.File(os.path.join(where, f"{side}-row{row}%.h5"), "w") as other:
+                    other.create_dataset("x", data=own, chunks=(4,), maxshape=(None,))
+        space.select_all()
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, properties)
+    with h5py.File(os.path.join(where, side + ".h5")) as file:
+        expected = array.copy()
+        if kind == "uneven":
+            expected[-1, -2:] = -1
+        if kind == "gone":
+            expected[1] = -1
+        assert np.array_equal(file["x"][:], expected), (kind, file["x"][:])
+
+
+sheet = np.arange(4 * 12, dtype="f4").reshape(4, 12)
+other_sheet = sheet.copy()
+other_sheet[2, 10] += 1
+for kind in ["pattern", "grown"]:
+    outside("equal", kind, growing, (sheet, "plain"), (sheet, kind))
+    outside("different", kind, growing, (sheet, "plain"), (other_sheet, kind))
+    outside("different", kind + "-longer", growing, (sheet[:, :9], kind), (sheet, kind))
+uneven = sheet.copy()
+uneven[-1, -2:] = -1
+outside("equal", "uneven", growing, (uneven, "plain"), (sheet, "uneven"))
+gone = sheet.copy()
+gone[1] = -1
+outside("unknown", "grown-gone", growing, (gone, "plain"), (sheet, "gone"))
 
 
 def circle(where, side, value):

@@ -8,6 +8,7 @@
 use super::quad;
 use crate::array::DType;
 use crate::merkle::bounded::Bound;
+use crate::source::number;
 use num_bigint::{BigInt, Sign};
 
 /// One element, as it is shown.
@@ -119,40 +120,6 @@ impl std::fmt::Display for Value {
             Value::Text(text) => f.write_str(text),
         }
     }
-}
-
-/// The number that a component's bits stand for; integer steps, so that no mode of the processor
-/// changes it.
-pub(super) fn number(dtype: DType, bits: u64) -> f64 {
-    match dtype {
-        DType::F16 => f64::from_bits(widen(bits, 10, 15)),
-        DType::BF16 => f64::from_bits(widen(bits << 16, 23, 31)),
-        DType::F32 | DType::C64 => f64::from_bits(widen(bits, 23, 31)),
-        _ => f64::from_bits(bits),
-    }
-}
-
-/// The f64 that equals a smaller number with `mantissa` bits of fraction below the sign at bit `top`.
-fn widen(bits: u64, mantissa: u32, top: u32) -> u64 {
-    let sign = (bits >> top & 1) << 63;
-    let rest = bits & ((1 << top) - 1);
-    let exponent = rest >> mantissa;
-    let fraction = rest & ((1 << mantissa) - 1);
-    let greatest = (1u64 << (top - mantissa)) - 1;
-    let bias = greatest >> 1;
-    if exponent == greatest {
-        return sign | 0x7ff << 52 | fraction << (52 - mantissa);
-    }
-    if exponent > 0 {
-        return sign | (exponent + 1023 - bias) << 52 | fraction << (52 - mantissa);
-    }
-    if fraction == 0 {
-        return sign;
-    }
-    // A denormal of the small format is a normal number of the large one.
-    let up = fraction.leading_zeros() - (63 - mantissa);
-    let fraction = fraction << up & ((1 << mantissa) - 1);
-    sign | (1024 - bias - up as u64) << 52 | fraction << (52 - mantissa)
 }
 
 /// Decides about pairs of values of one type.

@@ -4,13 +4,11 @@
 //! `_Unsigned` says. Trees of the packed numbers do not serve. Numbers that cannot be unpacked are not compared: the same
 //! ones may stand for different values, and others that no f64 equals for the same.
 
-use super::judge::number;
 use super::side::{FileContent, FileView, SideEntry, Unread};
-use super::widen::{is_integer, real};
 use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::format::variable_name;
-use crate::source::{PackedNumbers, packed_arrays};
+use crate::source::{PackedNumbers, is_integer, number, packed_arrays, real};
 use crate::store::{Blob, read_each};
 use std::collections::BTreeSet;
 use std::sync::Arc;

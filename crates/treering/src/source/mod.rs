@@ -35,6 +35,7 @@ mod spread;
 mod undecoded;
 mod unfinished;
 mod unusual;
+mod widened;
 mod window;
 
 pub(crate) use anatomy::digest_of;
@@ -55,6 +56,7 @@ pub(crate) use rounded::Rounded;
 pub(crate) use undecoded::{StoredBytes, UndecodedArray};
 pub(crate) use unfinished::unfinished;
 pub(crate) use unusual::QuadNumbers;
+pub(crate) use widened::{Widened, common_type, is_integer, number, real};
 
 use self::found::{Contents, FoundArray, Placement};
 use self::outside::Viewpoint;
@@ -205,15 +207,15 @@ impl OpenedArrays {
         let viewpoint = Viewpoint::of(whole);
         let outside = found.outside.as_ref().zip(viewpoint);
         let why = match outside.map(|(outside, from)| outside.open(found, &from)) {
-            Some(Ok(values)) => {
+            Some(Ok(mut values)) => {
                 // What is there is compared; nobody knows what is missing.
-                self.undecoded.extend(values.missing.map(|why| UndecodedArray {
+                self.undecoded.extend(values.missing.take().map(|why| UndecodedArray {
                     name: format!("{} (missing values)", found.description.name),
                     description: None,
                     is_group: true,
                     ..found.undecoded(why.at(&place), stored.clone())
                 }));
-                return Ok(Some(Field { place: None, ..found.field_of(values.bytes) }));
+                return Ok(Some(Field { place: None, ..values.field(found) }));
             }
             Some(Err(error)) => error,
             None => why.clone(),

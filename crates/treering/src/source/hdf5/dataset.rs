@@ -407,7 +407,8 @@ impl Dataset<'_> {
                 swap(&mut fill, self.found.swap);
                 let mapped = VirtualLayout::parse(self.meta, &mut rest, fill);
                 // The library finds its extent in the sources.
-                self.found.grows = mapped.is_err() && self.space.largest != self.space.shape;
+                let grows = mapped.as_ref().map_or(true, VirtualLayout::grows);
+                self.found.grows = grows && self.space.largest != self.space.shape;
                 Ok(self.outside(mapped, "its values lie in other datasets"))
             }
             _ => Ok(self.opaque(odd())),
