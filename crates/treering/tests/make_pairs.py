@@ -336,6 +336,41 @@ pair("different", "npz-of-other-records", records, (one, 1), (one, 2), "npz")
 pair("different", "npz-of-records-of-another-type", records, (one, 1), (alike, 1), "npz")
 
 
+def array(path, data):
+    np.save(path, data)
+
+
+members = dict(names=["x", "n", "s", "in"], formats=["<f8", ("<i4", (2,)), "<U3", [("h", "<f2"), ("k", "|u1")]])
+spread = np.dtype(dict(names=members["names"], formats=[">f8", (">i8", (2,)), "<U7", [("h", "<f2"), ("k", "|u1")]],
+                       offsets=[8, 24, 48, 80], itemsize=96))
+
+
+def many(kind, change=None):
+    data = np.full(96 * 40, 90, "u1").view(np.void(96).dtype).view(kind).copy() if kind is spread else np.zeros(40, kind)
+    data["x"], data["n"], data["s"] = np.sqrt(np.arange(40)), np.arange(80).reshape(40, 2), ["ab", "cde"] * 20
+    data["in"]["h"], data["in"]["k"] = np.arange(40) / 8, 3
+    if change:
+        change(data)
+    return data
+
+
+packed_members = np.dtype(members)
+pair("equal", "npy-records-aligned", array, many(packed_members), many(spread), "npy")
+pair("equal", "npy-records-within", array, many(packed_members), many(spread, lambda d: d["x"].__iadd__(1e-4)), "npy")
+for name, change in [("number", lambda d: d["n"].__setitem__((7, 1), -1)), ("text", lambda d: d["s"].__setitem__(9, "cdefg")),
+                     ("half", lambda d: d["in"]["h"].__setitem__(3, 9)), ("real", lambda d: d["x"].__setitem__(5, 0.5))]:
+    pair("different", f"npy-records-{name}", array, many(packed_members), many(spread, change), "npy")
+words = np.array([["ab", "çde"], ["", "f"]])
+pair("equal", "npy-texts", array, words, words.astype(">U9"), "npy")
+pair("equal", "npy-texts-in-fortran", array, words, np.asfortranarray(words), "npy")
+pair("different", "npy-texts-turned", array, words, words.T.copy(), "npy")
+pair("equal", "npy-in-fortran", array, values, np.asfortranarray(near), "npy")
+pair("different", "npy-in-fortran-turned", array, values[:100, :100], values[:100, :100].T, "npy")
+eights = np.sqrt(np.arange(1, 2000, dtype="g"))
+pair("equal", "npy-long-doubles", array, eights, eights * (1 + np.longdouble(2) ** -60), "npy")
+pair("different", "npy-long-doubles-beyond", array, eights, eights + np.where(np.arange(1999) == 77, np.longdouble("0.0010001"), 0), "npy")
+
+
 def array_and_more(path, more):
     with open(path, "wb") as file:
         np.save(file, values)
@@ -398,7 +433,10 @@ long = np.arange(30, dtype="g") / 7
 nearly = long.copy()
 nearly[4] = np.nextafter(nearly[4], np.longdouble(9))
 assert float(nearly[4]) == float(long[4]) and nearly[4] != long[4]
-pair("different", "long-double", grouped, dict(data=long), dict(data=nearly))
+beyond = long.copy()
+beyond[4] = long[4] + np.longdouble(1) / 500
+pair("equal", "long-double-within", grouped, dict(data=long), dict(data=nearly))
+pair("different", "long-double", grouped, dict(data=long), dict(data=beyond))
 
 
 def long_doubles(path, junk):
@@ -590,7 +628,8 @@ def joined(where, side, options):
                         other[f"half{half}"] = padded
                         other[f"rim{half}"] = np.ascontiguousarray(array[n, half::2, 0::4]).ravel()
                 elif kind != "missing" or n != 2:
-                    other.create_dataset("part/x", data=array[n], dtype=">f4", chunks=(4, 2), compression="gzip")
+                    own = ">f2" if kind == "narrow" else ">f4"
+                    other.create_dataset("part/x", data=array[n], dtype=own, chunks=(4, 2), compression="gzip")
         file.create_virtual_dataset("x", layout, fillvalue=-1)
     if kind == "gone":
         os.remove(os.path.join(where, f"{side}-2.h5"))
@@ -599,6 +638,8 @@ def joined(where, side, options):
 moved = cube.copy()
 moved[3, 2, 2] = -7
 outside("equal", "joined", joined, (cube, "plain"), (cube, "joined"))
+outside("equal", "narrow", joined, (cube, "joined"), (cube, "narrow"))
+outside("different", "narrow", joined, (cube, "joined"), (moved, "narrow"))
 outside("equal", "strided", joined, (cube, "plain"), (cube, "strided"))
 outside("equal", "joined-both", joined, (cube, "joined"), (cube + np.float32(1e-5), "joined"))
 outside("different", "joined", joined, (cube, "plain"), (moved, "joined"))
@@ -610,6 +651,64 @@ filled[2] = -1
 for kind in ["missing", "gone"]:
     outside("unknown", kind, joined, (filled, "plain"), (cube, kind))
     outside("different", kind, joined, (cube, "plain"), (cube, kind))
+
+
+def growing(where, side, options):
+    """Arrays that have as many columns as their sources have, or as many parts as there are sources."""
+    array, kind = options
+    rows, columns = array.shape
+    endless = h5py.h5s.UNLIMITED
+    with h5py.File(os.path.join(where, side + ".h5"), "w", libver="latest") as file:
+        if kind == "plain":
+            file["x"] = array
+            return
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_fill_value(np.array(-1, "f4"))
+        space = h5py.h5s.create_simple((rows, 2), (rows, endless))
+        if kind == "pattern":
+            # Parts of three columns, side by side, or every other three.
+            space.select_hyperslab((0, 0), (1, endless), (1, 3), (rows, 3))
+            source = h5py.h5s.create_simple((rows, 3))
+            properties.set_virtual(space, f"{side}-part%b.h5".encode(), b"x", source)
+            for n in range(columns // 3):
+                with h5py.File(os.path.join(where, f"{side}-part{n}.h5"), "w") as other:
+                    other["x"] = array[:, 3 * n : 3 * n + 3]
+        else:
+            for row in range(rows):
+                space.select_hyperslab((row, 0), (1, endless), (1, 1), (1, 1))
+                source = h5py.h5s.create_simple((1,), (endless,))
+                source.select_hyperslab((0,), (endless,), (1,), (1,))
+                properties.set_virtual(space, f"{side}-row{row}%%.h5".encode(), b"x", source)
+                if kind == "gone" and row == 1:
+                    continue
+                # The last row may be shorter.
+                own = array[row] if kind != "uneven" or row < rows - 1 else array[row, :-2]
+                with h5py.File(os.path.join(where, f"{side}-row{row}%.h5"), "w") as other:
+                    other.create_dataset("x", data=own, chunks=(4,), maxshape=(None,))
+        space.select_all()
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, properties)
+    with h5py.File(os.path.join(where, side + ".h5")) as file:
+        expected = array.copy()
+        if kind == "uneven":
+            expected[-1, -2:] = -1
+        if kind == "gone":
+            expected[1] = -1
+        assert np.array_equal(file["x"][:], expected), (kind, file["x"][:])
+
+
+sheet = np.arange(4 * 12, dtype="f4").reshape(4, 12)
+other_sheet = sheet.copy()
+other_sheet[2, 10] += 1
+for kind in ["pattern", "grown"]:
+    outside("equal", kind, growing, (sheet, "plain"), (sheet, kind))
+    outside("different", kind, growing, (sheet, "plain"), (other_sheet, kind))
+    outside("different", kind + "-longer", growing, (sheet[:, :9], kind), (sheet, kind))
+uneven = sheet.copy()
+uneven[-1, -2:] = -1
+outside("equal", "uneven", growing, (uneven, "plain"), (sheet, "uneven"))
+gone = sheet.copy()
+gone[1] = -1
+outside("unknown", "grown-gone", growing, (gone, "plain"), (sheet, "gone"))
 
 
 def circle(where, side, value):

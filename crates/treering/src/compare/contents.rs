@@ -185,7 +185,8 @@ fn is_attribute(item: &str) -> bool {
 
 /// Whether an item says how numbers are packed. It is part of unpacked values.
 fn is_packing(item: &str) -> bool {
-    const NAMES: [&str; 4] = ["scale_factor", "add_offset", "_FillValue", "missing_value"];
+    const NAMES: [&str; 5] =
+        ["scale_factor", "add_offset", "_FillValue", "missing_value", "_Unsigned"];
     let name = item.strip_prefix("attribute ").and_then(|rest| rest.split_once(" of "));
     name.is_some_and(|(name, _)| NAMES.contains(&name))
 }

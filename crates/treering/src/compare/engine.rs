@@ -17,6 +17,7 @@ use super::outcome::{
 };
 use super::pair::Pair;
 use super::partners::{PartnerCandidate, PartnerNames, name_as_partners};
+use super::reorder::reorder;
 use super::settings::{CompareSettings, matches};
 use super::side::{FileView, Meter, Side, SideEntry};
 use super::strip::{Clock, Stage, StripFinding, StripWorker};
@@ -142,9 +143,9 @@ fn carry_out(mut state: Comparison, a: &dyn Side, b: &dyn Side) -> Result<Outcom
                 }
                 let lone = any && is_one(&left) && is_one(&right);
                 let names = PartnerNames::of(&left, &right);
-                let widened =
-                    widen(&mut left, &mut right, (!lone).then_some(names), settings.integers);
-                state.note(widened);
+                let known = (!lone).then_some(names);
+                reorder(&mut left, &mut right, known);
+                state.note(widen(&mut left, &mut right, known, settings.integers));
                 let no_files = |files: &Result<Vec<FileView>>| {
                     files.as_ref().is_ok_and(|files| files.is_empty())
                 };
@@ -1034,6 +1035,10 @@ impl<'s> Comparison<'s> {
         let (mut tally, mut examples) = (Tally::default(), Vec::new());
         let mut kinds = variable.pairs.iter().map(|(x, y)| x.meaning.kind.or(y.meaning.kind));
         let kind = kinds.next().flatten();
+        let digests = variable
+            .pairs
+            .first()
+            .is_some_and(|(x, y)| x.meaning.is_of_digests() || y.meaning.is_of_digests());
         self.compared |= parts.is_empty() || parts.iter().any(|(_, sum)| !sum.incomplete);
         for (pair, sum) in parts {
             let nans = match &pair.trees {
@@ -1061,7 +1066,7 @@ impl<'s> Comparison<'s> {
         let first = examples.into_iter().take(self.settings.examples);
         outcome.examples = first.map(|(_, example)| example).collect();
         outcome.fill(&tally);
-        if kind.is_some() && outcome.differences > 0 {
+        if digests && outcome.differences > 0 {
             // Digests tell that values differ, and not how much.
             let unknown = Number(f64::NAN);
             (outcome.max_difference, outcome.rms) = (unknown, unknown);
@@ -1284,9 +1289,11 @@ fn own_bounds(entries: &[&SideEntry]) -> Vec<Bound> {
 fn orders_differ(name: &str) -> Error {
     Error::new(
         ErrorKind::Mismatch,
-        format!("variable {name:?} is in Fortran's order on one side only, and is not compared"),
+        format!(
+            "variable {name:?} is in Fortran's order on one side only, and has no values on one"
+        ),
     )
-    .hint("save both sides in one order, as with numpy.ascontiguousarray")
+    .hint("trees follow the order of memory: make them of arrays in one order")
 }
 
 /// Strips one by one; all at once where going back is expensive.

@@ -5,8 +5,10 @@
 //! although a − b exceeds it. The bound of complex numbers applies to the modulus of their difference,
 //! a ULP bound to each component.
 
+use super::quad;
 use crate::array::DType;
 use crate::merkle::bounded::Bound;
+use crate::source::number;
 use num_bigint::{BigInt, Sign};
 
 /// One element, as it is shown. Values are found in [`First`](crate::First) and
@@ -127,56 +129,35 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// The number that a component's bits stand for; integer steps, so that no mode of the processor
-/// changes it.
-pub(super) fn number(dtype: DType, bits: u64) -> f64 {
-    match dtype {
-        DType::F16 => f64::from_bits(widen(bits, 10, 15)),
-        DType::BF16 => f64::from_bits(widen(bits << 16, 23, 31)),
-        DType::F32 | DType::C64 => f64::from_bits(widen(bits, 23, 31)),
-        _ => f64::from_bits(bits),
-    }
-}
-
-/// The f64 that equals a smaller number with `mantissa` bits of fraction below the sign at bit `top`.
-fn widen(bits: u64, mantissa: u32, top: u32) -> u64 {
-    let sign = (bits >> top & 1) << 63;
-    let rest = bits & ((1 << top) - 1);
-    let exponent = rest >> mantissa;
-    let fraction = rest & ((1 << mantissa) - 1);
-    let greatest = (1u64 << (top - mantissa)) - 1;
-    let bias = greatest >> 1;
-    if exponent == greatest {
-        return sign | 0x7ff << 52 | fraction << (52 - mantissa);
-    }
-    if exponent > 0 {
-        return sign | (exponent + 1023 - bias) << 52 | fraction << (52 - mantissa);
-    }
-    if fraction == 0 {
-        return sign;
-    }
-    // A denormal of the small format is a normal number of the large one.
-    let up = fraction.leading_zeros() - (63 - mantissa);
-    let fraction = fraction << up & ((1 << mantissa) - 1);
-    sign | (1024 - bias - up as u64) << 52 | fraction << (52 - mantissa)
-}
-
 /// Decides about pairs of values of one type.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge {
     pub(crate) dtype: DType,
     pub(crate) bound: Bound,
     pub(crate) nan_equal: bool,
+    /// Whether values are numbers of 128 bits, and the bits at their ends that none of them has.
+    pub(super) quads: Option<u32>,
 }
 
 impl Judge {
     /// For a type; bounds other than bits are for floating-point types only.
     pub fn new(dtype: DType, bound: Bound, nan_equal: bool) -> Self {
-        Judge { dtype, bound: bound.of_type(dtype), nan_equal }
+        Judge { dtype, bound: bound.of_type(dtype), nan_equal, quads: None }
+    }
+
+    /// The element that begins `bytes`; of numbers of 128 bits, the nearest f64 towards zero.
+    pub(super) fn read(&self, bytes: &[u8]) -> Value {
+        match self.quads {
+            Some(_) => Value::Float(quad::rounded(bytes)),
+            None => Value::read(self.dtype, bytes),
+        }
     }
 
     /// Whether the elements that begin `a` and `b` differ beyond the bound.
     pub fn differ(&self, a: &[u8], b: &[u8]) -> bool {
+        if let Some(shift) = self.quads {
+            return quad::differ(a, b, self.bound, self.nan_equal, shift);
+        }
         let size = self.dtype.size() as usize;
         if self.bound == Bound::Bits {
             return a[..size] != b[..size];
@@ -210,8 +191,19 @@ impl Judge {
         (0..size).step_by(part).map(apart).max().unwrap_or(0)
     }
 
+    /// The size of the difference between two elements; NaN if one of them is.
+    pub(super) fn difference(&self, a: &[u8], b: &[u8]) -> f64 {
+        match self.quads {
+            Some(_) => quad::difference(a, b),
+            None => Value::read(self.dtype, a).difference(&Value::read(self.dtype, b)),
+        }
+    }
+
     /// The difference between two elements in units of the bound, see [`times_bound`].
     pub(super) fn times_bound(&self, a: &[u8], b: &[u8]) -> f64 {
+        if let Some(shift) = self.quads {
+            return quad::in_bounds(a, b, self.bound, shift);
+        }
         let (x, y) = (Value::read(self.dtype, a), Value::read(self.dtype, b));
         match self.bound {
             Bound::Ulp(count) => times_bound(self.ulps_apart(a, b) as f64, count as f64),
@@ -282,7 +274,7 @@ fn beyond_exactly(a: f64, b: f64, abs: f64, rel: f64) -> bool {
 }
 
 /// Whether the left side is the greater one, if rounding cannot have decided it.
-fn clearly(left: f64, right: f64) -> Option<bool> {
+pub(super) fn clearly(left: f64, right: f64) -> Option<bool> {
     if !SAFE.contains(&left) || !SAFE.contains(&right) {
         return None;
     }
@@ -322,38 +314,52 @@ fn beyond_complex(a: (f64, f64), b: (f64, f64), abs: f64, rel: f64) -> bool {
 
 /// A number n·2^e, of any length.
 #[derive(Clone)]
-struct Exact(BigInt, i64);
+pub(super) struct Exact(BigInt, i64);
 
 impl Exact {
-    fn of(x: f64) -> Exact {
+    /// The number n·2^e with a sign.
+    pub(super) fn new(negative: bool, number: u128, exponent: i64) -> Exact {
+        let sign = if negative { Sign::Minus } else { Sign::Plus };
+        Exact(BigInt::from_biguint(sign, number.into()), exponent)
+    }
+
+    pub(super) fn of(x: f64) -> Exact {
         let bits = x.to_bits();
         let exponent = (bits >> 52 & 0x7ff) as i64;
         let fraction = bits & ((1 << 52) - 1);
         let fraction = if exponent > 0 { fraction | 1 << 52 } else { fraction };
-        let sign = if x.is_sign_negative() { Sign::Minus } else { Sign::Plus };
-        let number = BigInt::from_biguint(sign, fraction.into());
-        Exact(number, exponent.max(1) - 1075)
+        Exact::new(x.is_sign_negative(), fraction.into(), exponent.max(1) - 1075)
     }
 
-    fn plus(&self, other: &Exact) -> Exact {
+    pub(super) fn plus(&self, other: &Exact) -> Exact {
         let e = self.1.min(other.1);
         Exact((&self.0 << (self.1 - e)) + (&other.0 << (other.1 - e)), e)
     }
 
-    fn minus(&self, other: &Exact) -> Exact {
+    pub(super) fn minus(&self, other: &Exact) -> Exact {
         self.plus(&Exact(-&other.0, other.1))
     }
 
-    fn times(&self, other: &Exact) -> Exact {
+    pub(super) fn times(&self, other: &Exact) -> Exact {
         Exact(&self.0 * &other.0, self.1 + other.1)
     }
 
-    fn size(self) -> Exact {
+    pub(super) fn size(self) -> Exact {
         Exact(BigInt::from(self.0.magnitude().clone()), self.1)
     }
 
-    fn is_positive(&self) -> bool {
+    pub(super) fn is_positive(&self) -> bool {
         self.0.sign() == Sign::Plus
+    }
+
+    /// The f64 nearest to the size, or next to it.
+    pub(super) fn rounded(&self) -> f64 {
+        let size = self.0.magnitude();
+        let more = size.bits().saturating_sub(64);
+        let first = (size >> more).iter_u64_digits().next().unwrap_or(0) as f64;
+        // In two steps, so that neither leaves the range of f64 if the result does not.
+        let power = (self.1 + more as i64).clamp(-2400, 2400) as i32;
+        first * 2f64.powi(power / 2) * 2f64.powi(power - power / 2)
     }
 }
 

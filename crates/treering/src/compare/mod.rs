@@ -34,6 +34,10 @@ mod outcome;
 mod pair;
 #[cfg(feature = "tools")]
 mod partners;
+#[cfg(feature = "tools")]
+mod quad;
+#[cfg(feature = "tools")]
+mod reorder;
 mod settings;
 #[cfg(feature = "tools")]
 mod side;

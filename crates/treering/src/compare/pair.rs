@@ -10,6 +10,7 @@ use super::walk::{self, DifferingNode};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::past_the_cache;
 use crate::merkle::bounded::{Bound, Grid, LACKING, Sketch};
+use crate::source::QuadNumbers;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::sync::OnceLock;
@@ -100,7 +101,9 @@ impl<'a> Pair<'a> {
             Some(trees) => (trees.views[0].layout.chunk, trees.views[0].layout.strip),
             None => (CHUNK, STRIP),
         };
-        let comparer = Comparer::new(Judge::new(dtype, bound, nan_equal));
+        let mut judge = Judge::new(dtype, bound, nan_equal);
+        judge.quads = quads(a, b, bound)?;
+        let comparer = Comparer::new(judge);
         let variable = 0;
         Ok(Pair { a, b, variable, bound, comparer, bytes, chunk, strip, trees, inputs })
     }
@@ -116,12 +119,10 @@ impl<'a> Pair<'a> {
 
     /// The size of a difference; none can be told of digests.
     pub(super) fn size_of_difference(&self, x: &Value, y: &Value) -> f64 {
-        if self.is_of_digests() { 1.0 } else { x.difference(y) }
-    }
-
-    /// Whether values are digests of what is no number.
-    pub(super) fn is_of_digests(&self) -> bool {
-        self.a.meaning.kind.or(self.b.meaning.kind).is_some()
+        match self.a.meaning.is_of_digests() || self.b.meaning.is_of_digests() {
+            true => 1.0,
+            false => x.difference(y),
+        }
     }
 
     /// The index of an element: that in the global array, if this is a box of one.
@@ -252,6 +253,19 @@ impl TreePair<'_> {
     pub(super) fn node_above(&self, chunk: u64) -> Option<&DifferingNode> {
         let at = chunk / crate::merkle::bounded::NODE;
         self.nodes.binary_search_by_key(&at, |node| node.at).ok().map(|i| &self.nodes[i])
+    }
+}
+
+/// Whether values are numbers of 128 bits, and how many bits at their ends none of them has.
+fn quads(a: &SideEntry, b: &SideEntry, bound: Bound) -> Result<Option<u32>> {
+    let (Some(p), Some(q)) = (a.meaning.quads, b.meaning.quads) else { return Ok(None) };
+    match (p.fraction.zip(q.fraction), bound) {
+        (Some((p, q)), _) => Ok(Some(QuadNumbers::FRACTION - p.max(q))),
+        (None, Bound::Ulp(1..)) => {
+            let what = "numbers of a layout of its own are not compared by representable numbers";
+            Err(Error::usage(what).hint("give an absolute or a relative bound"))
+        }
+        (None, _) => Ok(Some(0)),
     }
 }
 

@@ -81,9 +81,10 @@ pub fn make_beside(
         return Err(nothing_in(path, !patterns.is_empty()));
     }
     // A tree is used as long as this file is the same.
-    fields.retain(|field| field.place.is_some());
+    fields.retain(|field| field.place.is_some() && field.meaning.quads.is_none());
     if fields.is_empty() {
-        return Err(Error::usage(format!("the values of {} lie in other files", path.display()))
+        let what = "the values of {} lie in other files, or are long doubles";
+        return Err(Error::usage(what.replace("{}", &path.display().to_string()))
             .hint("make trees of those files: this one does not show when they change"));
     }
     let total: u64 = fields.iter().map(|field| field.bytes.size()).sum();
@@ -188,6 +189,13 @@ pub fn record(
             if let Some(unread) = &entry.unread {
                 return Err(unread.why.clone());
             }
+            if entry.meaning.quads.is_some() {
+                let what = format!(
+                    "variable {:?} has long doubles, of which no trees are made",
+                    entry.description.name
+                );
+                return Err(Error::usage(what).hint("leave it out with --exclude"));
+            }
             let dtype = entry.description.dtype;
             let recipes = settings.recipes(dtype, |pattern| entry.is_named(pattern))?;
             if recipes.is_empty() {
@@ -270,8 +278,14 @@ impl Side for TreedSide<'_> {
                 lone || **name == own
                     && if p.global_box().is_some() { same_box } else { m.rank == alias.rank }
             });
-            let (Some(values), Some((model, _))) = (entry.values.clone(), model) else { continue };
-            if model.description.dtype != entry.description.dtype {
+            let (Some(_), Some((model, _))) = (&entry.values, model) else { continue };
+            // Trees alone have the order that they were made in.
+            if model.values.is_none() {
+                entry.reorder(model.description.order);
+            }
+            let Some(values) = entry.values.clone() else { continue };
+            let quads = entry.meaning.quads.is_some();
+            if model.description.dtype != entry.description.dtype || quads {
                 continue;
             }
             let mut recipes: Vec<Recipe> = model.trees.iter().map(|t| t.entry.recipe).collect();

@@ -1,14 +1,14 @@
 //! Packed integers, compared by the values that they stand for: number × `scale_factor` + `add_offset`, in f64.
 //!
-//! Values that stand for none (`_FillValue`, `missing_value`) become NaN. Trees of the packed numbers do not serve. Numbers
-//! that cannot be unpacked are not compared: the same ones may stand for different values.
+//! Values that stand for none (`_FillValue`, `missing_value`) become NaN. Integers are taken with or without a sign as
+//! `_Unsigned` says. Trees of the packed numbers do not serve. Numbers that cannot be unpacked are not compared: the same
+//! ones may stand for different values, and others that no f64 equals for the same.
 
-use super::judge::number;
 use super::side::{FileContent, FileView, SideEntry, Unread};
 use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::format::variable_name;
-use crate::source::{PackedNumbers, packed_arrays};
+use crate::source::{PackedNumbers, is_integer, number, packed_arrays, real};
 use crate::store::{Blob, read_each};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ impl<'a> SideEntry<'a> {
         let from = self.description.dtype;
         let why = match from {
             _ if packed.dtype != from => "they are stored in another type",
-            _ if packed.unsigned => "they have the attribute _Unsigned",
-            DType::I64 | DType::U64 | DType::C64 | DType::C128 => "not all of them fit into f64",
+            _ if packed.read_as.is_none() => "their attribute _Unsigned is neither true nor false",
+            DType::C64 | DType::C128 => "they are complex",
             _ => "",
         };
         if !why.is_empty() {
@@ -101,10 +101,10 @@ impl Blob for UnpackedValues<'_> {
         let (first, last) = (offset / UNPACKED, end.div_ceil(UNPACKED));
         let mut numbers = crate::memory::zeroed((last - first) * narrow)?;
         self.inner.read_at(first * narrow, &mut numbers)?;
-        let values: Vec<u8> = numbers
-            .chunks_exact(narrow as usize)
-            .flat_map(|raw| unpacked(&self.packed, raw).to_le_bytes())
-            .collect();
+        let mut values = Vec::with_capacity(((last - first) * UNPACKED) as usize);
+        for raw in numbers.chunks_exact(narrow as usize) {
+            values.extend(unpacked(&self.packed, raw)?.to_le_bytes());
+        }
         let from = (offset - first * UNPACKED) as usize;
         buffer.copy_from_slice(&values[from..][..buffer.len()]);
         Ok(())
@@ -124,20 +124,19 @@ impl Blob for UnpackedValues<'_> {
 }
 
 /// The value that a number stands for.
-fn unpacked(packed: &PackedNumbers, raw: &[u8]) -> f64 {
+fn unpacked(packed: &PackedNumbers, raw: &[u8]) -> Result<f64> {
     if packed.marks.iter().any(|mark| mark == raw) {
-        return f64::NAN;
+        return Ok(f64::NAN);
     }
     let mut word = [0; 8];
     word[..raw.len()].copy_from_slice(raw);
     let bits = u64::from_le_bytes(word);
-    let unused = 64 - 8 * raw.len() as u32;
-    let number = match packed.dtype {
-        DType::I8 | DType::I16 | DType::I32 => ((bits << unused) as i64 >> unused) as f64,
-        DType::F16 | DType::BF16 | DType::F32 | DType::F64 => number(packed.dtype, bits),
+    let number = match packed.read_as.unwrap_or(packed.dtype) {
+        float @ (DType::F16 | DType::BF16 | DType::F32 | DType::F64) => number(float, bits),
+        integer if is_integer(integer) => f64::from_bits(real(integer, bits)?),
         _ => bits as f64,
     };
-    number * packed.scale + packed.offset
+    Ok(number * packed.scale + packed.offset)
 }
 
 #[cfg(test)]
@@ -147,12 +146,23 @@ mod tests {
     #[test]
     fn numbers_stand_for_values() {
         let marks = vec![(-9i16).to_le_bytes().to_vec()];
-        let packed =
-            PackedNumbers { dtype: DType::I16, scale: 0.5, offset: 10.0, unsigned: false, marks };
-        assert_eq!(unpacked(&packed, &(-3i16).to_le_bytes()), 8.5);
-        assert!(unpacked(&packed, &(-9i16).to_le_bytes()).is_nan());
-        let packed = PackedNumbers { dtype: DType::U8, ..packed };
-        assert_eq!(unpacked(&packed, &[255]), 137.5);
+        let (dtype, read_as) = (DType::I16, Some(DType::I16));
+        let packed = PackedNumbers { dtype, read_as, scale: 0.5, offset: 10.0, marks };
+        let value = |packed: &PackedNumbers, raw: &[u8]| unpacked(packed, raw).unwrap();
+        assert_eq!(value(&packed, &(-3i16).to_le_bytes()), 8.5);
+        assert!(value(&packed, &(-9i16).to_le_bytes()).is_nan());
+        let unsigned = PackedNumbers { read_as: Some(DType::U16), ..packed.clone() };
+        assert_eq!(value(&unsigned, &(-3i16).to_le_bytes()), 32776.5);
+        assert!(value(&unsigned, &(-9i16).to_le_bytes()).is_nan());
+        let (dtype, read_as) = (DType::U8, Some(DType::U8));
+        let packed = PackedNumbers { dtype, read_as, ..packed };
+        assert_eq!(value(&packed, &[255]), 137.5);
+        let signed = PackedNumbers { read_as: Some(DType::I8), ..packed.clone() };
+        assert_eq!(value(&signed, &[255]), 9.5);
+        let (dtype, read_as) = (DType::I64, Some(DType::I64));
+        let long = PackedNumbers { dtype, read_as, ..packed };
+        assert_eq!(value(&long, &(-1i64 << 60).to_le_bytes()), -(2f64.powi(59)) + 10.0);
+        assert!(unpacked(&long, &((1i64 << 53) + 1).to_le_bytes()).is_err());
     }
 
     #[test]

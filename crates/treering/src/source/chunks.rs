@@ -12,6 +12,7 @@
 use super::Extent;
 use super::filter::{self, Coding};
 use super::grid::ChunkGrid;
+use super::window::WindowRoom;
 use crate::error::{Error, Result};
 use crate::format::{ChunkRecipe, Filter};
 use crate::store::Blob;
@@ -22,10 +23,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// Bytes of decoded chunks that are kept for a file.
 const KEPT: u64 = 64 << 20;
-/// Memory of one window, of all windows of a process, and of each window beyond that, at most.
+/// Memory of one window, at most.
 const WINDOW: u64 = 256 << 20;
-const ALL_WINDOWS: u64 = 512 << 20;
-const LEAST_WINDOW: u64 = 32 << 20;
 /// Longest skip that still counts as walking along the array.
 const SKIPPED: u64 = 4 << 20;
 /// Largest number of pairs of a chunk and a range that are sorted at a time.
@@ -321,31 +320,19 @@ struct ChunkWindow {
     bytes: Vec<u8>,
     /// Where the next read begins if the array is read in order.
     next: u64,
-    /// Share of this window in the memory of all windows.
-    counted: u64,
+    _room: WindowRoom,
 }
-
-/// The memory of all windows of this process.
-static WINDOWS: AtomicU64 = AtomicU64::new(0);
 
 impl ChunkWindow {
     /// A window of zeros that begins at `start`; `end` tells where it ends if it may have this many bytes.
     fn new(start: u64, end: impl Fn(u64) -> u64, most: u64) -> Result<Self> {
-        let left = ALL_WINDOWS.saturating_sub(WINDOWS.load(Ordering::Relaxed)).max(LEAST_WINDOW);
-        let len = end(left.min(most)) - start;
+        let len = end(WindowRoom::left(most)) - start;
         let bytes = crate::memory::zeroed(len)?;
-        WINDOWS.fetch_add(len, Ordering::Relaxed);
-        Ok(ChunkWindow { start, bytes, next: start, counted: len })
+        Ok(ChunkWindow { start, bytes, next: start, _room: WindowRoom::take(len) })
     }
 
     fn range(&self) -> std::ops::Range<u64> {
         self.start..self.start + self.bytes.len() as u64
-    }
-}
-
-impl Drop for ChunkWindow {
-    fn drop(&mut self) {
-        WINDOWS.fetch_sub(self.counted, Ordering::Relaxed);
     }
 }
 

@@ -35,7 +35,7 @@ pub(super) enum ValueAttribute {
     Scale,
     /// A number that is added to packed ones.
     Offset,
-    /// Packed numbers of a signed type may be unsigned.
+    /// Integers of a signed type may be unsigned, or the other way round.
     Unsigned,
 }
 
@@ -59,10 +59,47 @@ pub(crate) struct PackedNumbers {
     pub(crate) dtype: DType,
     pub(crate) scale: f64,
     pub(crate) offset: f64,
-    /// Whether numbers of a signed type may be unsigned.
-    pub(crate) unsigned: bool,
+    /// The type that they are numbers of; none if the attribute that says so is not understood.
+    pub(crate) read_as: Option<DType>,
     /// Numbers that stand for no value, little-endian.
     pub(crate) marks: Vec<Vec<u8>>,
+}
+
+/// The meaning of the attribute `_Unsigned` of integers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SignWord {
+    Unsigned,
+    Signed,
+    /// Something else.
+    Unknown,
+}
+
+impl SignWord {
+    /// The meaning of the attribute's text.
+    pub(super) fn of(text: &[u8]) -> Self {
+        match text.trim_ascii_end().to_ascii_lowercase().as_slice() {
+            b"true" => SignWord::Unsigned,
+            b"false" => SignWord::Signed,
+            _ => SignWord::Unknown,
+        }
+    }
+
+    /// The type that integers of a type are meant to be of.
+    fn applied(self, dtype: DType) -> Option<DType> {
+        const PAIRS: [(DType, DType); 4] = [
+            (DType::I8, DType::U8),
+            (DType::I16, DType::U16),
+            (DType::I32, DType::U32),
+            (DType::I64, DType::U64),
+        ];
+        let pair = PAIRS.into_iter().find(|pair| pair.0 == dtype || pair.1 == dtype);
+        match (self, pair) {
+            (SignWord::Unknown, Some(_)) => None,
+            (SignWord::Unsigned, Some((_, unsigned))) => Some(unsigned),
+            (SignWord::Signed, Some((signed, _))) => Some(signed),
+            (_, None) => Some(dtype),
+        }
+    }
 }
 
 /// The content of a file.
@@ -122,10 +159,10 @@ pub(super) struct FoundArray {
     pub(super) grows: bool,
     /// Where to look for values that lie in other files.
     pub(super) outside: Option<Arc<dyn Outside>>,
-    /// Factor and offset of packed numbers, and whether they may be unsigned.
+    /// Factor and offset of packed numbers, and whether they are said to have a sign.
     pub(super) scale: Option<f64>,
     pub(super) offset: Option<f64>,
-    pub(super) unsigned: bool,
+    pub(super) sign: Option<SignWord>,
 }
 
 /// Where the values of an array lie.
@@ -167,11 +204,7 @@ impl FoundArray {
         let (shape, order, attributes) = (Shape(shape), Order::C, Labels::default());
         let description = Description { name, dtype, shape, order, part: None, attributes };
         description.check()?;
-        let component = match dtype {
-            DType::C64 | DType::C128 => dtype.size() / 2,
-            _ => dtype.size(),
-        };
-        let swap = if swapped && component > 1 { component as u8 } else { 0 };
+        let swap = filter::swap_size(dtype, swapped);
         Ok(FoundArray {
             description,
             swap,
@@ -187,7 +220,7 @@ impl FoundArray {
             outside: None,
             scale: None,
             offset: None,
-            unsigned: false,
+            sign: None,
         })
     }
 
@@ -263,19 +296,20 @@ impl FoundArray {
         match attribute {
             ValueAttribute::Scale => self.scale = real(dtype, value),
             ValueAttribute::Offset => self.offset = real(dtype, value),
-            ValueAttribute::Unsigned => self.unsigned = true,
-            ValueAttribute::Mark | ValueAttribute::Limit => {}
+            ValueAttribute::Unsigned | ValueAttribute::Mark | ValueAttribute::Limit => {}
         }
     }
 
     /// The way its numbers are packed, if they are.
     pub(super) fn packed(&self) -> Option<PackedNumbers> {
-        self.scale.or(self.offset)?;
-        Some(PackedNumbers {
-            dtype: self.description.dtype,
+        let dtype = self.description.dtype;
+        let read_as = self.sign.map_or(Some(dtype), |sign| sign.applied(dtype));
+        let plain = self.scale.or(self.offset).is_none() && read_as == Some(dtype);
+        (!plain).then(|| PackedNumbers {
+            dtype,
+            read_as,
             scale: self.scale.unwrap_or(1.0),
             offset: self.offset.unwrap_or(0.0),
-            unsigned: self.unsigned,
             marks: self.marks.values.clone(),
         })
     }

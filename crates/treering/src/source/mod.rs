@@ -20,6 +20,7 @@ mod inventory;
 mod netcdf;
 mod npy;
 mod npz;
+mod numpy_type;
 mod outside;
 mod parts;
 mod plan;
@@ -27,11 +28,15 @@ mod proof;
 mod raw;
 mod rebuild;
 mod rendered;
+mod reordered;
 mod rounded;
 mod safetensors;
 mod spread;
 mod undecoded;
 mod unfinished;
+mod unusual;
+mod widened;
+mod window;
 
 pub(crate) use anatomy::digest_of;
 pub use anatomy::{Anatomy, take_apart, take_whole};
@@ -46,9 +51,12 @@ pub(crate) use plan::has_rest;
 pub use raw::RawLayout;
 pub use rebuild::FieldValues;
 pub(crate) use rendered::Rendered;
+pub(crate) use reordered::Reordered;
 pub(crate) use rounded::Rounded;
 pub(crate) use undecoded::{StoredBytes, UndecodedArray};
 pub(crate) use unfinished::unfinished;
+pub(crate) use unusual::QuadNumbers;
+pub(crate) use widened::{Widened, common_type, is_integer, number, real};
 
 use self::found::{Contents, FoundArray, Placement};
 use self::outside::Viewpoint;
@@ -199,15 +207,15 @@ impl OpenedArrays {
         let viewpoint = Viewpoint::of(whole);
         let outside = found.outside.as_ref().zip(viewpoint);
         let why = match outside.map(|(outside, from)| outside.open(found, &from)) {
-            Some(Ok(values)) => {
+            Some(Ok(mut values)) => {
                 // The values that are there are compared; the missing ones are unknown.
-                self.undecoded.extend(values.missing.map(|why| UndecodedArray {
+                self.undecoded.extend(values.missing.take().map(|why| UndecodedArray {
                     name: format!("{} (missing values)", found.description.name),
                     description: None,
                     is_group: true,
                     ..found.undecoded(why.at(&place), stored.clone())
                 }));
-                return Ok(Some(Field { place: None, ..found.field_of(values.bytes) }));
+                return Ok(Some(Field { place: None, ..values.field(found) }));
             }
             Some(Err(error)) => error,
             None => why.clone(),

@@ -5,8 +5,7 @@
 
 use super::Extent;
 use super::filter;
-use super::found::ValueAttribute;
-use super::found::{Contents, FoundArray, Placement};
+use super::found::{Contents, FoundArray, Placement, SignWord, ValueAttribute};
 use super::inventory::{Inventory, shown};
 use super::spread::Runs;
 use crate::array::{DType, MAX_AXES};
@@ -98,6 +97,10 @@ fn mark(found: &mut FoundArray, attributes: &[Attribute]) {
     const FILL: f64 = 9.969_209_968_386_869e36;
     let dtype = found.description.dtype;
     for Attribute { kind, dtype: own, bytes } in attributes {
+        if *kind == ValueAttribute::Unsigned {
+            found.sign = Some(SignWord::of(bytes));
+            continue;
+        }
         for value in bytes.chunks_exact(own.size() as usize) {
             let mut little = value.to_vec();
             little.reverse();

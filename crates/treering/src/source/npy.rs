@@ -1,13 +1,16 @@
 //! The `.npy` format of NumPy, versions 1 to 3: a head in the form of a Python dictionary, then the
-//! values.
+//! values. Records, texts and times are bytes to a store, and are compared by what they mean (`numpy_type`).
 
 use super::Extent;
 use super::found::{Contents, FoundArray, Placement};
 use super::inventory::Inventory;
+use super::numpy_type::{self, NpyType, ParsedType, extents, quoted};
+use super::parts::ElementType;
 use super::undecoded::{StoredBytes, UndecodedArray};
-use crate::array::{DType, MAX_AXES};
+use crate::array::DType;
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
+use std::sync::Arc;
 
 pub(super) const MAGIC: &[u8] = b"\x93NUMPY";
 /// No head is longer: type and shape fit into much less.
@@ -16,24 +19,17 @@ const MAX_HEAD: usize = 1 << 16;
 pub(super) const START: u64 = 12 + MAX_HEAD as u64;
 
 /// The content of a head.
-#[derive(Debug, PartialEq, Eq)]
 pub(super) struct NpyHead {
     pub(super) values: NpyType,
-    /// The type as the head has it.
+    /// The parts of an element that is more than one number.
+    element: Option<Arc<ElementType>>,
+    /// The type as the head has it, and what it means beside what its parts show.
     descr: String,
+    meaning: Vec<u8>,
     pub(super) fortran: bool,
     pub(super) shape: Vec<u64>,
     /// Where the values begin.
     pub(super) len: u64,
-}
-
-/// The type of the values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum NpyType {
-    /// Numbers, and whether the bytes of each are in the other order.
-    Numbers(DType, bool),
-    /// Texts, times or records: this number of bytes for each, which mean the same wherever they stand.
-    Bytes(u64),
 }
 
 /// The content of a file: an array, or something that is not decoded.
@@ -56,9 +52,9 @@ pub(super) fn contents(whole: &Extent, name: &str) -> Result<Contents> {
 /// Adds the type of an array that is more than numbers, from the first bytes of its file.
 pub(super) fn add_type(name: &str, start: &[u8], all: &mut Inventory) {
     if let Ok(head) = parse(start)
-        && let Some(descr) = head.type_beside()
+        && let Some((descr, meaning)) = head.type_beside()
     {
-        all.add(format!("type of {name}"), descr.as_bytes(), descr.to_string());
+        all.add(format!("type of {name}"), meaning, descr.to_string());
     }
 }
 
@@ -108,12 +104,12 @@ impl NpyHead {
             }
         };
         let found = FoundArray::new(name, dtype, shape, swapped, place)?;
-        Ok(found.ordered(self.fortran))
+        Ok(FoundArray { element: self.element.clone(), ..found.ordered(self.fortran) })
     }
 
-    /// The type as text, if it is more than numbers.
-    pub(super) fn type_beside(&self) -> Option<&str> {
-        matches!(self.values, NpyType::Bytes(_)).then_some(&self.descr)
+    /// The type as text and what it means, if it is more than numbers.
+    pub(super) fn type_beside(&self) -> Option<(&str, &[u8])> {
+        matches!(self.values, NpyType::Bytes(_)).then_some((&self.descr, &self.meaning))
     }
 }
 
@@ -159,8 +155,8 @@ fn dictionary(text: &str) -> Result<NpyHead> {
         rest = tail.trim_start().strip_prefix(':').ok_or_else(odd)?.trim_start();
         match key {
             "descr" => {
-                let (values, tail) = value_type(rest, 0)?;
-                descr = Some((values, rest[..rest.len() - tail.len()].to_string()));
+                let (parsed, tail) = numpy_type::parse(rest)?;
+                descr = Some((parsed, rest[..rest.len() - tail.len()].to_string()));
                 rest = tail;
             }
             "fortran_order" => {
@@ -184,129 +180,14 @@ fn dictionary(text: &str) -> Result<NpyHead> {
             None => return Err(odd()),
         };
     }
-    let ((values, descr), fortran, shape) =
+    let ((parsed, descr), fortran, shape) =
         (descr.ok_or_else(odd)?, fortran.ok_or_else(odd)?, shape.ok_or_else(odd)?);
-    Ok(NpyHead { values, descr, fortran, shape, len: 0 })
-}
-
-fn quoted(text: &str) -> Option<(&str, &str)> {
-    let quote = text.chars().next().filter(|c| *c == '\'' || *c == '"')?;
-    text[1..].split_once(quote)
-}
-
-fn extents(text: &str) -> Option<Vec<u64>> {
-    let text = text.trim();
-    if text.is_empty() {
-        return Some(Vec::new());
-    }
-    let text = text.strip_suffix(',').unwrap_or(text);
-    let extents: Option<Vec<u64>> =
-        text.split(',').map(|part| part.trim().trim_end_matches('L').parse().ok()).collect();
-    extents.filter(|extents| extents.len() <= MAX_AXES)
-}
-
-/// The deepest record within records.
-const DEEPEST: u32 = 16;
-
-/// A type, and the text behind it: a quoted one, or a list of the members of a record.
-fn value_type(text: &str, depth: u32) -> Result<(NpyType, &str)> {
-    let odd = || Error::damaged("the type of this .npy file is not understood");
-    let Some(mut rest) = text.strip_prefix('[') else {
-        let (name, rest) = quoted(text).ok_or_else(odd)?;
-        return Ok((named_type(name)?, rest));
+    let ParsedType { values, parts, meaning } = parsed;
+    let element = match values {
+        NpyType::Bytes(size) => ElementType::new(size, parts).map(Arc::new),
+        NpyType::Numbers(..) => None,
     };
-    if depth > DEEPEST {
-        return Err(odd());
-    }
-    let mut size = 0u64;
-    loop {
-        rest = rest.trim_start_matches([' ', ',']);
-        if let Some(rest) = rest.strip_prefix(']') {
-            return Ok((NpyType::Bytes(size), rest));
-        }
-        let (member, tail) = member(rest, depth)?;
-        size = size.checked_add(member).ok_or_else(odd)?;
-        rest = tail;
-    }
-}
-
-/// The size of a member of a record, and the text behind it: name, type and perhaps extents in parentheses.
-fn member(text: &str, depth: u32) -> Result<(u64, &str)> {
-    let odd = || Error::damaged("the type of this .npy file is not understood");
-    let rest = text.strip_prefix('(').ok_or_else(odd)?.trim_start();
-    // A name, or a title and a name.
-    let rest = match rest.strip_prefix('(') {
-        Some(pair) => {
-            let (_, rest) = quoted(pair.trim_start()).ok_or_else(odd)?;
-            let (_, rest) = quoted(rest.trim_start_matches([' ', ','])).ok_or_else(odd)?;
-            rest.trim_start().strip_prefix(')').ok_or_else(odd)?
-        }
-        None => quoted(rest).ok_or_else(odd)?.1,
-    };
-    let (values, rest) = value_type(rest.trim_start_matches([' ', ',']), depth + 1)?;
-    let size = match values {
-        NpyType::Numbers(dtype, _) => dtype.size(),
-        NpyType::Bytes(size) => size,
-    };
-    let rest = rest.trim_start_matches([' ', ',']);
-    let (count, rest) = match rest.strip_prefix('(') {
-        Some(inside) => {
-            let (inside, rest) = inside.split_once(')').ok_or_else(odd)?;
-            let extents = extents(inside).ok_or_else(odd)?;
-            (extents.into_iter().try_fold(1, u64::checked_mul).ok_or_else(odd)?, rest)
-        }
-        None => (1, rest),
-    };
-    let rest = rest.trim_start_matches([' ', ',']).strip_prefix(')').ok_or_else(odd)?;
-    Ok((size.checked_mul(count).ok_or_else(odd)?, rest))
-}
-
-fn named_type(text: &str) -> Result<NpyType> {
-    let (order, kind) = match text.chars().next() {
-        Some(c @ ('<' | '>' | '|' | '=')) => (c, &text[1..]),
-        _ => ('=', text),
-    };
-    let dtype = match kind {
-        "b1" => DType::Bool,
-        "u1" => DType::U8,
-        "i1" => DType::I8,
-        "u2" => DType::U16,
-        "i2" => DType::I16,
-        "u4" => DType::U32,
-        "i4" => DType::I32,
-        "u8" => DType::U64,
-        "i8" => DType::I64,
-        "f2" => DType::F16,
-        "f4" => DType::F32,
-        "f8" => DType::F64,
-        "c8" => DType::C64,
-        "c16" => DType::C128,
-        _ => return bytes_type(kind).ok_or_else(|| not_understood(text)),
-    };
-    Ok(NpyType::Numbers(dtype, order == '>'))
-}
-
-/// Texts, bytes, and times with their unit.
-fn bytes_type(kind: &str) -> Option<NpyType> {
-    let count = |text: &str| text.parse::<u64>().ok();
-    let size = match kind.split_at_checked(1)? {
-        ("S" | "a" | "V", size) => count(size)?,
-        ("U", size) => count(size)?.checked_mul(4)?,
-        ("M" | "m", unit) if unit == "8" || unit.starts_with("8[") && unit.ends_with(']') => 8,
-        _ => return None,
-    };
-    Some(NpyType::Bytes(size))
-}
-
-fn not_understood(text: &str) -> Error {
-    let why = match text.trim_start_matches(['<', '>', '|', '=']).starts_with('O') {
-        true => "its values are Python objects".to_string(),
-        false => format!("its values have numpy's type {text:?}, which is not understood"),
-    };
-    Error::usage(why).hint(
-        "convert it with numpy's astype; `compare --exclude` leaves it out; understood are integers, floating-point numbers \
-         of up to 8 bytes, complex ones of these, texts, times and records",
-    )
+    Ok(NpyHead { values, element, descr, meaning, fortran, shape, len: 0 })
 }
 
 #[cfg(test)]
@@ -340,7 +221,7 @@ mod tests {
             let text = format!("{{'descr': {descr}, 'fortran_order': False, 'shape': (2,)}}");
             let head = head(&text).unwrap();
             assert_eq!(head.values, NpyType::Bytes(size), "{descr}");
-            assert_eq!(head.type_beside(), Some(descr));
+            assert_eq!(head.type_beside().unwrap().0, descr);
             let found = head.found("x", Placement::Plain { at: 0 }).unwrap();
             assert_eq!(found.bytes(), 2 * size);
         }
@@ -353,7 +234,8 @@ mod tests {
             "{'descr': '<f4', 'fortran_order': False, 'shape': (-1,)}",
             "{'descr': '<f4', 'fortran_order': False, 'shape': (1,2}",
             "{'descr': '|O', 'fortran_order': False, 'shape': (1,)}",
-            "{'descr': '<f16', 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': '<f10', 'fortran_order': False, 'shape': (1,)}",
+            "{'descr': '<c32', 'fortran_order': False, 'shape': (1,)}",
             "{'descr': '<U', 'fortran_order': False, 'shape': (1,)}",
             "{'descr': [('a', '|O'), ('b', '<f4')], 'fortran_order': False, 'shape': (1,)}",
             "{'descr': [('a', '<f4'), 'fortran_order': False, 'shape': (1,)}",

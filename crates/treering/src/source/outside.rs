@@ -6,7 +6,7 @@
 
 use super::found::FoundArray;
 use super::{Extent, Field, OpenFile};
-use crate::array::{DType, Description};
+use crate::array::{DType, Description, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::store::Blob;
 use std::path::{Path, PathBuf};
@@ -27,6 +27,8 @@ pub(super) trait Outside: Send + Sync {
 /// Values that were found in other files.
 pub(super) struct OutsideValues {
     pub(super) bytes: Arc<dyn Blob>,
+    /// The extent, if it follows from other files.
+    pub(super) shape: Option<Shape>,
     /// Says which values are missing, if some are. The library reads other values in their place, and so does this.
     pub(super) missing: Option<Error>,
 }
@@ -44,6 +46,15 @@ pub(super) struct Viewpoint {
     file: PathBuf,
     depth: u32,
     left: Arc<AtomicU32>,
+}
+
+impl OutsideValues {
+    /// An array as a field with these values.
+    pub(super) fn field(self, found: &FoundArray) -> Field {
+        let mut field = found.field_of(self.bytes);
+        field.description.shape = self.shape.unwrap_or(field.description.shape);
+        field
+    }
 }
 
 impl Viewpoint {
@@ -97,8 +108,7 @@ impl Viewpoint {
             None => found.field(&opened.whole).map(Some),
             Some(outside) => {
                 let there = Viewpoint { file: path, depth: self.depth + 1, ..self.clone() };
-                let values = outside.open(found, &there)?;
-                Ok(Some(found.field_of(values.bytes)))
+                Ok(Some(outside.open(found, &there)?.field(found)))
             }
         }
     }

@@ -4,8 +4,8 @@
 //!
 //! Only comparison sees parts. Ingested files keep the elements as they are in the file.
 
-use super::Field;
-use super::filter;
+use super::unusual::{FloatLayout, QuadNumbers};
+use super::{Field, Reordered, filter};
 use crate::array::{DType, Description, Labels, MAX_AXES, MAX_NAME, Marks, Order, Shape};
 use crate::error::Result;
 use crate::store::{Blob, read_each};
@@ -18,8 +18,9 @@ const MOST_PARTS: usize = 1 << 12;
 const MOST_VALUES: u64 = 1 << 20;
 /// Bytes of elements that are read at a time.
 const AT_ONCE: u64 = 1 << 20;
-/// The size of a digest.
+/// The size of a digest, and of a number of 128 bits.
 const DIGEST: u64 = 8;
+const QUAD: u64 = 16;
 
 /// The type of elements that are more than one number.
 pub(crate) struct ElementType {
@@ -45,6 +46,8 @@ pub(super) enum PartKind {
     Numbers(DType, u8),
     /// Numbers that have names.
     Named(DType, u8, Arc<BTreeMap<Vec<u8>, String>>),
+    /// Real numbers of another layout, of a size, which are given out with 128 bits.
+    Quads(u64, FloatLayout),
     /// Other values, of a size.
     Other(u64, Arc<dyn Meaning>),
 }
@@ -62,6 +65,38 @@ pub(super) trait Meaning: Send + Sync {
     fn text(&self, value: &[u8]) -> Result<String>;
 }
 
+impl PartKind {
+    /// Numbers, of which the bytes may be in the other order.
+    pub(super) fn numbers(dtype: DType, swapped: bool) -> Self {
+        PartKind::Numbers(dtype, filter::swap_size(dtype, swapped))
+    }
+}
+
+/// Adds bytes and their number, so that later bytes cannot be taken for some of them.
+pub(super) fn word(bytes: &[u8], out: &mut Vec<u8>) {
+    out.extend((bytes.len() as u64).to_le_bytes());
+    out.extend(bytes);
+}
+
+/// The longest text of a value; longer ones are cut.
+pub(super) const LONGEST_TEXT: usize = 120;
+
+/// Adds text in quotes; a long one is cut.
+pub(super) fn quote(text: &[u8], out: &mut String) {
+    let text = String::from_utf8_lossy(text);
+    let short: String = text.chars().take(LONGEST_TEXT).collect();
+    let more = if short.len() < text.len() { "…" } else { "" };
+    out.push_str(&format!("{short:?}{more}"));
+}
+
+/// Adds bytes as digits; long ones are cut.
+pub(super) fn hexadecimal(bytes: &[u8], out: &mut String) {
+    out.push_str("0x");
+    let few = &bytes[..bytes.len().min(LONGEST_TEXT / 2)];
+    few.iter().for_each(|byte| out.push_str(&format!("{byte:02x}")));
+    out.push_str(if few.len() < bytes.len() { "…" } else { "" });
+}
+
 /// Meaning of the values of a field, beside their type.
 #[derive(Clone, Default)]
 pub struct Interpretation {
@@ -69,10 +104,19 @@ pub struct Interpretation {
     pub(crate) array: Option<String>,
     /// Whether a person has named this very array, so that it can be compared with one of any name.
     pub(crate) chosen: bool,
-    /// The kind of values of which the field has digests.
+    /// The kind of values of which the field has digests, or numbers of 128 bits.
     pub(crate) kind: Option<&'static str>,
+    /// Whether values are real numbers of 128 bits, for which there is no [`DType`]: C128 has their size.
+    pub(crate) quads: Option<QuadNumbers>,
     /// Texts of values.
     pub(crate) words: Option<Arc<dyn Words>>,
+}
+
+impl Interpretation {
+    /// Whether values are digests of what is no number.
+    pub(crate) fn is_of_digests(&self) -> bool {
+        self.kind.is_some() && self.quads.is_none()
+    }
 }
 
 /// Values as messages show them.
@@ -101,7 +145,13 @@ impl ElementType {
     pub(crate) fn fields(&self, whole: &Description, bytes: &Arc<dyn Blob>) -> Option<Vec<Field>> {
         let elements = bytes.size() / self.size;
         let outer = self.outer(whole)?;
-        let field = |part: &ElementPart| part.field(self.size, elements, outer, whole, bytes);
+        let mut bytes = bytes.clone();
+        // An element has axes of its own, behind those of the array.
+        if whole.order == Order::Fortran && outer.iter().filter(|extent| **extent > 1).count() > 1 {
+            let shape = Shape(outer.to_vec());
+            bytes = Arc::new(Reordered::new(bytes, &shape, self.size, Order::C));
+        }
+        let field = |part: &ElementPart| part.field(self.size, elements, outer, whole, &bytes);
         self.parts.iter().map(field).collect()
     }
 
@@ -110,8 +160,12 @@ impl ElementType {
         let shape = &whole.shape.0[..];
         match whole.dtype {
             DType::Bytes if self.size > 1 => {
-                let (last, outer) = shape.split_last()?;
-                (*last == self.size).then_some(outer)
+                // The bytes of an element lie together: along the fastest axis.
+                let (fastest, outer) = match whole.order {
+                    Order::C => shape.split_last()?,
+                    Order::Fortran => shape.split_first()?,
+                };
+                (*fastest == self.size).then_some(outer)
             }
             _ => (whole.dtype.size() == self.size).then_some(shape),
         }
@@ -119,11 +173,16 @@ impl ElementType {
 }
 
 impl ElementPart {
+    /// All of an element.
+    pub(super) fn whole(kind: PartKind) -> Self {
+        ElementPart { suffix: String::new(), offset: 0, axes: Vec::new(), kind }
+    }
+
     /// The size of a value in the file.
     fn value_size(&self) -> u64 {
         match &self.kind {
             PartKind::Numbers(dtype, _) | PartKind::Named(dtype, ..) => dtype.size(),
-            PartKind::Other(size, _) => *size,
+            PartKind::Quads(size, _) | PartKind::Other(size, _) => *size,
         }
     }
 
@@ -166,6 +225,7 @@ impl ElementPart {
         }
         let dtype = match &self.kind {
             PartKind::Numbers(dtype, _) | PartKind::Named(dtype, ..) => *dtype,
+            PartKind::Quads(..) => DType::C128,
             PartKind::Other(..) => DType::U64,
         };
         let (shape, order) = (Shape(shape), Order::C);
@@ -184,7 +244,12 @@ impl ElementPart {
         let (kind, words): (_, Option<Arc<dyn Words>>) = match &self.kind {
             PartKind::Numbers(..) => (None, None),
             PartKind::Named(..) => (None, Some(values.clone())),
+            PartKind::Quads(..) => (Some("real number"), Some(values.clone())),
             PartKind::Other(_, meaning) => (Some(meaning.kind()), Some(values.clone())),
+        };
+        let quads = match &self.kind {
+            PartKind::Quads(_, layout) => layout.quads(),
+            _ => None,
         };
         let array = (!self.suffix.is_empty()).then(|| whole.name.clone());
         Some(Field {
@@ -195,7 +260,7 @@ impl ElementPart {
             rounded: None,
             chunk: None,
             place: None,
-            meaning: Interpretation { array, kind, words, chosen: false },
+            meaning: Interpretation { array, kind, quads, words, chosen: false },
         })
     }
 }
@@ -220,6 +285,7 @@ impl PartBlob {
     fn given(&self) -> u64 {
         match &self.kind {
             PartKind::Other(..) => DIGEST,
+            PartKind::Quads(..) => QUAD,
             _ => self.size,
         }
     }
@@ -243,6 +309,13 @@ impl PartBlob {
             PartKind::Numbers(_, swap) | PartKind::Named(_, swap, _) => {
                 filter::swap(&mut values, *swap);
                 Ok(values)
+            }
+            PartKind::Quads(size, layout) => {
+                let mut quads = Vec::with_capacity(values.len() / *size as usize * QUAD as usize);
+                for value in values.chunks_exact(*size as usize) {
+                    quads.extend(layout.quad(value)?.to_le_bytes());
+                }
+                Ok(quads)
             }
             PartKind::Other(size, meaning) => {
                 let digests = meaning.digests(&values, *size as usize)?;
@@ -299,6 +372,7 @@ impl Words for PartBlob {
         let value = &values[at..at + self.size as usize];
         match &self.kind {
             PartKind::Other(_, meaning) => meaning.text(value),
+            PartKind::Quads(_, layout) => Ok(layout.text(value)),
             PartKind::Named(dtype, swap, names) => {
                 let mut value = value.to_vec();
                 filter::swap(&mut value, *swap);

@@ -34,6 +34,8 @@ mod moving;
 mod names;
 mod ndarrays;
 mod node_loss;
+mod numpy_types;
+mod orders;
 mod pack_size;
 mod paper_tree;
 mod parsers;

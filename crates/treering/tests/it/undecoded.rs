@@ -244,7 +244,7 @@ fn undecoded_files_of_checkpoints_are_compared_by_their_bytes() {
         PathBuf::from(format!("{}#r@{at}", store.display()))
     };
     for (name, one, other) in [
-        ("long.npy", typed("'<f16'", "(2,)", &[1; 32]), typed("'<f16'", "(2,)", &[2; 32])),
+        ("long.npy", typed("'<c32'", "(1,)", &[1; 32]), typed("'<c32'", "(1,)", &[2; 32])),
         ("objects.npy", typed("'|O'", "(3,)", b"pickle"), typed("'|O'", "(3,)", b"tickle")),
         ("cut.npy", sound[..300].to_vec(), sound[..301].to_vec()),
         ("cut.npz", b"PK\x03\x04 and no more".to_vec(), b"PK\x03\x04 and some more".to_vec()),

@@ -124,7 +124,7 @@ fn numbers_that_cannot_be_unpacked_are_not_compared() {
     let folder = tempfile::tempdir().unwrap();
     let [a, b] = ["a.nc", "b.nc"].map(|name| folder.path().join(name));
     let mut attributes = packed(0.5, 0.0, 1);
-    attributes.push(("_Unsigned", 2, b"true".to_vec()));
+    attributes.push(("_Unsigned", 2, b"perhaps".to_vec()));
     netcdf(&a, &attributes, &[0, 5]);
     netcdf(&b, &attributes, &[-1, 5]);
     // Nothing else is in the files, so that nothing was compared at all: an error says why.
@@ -152,4 +152,32 @@ fn packed_variables_of_netcdf() {
             });
         }
     }
+}
+
+/// Integers of a signed type stand for larger values if an attribute says that they have no sign.
+#[test]
+fn numbers_without_a_sign_stand_for_large_values() {
+    let folder = tempfile::tempdir().unwrap();
+    let [a, b] = ["a.nc", "b.nc"].map(|name| folder.path().join(name));
+    let with = |word: &str, scale: f64, fill: i16| {
+        let mut attributes = packed(scale, 1.0, fill);
+        attributes.push(("_Unsigned", 2, word.as_bytes().to_vec()));
+        attributes
+    };
+    let (large, fill) = (40_000u16 as i16, 65_000u16 as i16);
+    netcdf(&a, &with("true", 0.5, fill), &[large, 5, fill, -1]);
+    netcdf(&b, &packed(1.0, 1.0, 777), &[20_000, 2, 777, 32_767]);
+    everywhere([&a, &b], true, 0.6, |outcome| {
+        assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+        assert_eq!(outcome.variables[0].nans, Some([1, 1]));
+    });
+    everywhere([&a, &b], true, 0.4, |outcome| {
+        assert_eq!((outcome.verdict, outcome.differences), (Answer::Different, 2), "{outcome:?}");
+        assert_eq!(outcome.variables[0].first_index, Some(vec![1]));
+    });
+    netcdf(&b, &with("false", 0.5, fill), &[large, 5, fill, -1]);
+    everywhere([&a, &b], true, 0.4, |outcome| {
+        assert_eq!((outcome.verdict, outcome.differences), (Answer::Different, 2), "{outcome:?}");
+        assert_eq!(outcome.variables[0].max_difference.0, 32_768.0);
+    });
 }

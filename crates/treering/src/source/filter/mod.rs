@@ -177,6 +177,15 @@ pub(super) fn encode(recipe: &ChunkRecipe, left_out: u32, bytes: Vec<u8>) -> Vec
     bytes
 }
 
+/// The size of the numbers whose bytes are in the other order, or 0.
+pub(super) fn swap_size(dtype: DType, swapped: bool) -> u8 {
+    let component = match dtype {
+        DType::C64 | DType::C128 => dtype.size() / 2,
+        _ => dtype.size(),
+    };
+    if swapped && component > 1 { component as u8 } else { 0 }
+}
+
 /// Turns round the bytes of each number.
 pub(super) fn swap(bytes: &mut [u8], component: u8) {
     match component {

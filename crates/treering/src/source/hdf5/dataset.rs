@@ -7,15 +7,18 @@ use super::header::HeaderMessage;
 use super::heap::Heap;
 use super::index::{self, Array, Index};
 use super::mapped::VirtualLayout;
+use super::node::{self, TypeNode};
 use super::shared;
 use super::tree;
-use super::values::ValueFile;
+use super::values::{Resolver, ValueFile};
 use crate::array::{DType, MAX_AXES};
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::{ChunkRecipe, MAX_CHUNK};
 use crate::source::chunks::{Cache, Chunks, Stored};
 use crate::source::filter::{Coding, most_inflated, swap};
-use crate::source::found::{FoundArray, MOST_MARKS, MOST_UNPAID, Placement, ValueAttribute};
+use crate::source::found::{
+    FoundArray, MOST_MARKS, MOST_UNPAID, Placement, SignWord, ValueAttribute,
+};
 use crate::source::outside::Outside;
 use crate::source::undecoded::StoredBytes;
 use std::sync::Arc;
@@ -226,6 +229,7 @@ struct MarkAttribute<'a> {
     dtype: DType,
     swapped: bool,
     values: &'a [u8],
+    sign: Option<SignWord>,
 }
 
 impl<'a> MarkAttribute<'a> {
@@ -235,13 +239,9 @@ impl<'a> MarkAttribute<'a> {
         let kind = std::str::from_utf8(message.name).ok().and_then(ValueAttribute::of);
         let Some(kind) = kind else { return Ok(None) };
         if kind == ValueAttribute::Unsigned {
-            // A word, whose type does not matter.
-            return Ok(Some(MarkAttribute {
-                kind,
-                dtype: DType::U8,
-                swapped: false,
-                values: &[0],
-            }));
+            let sign = Some(sign_word(meta, &message));
+            let (dtype, swapped, values) = (DType::U8, false, &[][..]);
+            return Ok(Some(MarkAttribute { kind, dtype, swapped, values, sign }));
         }
         let odd = || Error::usage("an attribute of marked values is not understood");
         let element = datatype::parse(&mut meta.cursor(&message.element(meta)?), 0)?;
@@ -252,11 +252,12 @@ impl<'a> MarkAttribute<'a> {
             return Err(odd());
         }
         let values = message.values.get(..(count * dtype.size()) as usize).ok_or_else(odd)?;
-        Ok(Some(MarkAttribute { kind, dtype, swapped, values }))
+        Ok(Some(MarkAttribute { kind, dtype, swapped, values, sign: None }))
     }
 
     /// Notes marks, limits and packing.
     fn apply(&self, found: &mut FoundArray) {
+        found.sign = found.sign.or(self.sign);
         let size = self.dtype.size() as usize;
         let complex = matches!(self.dtype, DType::C64 | DType::C128);
         let number = (if complex { size / 2 } else { size }) as u8;
@@ -270,6 +271,22 @@ impl<'a> MarkAttribute<'a> {
             }
         }
     }
+}
+
+/// The text of an attribute that says whether integers have a sign, wherever it lies.
+fn sign_word(meta: &Meta, message: &AttributeMessage) -> SignWord {
+    let text = || -> Result<Vec<u8>> {
+        let of_type = message.element(meta)?;
+        let (size, node) = node::parse(&mut meta.cursor(&of_type), 0, &mut Vec::new())?;
+        let text = matches!(node, TypeNode::Text(_) | TypeNode::Sequence(_, _, true));
+        let values = message.values.get(..size as usize).filter(|_| text);
+        let values = values.ok_or_else(|| Error::usage("it is no text"))?;
+        let mut out = Vec::new();
+        Resolver::new(meta, &Default::default()).element(&node, values, &mut out)?;
+        // The letters stand behind their number.
+        Ok(out.split_off(8))
+    };
+    text().map_or(SignWord::Unknown, |text| SignWord::of(&text))
 }
 
 /// A filter: its number and the parameters.
@@ -390,7 +407,8 @@ impl Dataset<'_> {
                 swap(&mut fill, self.found.swap);
                 let mapped = VirtualLayout::parse(self.meta, &mut rest, fill);
                 // The library finds its extent in the sources.
-                self.found.grows = mapped.is_err() && self.space.largest != self.space.shape;
+                let grows = mapped.as_ref().map_or(true, VirtualLayout::grows);
+                self.found.grows = grows && self.space.largest != self.space.shape;
                 Ok(self.outside(mapped, "its values lie in other datasets"))
             }
             _ => Ok(self.opaque(odd())),

@@ -65,7 +65,7 @@ impl Outside for ExternalPieces {
         }
         check_paid(&array.description, held)?;
         let bytes = array.swapped(Arc::new(ExternalBytes { pieces, size }));
-        Ok(OutsideValues { bytes, missing })
+        Ok(OutsideValues { bytes, shape: None, missing })
     }
 }
 

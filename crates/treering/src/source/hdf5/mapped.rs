@@ -1,14 +1,19 @@
 //! Virtual datasets: arrays made of parts of other datasets, in this file or in others. Where nothing is mapped, or a
 //! source is missing, the values are the fill value, as the library reads them.
+//!
+//! A mapping may grow: with its source, or with the number of sources whose names follow a pattern (`%b` is the number of a
+//! block). Then the extent is not the one that the file has: it ends with the last available value, as the library finds it
+//! if nobody asks for another view.
 
 use super::bytes::{Meta, MetaCursor, check};
 use super::selection::{AxisBlocks, Selection};
 use super::values::{ObjectPaths, Resolver};
-use crate::array::{DType, Description};
+use crate::array::{DType, Description, Shape};
 use crate::error::{Error, Result};
 use crate::source::chunks::repeat;
 use crate::source::found::FoundArray;
 use crate::source::outside::{Outside, OutsideValues, Viewpoint, check_paid};
+use crate::source::{Widened, common_type};
 use crate::store::{Blob, read_each};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -22,6 +27,8 @@ const SAME_FILE: u8 = 4;
 const KEPT: usize = 32;
 /// Number of names that a note lists.
 const MOST_NAMES: usize = 3;
+/// More sources than a pattern has.
+const MOST_BLOCKS: u64 = 1 << 12;
 
 /// The mappings of a virtual dataset.
 pub(super) struct VirtualLayout {
@@ -62,14 +69,114 @@ impl VirtualLayout {
             let shared = flags & SAME_DATASET_NAME != 0;
             let dataset = name(&mut rest, shared, &mappings, |m| &m.dataset)?;
             let (from, to) = (Selection::parse(&mut rest)?, Selection::parse(&mut rest)?);
-            // A pattern stands for as many names as there are blocks.
-            if file.contains('%') || dataset.contains('%') {
-                return Err(Error::usage("its sources are named by a pattern"));
+            let pattern = is_pattern(&file)? | is_pattern(&dataset)?;
+            // What grows must know by how much: by one source, or by the number of sources.
+            let ends = (from.endless_axis().is_some(), to.endless_axis().is_some());
+            if ends != (!pattern && ends.1, ends.1) || pattern && !ends.1 {
+                return Err(Error::usage("its mapping to other datasets is not understood"));
             }
             mappings.push(MappedSource { file, dataset, from, to });
         }
         Ok(VirtualLayout { mappings, fill })
     }
+
+    /// Whether the extent depends on the sources.
+    pub(super) fn grows(&self) -> bool {
+        self.mappings.iter().any(|mapping| mapping.to.endless_axis().is_some())
+    }
+
+    /// The mappings as they are now, without any that grow, and the extent that they have.
+    fn settled(&self, stored: &[u64], from: &Viewpoint) -> Result<(Vec<MappedSource>, Vec<u64>)> {
+        let wrong = || Error::damaged("a mapping of a virtual dataset has no end");
+        let (mut all, mut ends) = (Vec::new(), vec![None; stored.len()]);
+        let mut least = vec![0; stored.len()];
+        for mapping in &self.mappings {
+            let own = mapping.to.least_shape();
+            least.iter_mut().zip(own).for_each(|(least, own)| *least = own.max(*least));
+            let Some(axis) = mapping.to.endless_axis() else {
+                all.push(mapping.named(0));
+                continue;
+            };
+            let to = mapping.to.axis(axis).filter(|_| axis < stored.len()).ok_or_else(wrong)?;
+            let end = match mapping.from.endless_axis() {
+                // As many blocks as there are sources.
+                None => {
+                    let mut count = 0;
+                    loop {
+                        let block = to.block_at(count).filter(|_| count < MOST_BLOCKS);
+                        let block = block.ok_or_else(wrong)?;
+                        let one = mapping.named(count);
+                        if from.array(&one.file, &one.dataset)?.is_none() {
+                            break;
+                        }
+                        all.push(MappedSource { to: mapping.to.with(axis, block), ..one });
+                        count += 1;
+                    }
+                    count.checked_mul(to.block_len()).and_then(|len| to.extent_of(len))
+                }
+                Some(source_axis) => {
+                    let one = mapping.named(0);
+                    let own = mapping.from.axis(source_axis).ok_or_else(wrong)?;
+                    let source = from.array(&one.file, &one.dataset)?;
+                    let extent = source
+                        .as_ref()
+                        .map_or(Some(0), |s| s.description.shape.0.get(source_axis).copied());
+                    let len = own.first_from(extent.ok_or_else(wrong)?);
+                    let cut = || Error::usage("a block of its mapping to another dataset is cut");
+                    let (own, there) =
+                        (own.first(len).ok_or_else(cut)?, to.first(len).ok_or_else(cut)?);
+                    all.push(MappedSource {
+                        from: mapping.from.with(source_axis, own),
+                        to: mapping.to.with(axis, there),
+                        ..one
+                    });
+                    to.extent_of(len)
+                }
+            };
+            let end = end.ok_or_else(wrong)?;
+            ends[axis] = Some(ends[axis].map_or(end, |before: u64| before.max(end)));
+        }
+        let extent = |((stored, end), least): ((&u64, Option<u64>), u64)| {
+            end.map_or(*stored, |end| end.max(least))
+        };
+        Ok((all, stored.iter().zip(ends).zip(least).map(extent).collect()))
+    }
+}
+
+impl MappedSource {
+    /// The same with the names of the source with a number.
+    fn named(&self, number: u64) -> MappedSource {
+        let name = |pattern: &str| {
+            let parts: Vec<String> =
+                pattern.split("%%").map(|part| part.replace("%b", &number.to_string())).collect();
+            parts.join("%")
+        };
+        MappedSource {
+            file: name(&self.file),
+            dataset: name(&self.dataset),
+            from: self.from.clone(),
+            to: self.to.clone(),
+        }
+    }
+}
+
+/// Whether a name has the number of a block in it.
+fn is_pattern(name: &str) -> Result<bool> {
+    let mut rest = name.split('%').skip(1);
+    let mut found = false;
+    while let Some(part) = rest.next() {
+        match part.chars().next() {
+            Some('b') => found = true,
+            // A sign that stands for itself is written twice.
+            None if rest.next().is_some() => {}
+            _ => {
+                return Err(Error::usage(
+                    "its sources are named by a pattern that is not understood",
+                ));
+            }
+        }
+    }
+    Ok(found)
 }
 
 /// A name, or that of a mapping before by the number of it.
@@ -90,19 +197,26 @@ fn name(
 
 impl Outside for VirtualLayout {
     fn open(&self, array: &FoundArray, from: &Viewpoint) -> Result<OutsideValues> {
-        let whole = &array.description;
+        let mut whole = array.description.clone();
         if whole.dtype == DType::Bytes {
             return Err(Error::usage("its values lie in other datasets and are not numbers"));
         }
+        let (mappings, shape) = self.settled(&whole.shape.0, from)?;
+        whole.shape = Shape(shape);
+        whole.check()?;
+        let whole = &whole;
         let (mut pieces, mut missing, mut held) = (Vec::new(), Vec::new(), 0u64);
-        for mapping in &self.mappings {
-            let Some(to) = mapping.to.within(&whole.shape.0)? else { continue };
+        for mapping in &mappings {
             let Some(source) = from.array(&mapping.file, &mapping.dataset)? else {
                 missing.push(format!("{}:{}", mapping.file, mapping.dataset));
                 continue;
             };
+            let Some(to) = mapping.to.within(&whole.shape.0)? else { continue };
             let there = &source.description;
-            if there.dtype != whole.dtype {
+            // Numbers of a source become those of the array: exactly, if these are wider.
+            if there.dtype != whole.dtype
+                && common_type(there.dtype, whole.dtype) != Some(whole.dtype)
+            {
                 let types = format!("{} and {}", whole.dtype, there.dtype);
                 return Err(Error::usage(format!("it and its source have types {types}")));
             }
@@ -113,11 +227,11 @@ impl Outside for VirtualLayout {
             held = held.saturating_add(elements(&to).saturating_mul(whole.dtype.size()));
             let shape = there.shape.0.clone();
             let (file, dataset) = (mapping.file.clone(), mapping.dataset.clone());
-            pieces.push(MappedPiece { file, dataset, shape, from, to });
+            pieces.push(MappedPiece { file, dataset, dtype: there.dtype, shape, from, to });
         }
         check_paid(whole, held)?;
         // Sources that lie one over another would be read again and again.
-        if held > array.bytes().saturating_mul(4) {
+        if held > whole.bytes().unwrap_or(0).saturating_mul(4) {
             return Err(Error::usage("its sources overlap"));
         }
         let missing = (!missing.is_empty()).then(|| {
@@ -133,7 +247,8 @@ impl Outside for VirtualLayout {
             from: from.clone(),
             open: Mutex::default(),
         };
-        Ok(OutsideValues { bytes: Arc::new(bytes), missing })
+        let shape = self.grows().then(|| whole.shape.clone());
+        Ok(OutsideValues { bytes: Arc::new(bytes), shape, missing })
     }
 }
 
@@ -145,7 +260,8 @@ fn elements(axes: &[AxisBlocks]) -> u64 {
 struct MappedPiece {
     file: String,
     dataset: String,
-    /// The extent of the source.
+    /// The type and the extent of the source.
+    dtype: DType,
     shape: Vec<u64>,
     from: Vec<AxisBlocks>,
     to: Vec<AxisBlocks>,
@@ -171,17 +287,21 @@ impl MappedValues {
         let changed = || Error::damaged("a source of a virtual dataset changed while it was read");
         let field = self.from.renewed().array(&piece.file, &piece.dataset)?;
         let field = field.ok_or_else(changed)?;
-        let same =
-            field.description.shape.0 == piece.shape && field.description.dtype == self.whole.dtype;
-        if !same {
+        let there = &field.description;
+        if there.shape.0 != piece.shape || there.dtype != piece.dtype {
             return Err(changed());
         }
+        let (from, to, inner) = (there.dtype, self.whole.dtype, field.bytes);
+        let bytes: Arc<dyn Blob> = match from == to {
+            true => inner,
+            false => Arc::new(Widened { inner, from, to }),
+        };
         let mut open = kept();
         if open.len() >= KEPT {
             open.pop_front();
         }
-        open.push_back((number, field.bytes.clone()));
-        Ok(field.bytes)
+        open.push_back((number, bytes.clone()));
+        Ok(bytes)
     }
 
     /// Fills those of these elements that a piece has.

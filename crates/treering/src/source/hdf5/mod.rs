@@ -20,7 +20,6 @@ mod node;
 mod selection;
 mod shared;
 mod tree;
-mod unusual;
 mod values;
 
 pub(crate) use self::bytes::lookup3 as checksum;

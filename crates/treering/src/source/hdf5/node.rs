@@ -2,10 +2,11 @@
 
 use super::bytes::MetaCursor;
 use super::datatype::{self, TypeKind};
-use super::unusual::{BitRange, FloatLayout};
 use crate::array::DType;
 use crate::error::{Error, Result};
 use crate::source::parts::{ElementPart, PartKind};
+use crate::source::unusual::{BitRange, FloatLayout};
+pub(super) use crate::source::{filter::swap_size as swap, parts::word};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -255,12 +256,7 @@ impl TypeNode {
         other: &dyn Fn(u64, &Arc<TypeNode>) -> PartKind,
     ) -> Vec<ElementPart> {
         let mut parts = Vec::new();
-        let at = ElementPart {
-            suffix: String::new(),
-            offset: 0,
-            axes: Vec::new(),
-            kind: PartKind::Numbers(DType::U8, 0),
-        };
+        let at = ElementPart::whole(PartKind::Numbers(DType::U8, 0));
         self.add_parts(size, at, other, &mut parts);
         parts
     }
@@ -304,6 +300,9 @@ impl TypeNode {
             TypeNode::Enumeration(dtype, swapped, names) => {
                 let kind = PartKind::Named(*dtype, swap(*dtype, *swapped), names.clone());
                 parts.push(ElementPart { kind, ..at });
+            }
+            TypeNode::Float(layout) if layout.quads().is_some() => {
+                parts.push(ElementPart { kind: PartKind::Quads(size, *layout), ..at });
             }
             _ => parts.push(ElementPart { kind: other(size, self), ..at }),
         }
@@ -356,18 +355,4 @@ impl TypeNode {
             }
         }
     }
-}
-
-pub(super) fn word(bytes: &[u8], out: &mut Vec<u8>) {
-    out.extend((bytes.len() as u64).to_le_bytes());
-    out.extend(bytes);
-}
-
-/// The size of numbers whose bytes are swapped, or 0.
-pub(super) fn swap(dtype: DType, swapped: bool) -> u8 {
-    let size = match dtype {
-        DType::C64 | DType::C128 => dtype.size() / 2,
-        _ => dtype.size(),
-    };
-    if swapped && size > 1 { size as u8 } else { 0 }
 }

@@ -46,6 +46,42 @@ impl AxisBlocks {
         }
     }
 
+    /// Whether there is no last block: the selection grows with the array.
+    pub(super) fn is_endless(&self) -> bool {
+        self.count == u64::MAX
+    }
+
+    /// The length of a block.
+    pub(super) fn block_len(&self) -> u64 {
+        self.block
+    }
+
+    /// The block with a number, by itself.
+    pub(super) fn block_at(&self, number: u64) -> Option<AxisBlocks> {
+        let start = number.checked_mul(self.stride)?.checked_add(self.start)?;
+        Some(AxisBlocks { start, stride: self.block, count: 1, block: self.block })
+    }
+
+    /// The first indices, this number of them; none if the last block would be cut.
+    pub(super) fn first(&self, len: u64) -> Option<AxisBlocks> {
+        let AxisBlocks { start, stride, block, .. } = *self;
+        match stride == block {
+            _ if len == 0 => Some(AxisBlocks { count: 0, ..*self }),
+            true => Some(AxisBlocks { start, stride: len, count: 1, block: len }),
+            false => (len.is_multiple_of(block)).then(|| AxisBlocks { count: len / block, ..*self }),
+        }
+    }
+
+    /// The extent that ends with the last of the first indices, this number of them.
+    pub(super) fn extent_of(&self, len: u64) -> Option<u64> {
+        let last = len.checked_sub(1);
+        let end = |last: u64| {
+            let blocks = (last / self.block).checked_mul(self.stride)?;
+            blocks.checked_add(self.start)?.checked_add(last % self.block + 1)
+        };
+        last.map_or(Some(0), end)
+    }
+
     /// Whether all lie within an extent, and none twice.
     fn fits(&self, extent: u64) -> bool {
         let apart = self.stride >= self.block;
@@ -113,6 +149,45 @@ impl Selection {
         }
     }
 
+    /// The axis along which it grows with the array, if there is one.
+    pub(super) fn endless_axis(&self) -> Option<usize> {
+        match self {
+            Selection::Blocks(axes) => axes.iter().position(AxisBlocks::is_endless),
+            Selection::None | Selection::All => None,
+        }
+    }
+
+    /// The blocks along an axis.
+    pub(super) fn axis(&self, axis: usize) -> Option<AxisBlocks> {
+        match self {
+            Selection::Blocks(axes) => axes.get(axis).copied(),
+            Selection::None | Selection::All => None,
+        }
+    }
+
+    /// The same with other blocks along an axis.
+    pub(super) fn with(&self, axis: usize, blocks: AxisBlocks) -> Selection {
+        let mut with = self.clone();
+        if let Selection::Blocks(axes) = &mut with
+            && let Some(own) = axes.get_mut(axis)
+        {
+            *own = blocks;
+        }
+        with
+    }
+
+    /// The extents that hold all of it, as far as it has ends.
+    pub(super) fn least_shape(&self) -> Vec<u64> {
+        let end = |axis: &AxisBlocks| match axis.is_endless() {
+            true => 0,
+            false => axis.extent_of(axis.len()).unwrap_or(0),
+        };
+        match self {
+            Selection::Blocks(axes) => axes.iter().map(end).collect(),
+            Selection::None | Selection::All => Vec::new(),
+        }
+    }
+
     /// The blocks in an array of this extent; none if nothing is selected.
     pub(super) fn within(&self, shape: &[u64]) -> Result<Option<Vec<AxisBlocks>>> {
         let outside = || Error::damaged("a selection lies outside of its array");
@@ -147,8 +222,15 @@ fn regular(rest: &mut MetaCursor, axes: u32, width: usize) -> Result<Selection> 
         if axis.count == 1 {
             axis.stride = axis.block;
         }
-        if axis.count == endless || axis.block == endless {
-            return Err(Error::usage("its mapping to other datasets grows with them"));
+        // An endless block is as many blocks of one.
+        if axis.block == endless {
+            (axis.stride, axis.block, axis.count) = (1, 1, endless);
+        }
+        if axis.count == endless {
+            axis.count = u64::MAX;
+            if axis.block == 0 || axis.stride < axis.block {
+                return Err(unusual());
+            }
         }
         all.push(axis);
     }

@@ -14,7 +14,9 @@ use crate::merkle::digest;
 use crate::source::Extent;
 use crate::source::filter;
 use crate::source::inventory::{Inventory, shown};
-use crate::source::parts::{ElementPart, ElementType, Meaning, PartKind};
+use crate::source::parts::{
+    ElementPart, ElementType, LONGEST_TEXT, Meaning, PartKind, hexadecimal, quote,
+};
 use crate::store::Blob;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -23,8 +25,6 @@ use std::sync::{Arc, OnceLock};
 
 /// The most bytes of heaps that are kept at a time.
 const MOST_KEPT: usize = 1 << 26;
-/// The longest text of a value; what is longer is cut.
-const LONGEST_TEXT: usize = 120;
 
 /// A heap of a file: its bytes, and where its objects lie in them.
 type Collection = Rc<(Vec<u8>, HashMap<u16, std::ops::Range<usize>>)>;
@@ -128,12 +128,7 @@ impl<'m> Resolver<'m> {
             TypeNode::Float(layout) => out.push_str(&layout.text(bytes)),
             TypeNode::Bits(range) => out.push_str(&range.text(bytes)),
             TypeNode::Text(padding) => quote(content(*padding, bytes), out),
-            TypeNode::Opaque(_) => {
-                out.push_str("0x");
-                let few = &bytes[..bytes.len().min(LONGEST_TEXT / 2)];
-                few.iter().for_each(|byte| out.push_str(&format!("{byte:02x}")));
-                out.push_str(if few.len() < bytes.len() { "…" } else { "" });
-            }
+            TypeNode::Opaque(_) => hexadecimal(bytes, out),
             TypeNode::Members(all) => {
                 let parts = all
                     .iter()
@@ -293,13 +288,6 @@ fn number(dtype: crate::array::DType, swapped: bool, bytes: &[u8]) -> String {
     shown(dtype, &value)
 }
 
-fn quote(text: &[u8], out: &mut String) {
-    let text = String::from_utf8_lossy(text);
-    let short: String = text.chars().take(LONGEST_TEXT).collect();
-    let more = if short.len() < text.len() { "…" } else { "" };
-    out.push_str(&format!("{short:?}{more}"));
-}
-
 fn reference(path: &str, more: &str, out: &mut String) {
     match path {
         "" => out.push_str("no reference"),
@@ -330,9 +318,8 @@ impl ValueFile {
         if let TypeKind::Numbers(dtype, ..) = kind {
             let TypeNode::Enumeration(_, _, names) = node else { return None };
             // An array like this holds numbers in this processor's order already.
-            let (suffix, offset, axes) = Default::default();
             let kind = PartKind::Named(*dtype, 0, names);
-            return ElementType::new(size, vec![ElementPart { suffix, offset, axes, kind }]);
+            return ElementType::new(size, vec![ElementPart::whole(kind)]);
         }
         // Bytes one by one are compared as such.
         let bytes = matches!(node, TypeNode::Text(_) | TypeNode::Opaque(_) | TypeNode::Bits(_));

@@ -1,7 +1,9 @@
 //! Numbers that no processor of today computes with as they are: long doubles and other layouts of real numbers,
-//! integers of odd widths, fields of bits. They are compared by value, exactly: bits that belong to no value, such as
-//! the six bytes behind a long double, do not count.
+//! integers of odd widths, fields of bits. They are compared by value: bits that belong to no value, such as the six bytes
+//! behind a long double, do not count. Real numbers are given out as those of 128 bits (IEEE binary128) if each of them is
+//! one of these, so that bounds apply to them.
 
+use crate::error::{Error, Result};
 use num_bigint::BigUint;
 
 /// Number of decimal digits that are shown: enough to tell any two of 113 bits apart.
@@ -85,6 +87,20 @@ pub(super) struct FloatLayout {
     bias: u32,
     /// Whether the first bit of the mantissa is not stored.
     implied: bool,
+    /// Whether the file does not tell the layout, so that values may show that it is another one.
+    guessed: bool,
+}
+
+/// Numbers that are given out with 128 bits, IEEE binary128, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct QuadNumbers {
+    /// The bits of their fractions, if the exponent is that of binary128: then the rest of 112 is 0.
+    pub(crate) fraction: Option<u32>,
+}
+
+impl QuadNumbers {
+    /// The bits of a fraction.
+    pub(crate) const FRACTION: u32 = 112;
 }
 
 /// A number: sign, and mantissa times a power of two.
@@ -125,7 +141,65 @@ impl FloatLayout {
             mantissa,
             bias,
             implied,
+            guessed: false,
         })
+    }
+
+    /// The long double of x86 processors, in 12 or 16 bytes, of a file that does not tell whether it is.
+    pub(super) fn x87(swapped: bool) -> Self {
+        FloatLayout {
+            swapped,
+            sign: 79,
+            exponent: (64, 15),
+            mantissa: (0, 64),
+            bias: 16383,
+            implied: false,
+            guessed: true,
+        }
+    }
+
+    /// The numbers as which they are given out, if each of them is one of binary128.
+    pub(super) fn quads(&self) -> Option<QuadNumbers> {
+        let fraction = self.mantissa.1 - u32::from(!self.implied);
+        let fits = self.exponent.1 <= 15 && fraction <= QuadNumbers::FRACTION;
+        let fraction = (self.exponent.1 == 15).then_some(fraction);
+        fits.then_some(QuadNumbers { fraction })
+    }
+
+    /// The number in binary128.
+    pub(super) fn quad(&self, bytes: &[u8]) -> Result<u128> {
+        let word = read(bytes, self.swapped);
+        if self.guessed && !is_x87(word) {
+            return Err(Error::usage(
+                "its long doubles are not those of x86 processors, and .npy files do not tell what they are",
+            )
+            .hint("convert it with numpy's astype on the machine that wrote it, as to f8"));
+        }
+        let sign = bits(word, self.sign, 1) << 127;
+        let infinity = 0x7fff << QuadNumbers::FRACTION;
+        Ok(sign
+            | match self.real(bytes) {
+                Real::Zero => 0,
+                Real::Infinite { .. } => infinity,
+                Real::NotANumber => {
+                    let places = self.mantissa.1 - u32::from(!self.implied);
+                    let payload = bits(word, self.mantissa.0, places);
+                    infinity | payload << (QuadNumbers::FRACTION - places)
+                }
+                Real::Finite { mantissa, power, .. } => {
+                    let top = 127 - i64::from(mantissa.leading_zeros());
+                    let exponent = top + power + 16383;
+                    match exponent {
+                        1.. => {
+                            let fraction = mantissa << (i64::from(QuadNumbers::FRACTION) - top);
+                            (exponent as u128) << QuadNumbers::FRACTION
+                                | fraction & ((1 << QuadNumbers::FRACTION) - 1)
+                        }
+                        // The least numbers have no first bit.
+                        _ => mantissa << (power + 16382 + i64::from(QuadNumbers::FRACTION)),
+                    }
+                }
+            })
     }
 
     fn real(&self, bytes: &[u8]) -> Real {
@@ -176,6 +250,15 @@ impl FloatLayout {
         };
         format!("{}{}", if negative { "-" } else { "" }, decimal(mantissa, power))
     }
+}
+
+/// Whether a word may be a number of x86: all but the least have their first bit. A number that is in truth of 128 bits, and
+/// has few of them, would lie in the padding.
+fn is_x87(word: u128) -> bool {
+    let (number, padding) = (bits(word, 0, 80), word >> 80);
+    let (first, exponent) = (bits(number, 63, 1), bits(number, 64, 15));
+    let elsewhere = padding != 0 && number == 0 && bits(word, 112, 15) != 0;
+    (first == 1 || exponent == 0) && !elsewhere
 }
 
 /// mantissa · 2^power with as many digits as tell it from its neighbours.
@@ -251,6 +334,37 @@ mod tests {
         assert!(quad.text(&third).starts_with("-3.33"));
         let infinity = [0, 0, 0, 0, 0, 0, 0, 0x80, 0xff, 0x7f, 0, 0, 0, 0, 0, 0];
         assert_eq!(x87().text(&infinity), "inf");
+    }
+
+    #[test]
+    fn long_doubles_are_numbers_of_128_bits() {
+        let quad = layout((112, 15), (0, 112), [0x20, 127], 16);
+        for (text, bytes) in [
+            ("one", 0x3fff_8000_0000_0000_0000u128),
+            ("next to it", 0x3fff_8000_0000_0000_0001),
+            ("two thirds", 0xbffe_aaaa_aaaa_aaaa_aaab),
+            ("the least", 1),
+            ("the greatest of the least", 0x7fff_ffff_ffff_ffff),
+            ("the greatest", 0x7ffe_ffff_ffff_ffff_ffff),
+            ("zero", 0x8000 << 64),
+            ("infinity", 0x7fff_8000_0000_0000_0000),
+        ] {
+            let raw = bytes.to_le_bytes();
+            let wide = x87().quad(&raw).unwrap();
+            assert_eq!(quad.quad(&wide.to_le_bytes()).unwrap(), wide, "{text}");
+            assert_eq!(quad.value(&wide.to_le_bytes()), x87().value(&raw), "{text}");
+        }
+        assert_eq!(x87().quad(&(0x8000u128 << 64).to_le_bytes()).unwrap(), 1 << 127);
+        let nan = x87().quad(&0x7fff_c000_0000_0000_0001u128.to_le_bytes()).unwrap();
+        assert_eq!(quad.real(&nan.to_le_bytes()), Real::NotANumber);
+        // Padding does not count, unless the number is of another kind.
+        let one = 0x3fff_8000_0000_0000_0000u128;
+        let guessed = FloatLayout::x87(false);
+        assert_eq!(guessed.quad(&(one | 99 << 100).to_le_bytes()).unwrap(), 0x3fff << 112);
+        assert!(guessed.quad(&(0x3fffu128 << 112).to_le_bytes()).is_err());
+        let third = 0x3ffd_5555_5555_5555_5555_5555_5555_5555u128;
+        assert!(guessed.quad(&third.to_le_bytes()).is_err());
+        assert_eq!(quad.quad(&third.to_le_bytes()).unwrap(), third);
     }
 
     proptest! {
