@@ -427,12 +427,14 @@ pub(super) fn unknown(run: &str, error: &Error) -> Error {
 /// The sequence numbers to keep.
 fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BTreeSet<Sequence> {
     let newest_first = || manifests.iter().rev().map(|m| &m.manifest);
-    let (last, is_kept): (u64, Box<dyn Fn(&Manifest) -> bool>) = match rule {
-        Rule::Keep(Keep { last, every, .. }) => {
-            (last, Box::new(move |m| every.is_some_and(|every| m.step.0 % every == 0)))
-        }
-        Rule::Without(gone) => (1, Box::new(move |m| m.step.0 != gone)),
-        Rule::These(gone) => (1, Box::new(move |m| !gone.contains(&m.sequence))),
+    let last = match rule {
+        Rule::Keep(Keep { last, .. }) => last,
+        Rule::Without(_) | Rule::These(_) => 1,
+    };
+    let is_kept = |manifest: &Manifest| match rule {
+        Rule::Keep(Keep { every, .. }) => every.is_some_and(|every| manifest.step.0 % every == 0),
+        Rule::Without(gone) => manifest.step.0 != gone,
+        Rule::These(gone) => !gone.contains(&manifest.sequence),
     };
     let mut kept: BTreeSet<Sequence> =
         newest_first().take(last as usize).map(|m| m.sequence).collect();
