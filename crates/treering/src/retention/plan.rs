@@ -432,7 +432,9 @@ fn choose(manifests: &[FullManifest], rule: Rule, notes: &mut Vec<String>) -> BT
         Rule::Without(_) | Rule::These(_) => 1,
     };
     let is_kept = |manifest: &Manifest| match rule {
-        Rule::Keep(Keep { every, .. }) => every.is_some_and(|every| manifest.step.0 % every == 0),
+        Rule::Keep(Keep { every, .. }) => {
+            every.is_some_and(|every| manifest.step.0.is_multiple_of(every))
+        }
         Rule::Without(gone) => manifest.step.0 != gone,
         Rule::These(gone) => !gone.contains(&manifest.sequence),
     };
