@@ -507,7 +507,7 @@ fn a_service_reads_ranks_and_names_as_a_person_who_ingests_the_folder() {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, &array).unwrap();
         }
-        let chosen = rank_files(&[out.clone()], &rules).unwrap();
+        let chosen = rank_files(std::slice::from_ref(&out), &rules).unwrap();
         let mut ingest =
             Ingest::open(Options::directory(&store, "given"), IngestSettings::default()).unwrap();
         ingest.take(100, &chosen.files, &|_, _| {}).unwrap();
