@@ -252,13 +252,11 @@ impl FloatLayout {
     }
 }
 
-/// Whether a word may be a number of x86: all but the least have their first bit. A number that is in truth of 128 bits, and
-/// has few of them, would lie in the padding.
+/// Whether a word is a number of x86: all but the least have their first bit. A number of 128 bits that is not 0 has its exponent
+/// in the padding, so padding with anything there is refused.
 fn is_x87(word: u128) -> bool {
-    let (number, padding) = (bits(word, 0, 80), word >> 80);
-    let (first, exponent) = (bits(number, 63, 1), bits(number, 64, 15));
-    let elsewhere = padding != 0 && number == 0 && bits(word, 112, 15) != 0;
-    (first == 1 || exponent == 0) && !elsewhere
+    let (first, exponent) = (bits(word, 63, 1), bits(word, 64, 15));
+    (first == 1 || exponent == 0) && bits(word, 112, 15) == 0
 }
 
 /// mantissa · 2^power with as many digits as tell it from its neighbours.
@@ -362,6 +360,9 @@ mod tests {
         let guessed = FloatLayout::x87(false);
         assert_eq!(guessed.quad(&(one | 99 << 100).to_le_bytes()).unwrap(), 0x3fff << 112);
         assert!(guessed.quad(&(0x3fffu128 << 112).to_le_bytes()).is_err());
+        // Twice a value, of 128 bits, of which the first 80 would be a number of x86.
+        let twice = 0x4000_1234_5678_9abc_8000_0000_0000_0001u128;
+        assert!(guessed.quad(&twice.to_le_bytes()).is_err());
         let third = 0x3ffd_5555_5555_5555_5555_5555_5555_5555u128;
         assert!(guessed.quad(&third.to_le_bytes()).is_err());
         assert_eq!(quad.quad(&third.to_le_bytes()).unwrap(), third);

@@ -122,7 +122,8 @@ impl Watcher {
         let Some((rank, name)) = first.filter(|(rank, _)| *rank > 1) else { return };
         if rules.guesses_ranks() && !std::mem::replace(&mut self.told_ranks, true) {
             self.tell(WatchEvent::Note(&format!(
-                "{name} was read as step {}, number {rank}: if the last number is the step, give --no-ranks",
+                "{name} was read as step {}, with {rank} in the place of a rank: if the last number is the step, give \
+                 --no-ranks",
                 set.step
             )));
         }

@@ -123,7 +123,7 @@ fn a_file_that_lacks_bytes_waits_unless_files_are_taken_as_bytes() {
     assert!(stage.once(false)[0].contains("ingested"));
 }
 
-/// The last number of a name is taken for a rank, which is said where it hardly is one.
+/// The last number of a name is in the place of a rank, which is said where it hardly is one.
 #[test]
 fn numbers_that_are_hardly_ranks_are_reported_once() {
     let stage = Stage::new(Openness::Closed);
@@ -136,7 +136,10 @@ fn numbers_that_are_hardly_ranks_are_reported_once() {
     let told = stage.told();
     let odd: Vec<_> = told.iter().filter(|line| line.contains("--no-ranks")).collect();
     assert_eq!(odd.len(), 1, "{told:?}");
-    assert!(odd[0].contains("run2_000100.raw was read as step 2, rank 100"), "{odd:?}");
+    assert!(
+        odd[0].contains("run2_000100.raw was read as step 2, with 100 in the place of a rank"),
+        "{odd:?}"
+    );
 }
 
 /// The number of entries in the log of the run.
