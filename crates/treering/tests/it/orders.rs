@@ -76,7 +76,7 @@ fn places() -> Places {
     for (name, bytes, fortran) in &cases {
         let path = folder.join(format!("{name}.npy"));
         std::fs::write(&path, npy(DType::F64, &SHAPE, *fortran, false, bytes)).unwrap();
-        let mut run = Run::open(Options::directory(&store, *name)).unwrap();
+        let mut run = Run::open(Options::directory(&store, name)).unwrap();
         let x = Variable::from_bytes("x", DType::F64, &SHAPE, bytes);
         let x = if *fortran { x.fortran() } else { x };
         run.checkpoint(3, &[x]).unwrap().durable().unwrap();
