@@ -83,8 +83,9 @@ pub fn make_beside(
     // A tree is used as long as this file is the same.
     fields.retain(|field| field.place.is_some() && field.meaning.quads.is_none());
     if fields.is_empty() {
-        let what = "the values of {} lie in other files, or are long doubles";
-        return Err(Error::usage(what.replace("{}", &path.display().to_string()))
+        let what =
+            format!("the values of {} lie in other files, or are long doubles", path.display());
+        return Err(Error::usage(what)
             .hint("make trees of those files: this one does not show when they change"));
     }
     let total: u64 = fields.iter().map(|field| field.bytes.size()).sum();

@@ -68,7 +68,7 @@ impl AxisBlocks {
         match stride == block {
             _ if len == 0 => Some(AxisBlocks { count: 0, ..*self }),
             true => Some(AxisBlocks { start, stride: len, count: 1, block: len }),
-            false => (len.is_multiple_of(block)).then(|| AxisBlocks { count: len / block, ..*self }),
+            false => len.is_multiple_of(block).then(|| AxisBlocks { count: len / block, ..*self }),
         }
     }
 
