@@ -11,12 +11,11 @@ use crate::array::Sequence;
 use crate::error::Result;
 use crate::format::PackName;
 use crate::log::FullManifest;
-use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-/// Plan of a pruning of a whole store. Returned by `Library::plan_prune_store` and `Library::prune_store`, which have
-/// examples.
-#[derive(Clone, Debug, Default, Serialize)]
+/// Plan of a pruning of a whole store. [`Library::prune_store`](crate::Library::prune_store) returns it and has an example.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "tools", derive(serde::Serialize))]
 pub struct StorePrunePlan {
     /// The checkpoints that go, the oldest first, each with its run.
     pub removed: Vec<(String, PlannedStep)>,

@@ -512,7 +512,7 @@ fn only_tree_files_are_replaced_by_tree_files() {
     make_trees_beside(&files.a, None, &[], &trees, &|_, _| {}).unwrap();
     std::fs::write(&beside, "notes").unwrap();
     let refused = make_trees_beside(&files.a, None, &[], &trees, &|_, _| {}).unwrap_err();
-    assert!(refused.to_string().contains("no tree file"), "{refused}");
+    assert!(refused.to_string().contains("not a tree file"), "{refused}");
     assert_eq!(std::fs::read(&beside).unwrap(), b"notes");
 }
 
