@@ -112,6 +112,7 @@ struct ColumnModels {
     /// For each class of the relative, and each symbol of the second one if there is one.
     tokens: Vec<SymbolModel>,
     lengths: [SymbolModel; 5],
+    /// Empty until a value has bits behind the first: in many columns none does.
     leads: Vec<SymbolModel>,
     nexts: [SymbolModel; LENGTHS],
     above: SymbolModel,
@@ -123,7 +124,7 @@ impl ColumnModels {
         ColumnModels {
             tokens: vec![SymbolModel::EVEN; CLASSES * seconds],
             lengths: [SymbolModel::EVEN; 5],
-            leads: vec![SymbolModel::EVEN; LEADS * LENGTHS],
+            leads: Vec::new(),
             nexts: [SymbolModel::EVEN; LENGTHS],
             above: SymbolModel::EVEN,
         }
@@ -168,6 +169,9 @@ impl ColumnModels {
         let top = left.min(4);
         left -= top;
         let part = |left: u32, count: u32| (value >> left) as usize & ((1 << count) - 1);
+        if self.leads.is_empty() {
+            self.make_leads();
+        }
         let lead = &mut self.leads[kind * LEADS + lead(known.lead)];
         let mut found = 1 << top | coder.symbol_below(lead, part(left, top), 1 << top) as u64;
         if left == 0 {
@@ -187,6 +191,11 @@ impl ColumnModels {
             _ => known.above & mask,
         };
         found << left | rest
+    }
+
+    #[cold]
+    fn make_leads(&mut self) {
+        self.leads = vec![SymbolModel::EVEN; LEADS * LENGTHS];
     }
 
     /// Codes how many bits a value has.

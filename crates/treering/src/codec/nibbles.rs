@@ -7,6 +7,8 @@
 //! The coder is rANS (Duda 2013) with two states that take turns. It writes backwards, so symbols are
 //! collected in blocks; a reader meets them in order.
 
+use std::hint::select_unpredictable;
+
 /// All shares together.
 const BITS: u32 = 15;
 const ONE: u32 = 1 << BITS;
@@ -32,48 +34,14 @@ const RATES: [u8; 128] = {
     rates
 };
 
-/// Four numbers of 16 bits in one word, all the same.
-const fn four(number: u64) -> u64 {
-    number * 0x0001_0001_0001_0001
-}
-
-/// Where borders go when their symbol, or one before it, comes; and where they go when one behind it
-/// does. Every symbol keeps a share of one.
-const UP: [u64; 4] = {
-    let mut up = DOWN;
-    let mut at = 0;
-    while at < 4 {
-        up[at] += four(ONE as u64 - 16);
-        at += 1;
-    }
-    up
-};
-const DOWN: [u64; 4] = {
-    let mut down = [0x0003_0002_0001_0000; 4];
-    let mut at = 1;
-    while at < 4 {
-        down[at] = down[at - 1] + four(4);
-        at += 1;
-    }
-    down
-};
-
-/// All bits of the borders that go up when a symbol comes.
-const RISING: [[u64; 4]; 16] = {
-    let mut rising = [[0; 4]; 16];
-    let mut symbol = 0;
-    while symbol < 16 {
-        let mut at = symbol + 1;
-        while at < 16 {
-            rising[symbol][at / 4] |= 0xffff << (16 * (at % 4));
-            at += 1;
-        }
-        symbol += 1;
-    }
-    rising
-};
+/// Number of symbols.
+const SYMBOLS: usize = 16;
+/// How far apart the lowest and the highest place of a border are.
+const SPAN: i16 = (ONE - SYMBOLS as u32) as i16;
 
 /// The shares of sixteen symbols.
+///
+/// Border k goes up towards 2^15 − 16 + k when a symbol before k comes, else down towards k.
 ///
 /// The law: borders stay in ascending order, the one of symbol k at k or above and 2^15 − 16 + k or
 /// below, so no symbol ever loses its share. With c < c' two neighbours and t < t' where they move to,
@@ -81,59 +49,88 @@ const RISING: [[u64; 4]; 16] = {
 /// by 2^r and rounded towards t and t': both up, both down, or only the second one up.
 #[derive(Clone, Copy)]
 pub(super) struct SymbolModel {
-    /// Four borders a word.
-    starts: [u64; 4],
+    /// Where shares begin, and where the last one ends.
+    borders: [i16; SYMBOLS + 1],
     seen: u8,
 }
 
 impl SymbolModel {
     /// All symbols are equally likely.
     pub(super) const EVEN: SymbolModel = {
-        let mut starts = DOWN;
+        let mut borders = [0; SYMBOLS + 1];
         let mut at = 0;
-        while at < 4 {
-            starts[at] <<= BITS - 4;
+        while at <= SYMBOLS {
+            borders[at] = ((at as u32) << (BITS - 4)) as u16 as i16;
             at += 1;
         }
-        SymbolModel { starts, seen: 0 }
+        SymbolModel { borders, seen: 0 }
     };
 
+    /// The symbol in whose share a number below 2^15 lies, and the beginning and the length of its share; then the
+    /// model has seen it.
     #[inline(always)]
-    fn start(&self, symbol: usize) -> u32 {
-        u32::from((self.starts[(symbol / 4) & 3] >> (16 * (symbol % 4))) as u16)
+    fn read(&mut self, number: u32) -> (usize, u32, u32) {
+        let above = self.above(number);
+        let symbol = last_below(above);
+        let (start, len) = self.share(symbol);
+        self.learn(above);
+        (symbol, start, len)
     }
 
-    /// The beginning and the length of a symbol's share.
+    /// The beginning and the length of a symbol's share; then the model has seen it.
+    #[inline(always)]
+    fn write(&mut self, symbol: usize) -> (u32, u32) {
+        let (start, len) = self.share(symbol);
+        self.learn(self.above(start));
+        (start, len)
+    }
+
     #[inline(always)]
     fn share(&self, symbol: usize) -> (u32, u32) {
-        let start = self.start(symbol);
-        let end = if symbol < 15 { self.start(symbol + 1) } else { ONE };
+        let symbol = symbol % SYMBOLS;
+        let [start, end] = [symbol, symbol + 1].map(|at| u32::from(self.borders[at] as u16));
         (start, end - start)
     }
 
-    /// The symbol in whose share a number below 2^15 lies.
+    /// For each border −1 if it is above a number, else 0. When the number's symbol comes, those above go up.
     #[inline(always)]
-    fn symbol(&self, number: u32) -> usize {
-        // The highest bit of each difference stays where the border is not above the number.
-        let number = four(u64::from(number) | 0x8000);
-        let reached = self.starts.map(|starts| (number - starts) >> 15 & four(1));
-        let sum = reached[0] + reached[1] + reached[2] + reached[3];
-        (sum.wrapping_mul(four(1)) >> 48) as usize - 1
+    fn above(&self, number: u32) -> [i16; SYMBOLS] {
+        std::array::from_fn(|at| -i16::from(self.borders[at] > number as i16))
     }
 
     #[inline(always)]
-    fn learn(&mut self, symbol: usize) {
-        let rate = RATES[self.seen as usize & 127];
+    fn learn(&mut self, above: [i16; SYMBOLS]) {
+        let rate = RATES[usize::from(self.seen & 127)];
         self.seen = (self.seen + 1).min(127);
-        let (most, kept) = (four((1 << rate) - 1), four(0xffff >> rate));
-        let starts = self.starts;
-        self.starts = std::array::from_fn(|at| {
-            let (rising, start) = (RISING[symbol & 15][at], starts[at]);
-            let way = (UP[at] - start) & rising | (start - DOWN[at]) & !rising;
-            let step = (way + most) >> rate & kept;
-            start + (step & rising) - (step & !rising)
-        });
+        for (lowest, (above, border)) in (0..).zip(above.iter().zip(&mut self.borders)) {
+            // The shift rounds down. To round up, a border that goes up has one less to go and then goes one further.
+            let way = (above & (SPAN - 1)) + lowest - *border;
+            *border += (way >> rate) - above;
+        }
     }
+}
+
+/// Index of the last border that is not above a number, given which ones are: the symbol. Border 0 is never above it.
+///
+/// The compiler vectorizes everything else by itself, but not this search.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn last_below(above: [i16; SYMBOLS]) -> usize {
+    use std::arch::x86_64::{__m128i, _mm_movemask_epi8, _mm_packs_epi16};
+    let [low, high]: [__m128i; 2] = bytemuck::cast(above);
+    // SAFETY: all processors of this architecture have SSE2.
+    let bits = unsafe { _mm_movemask_epi8(_mm_packs_epi16(low, high)) };
+    ((bits | 1 << SYMBOLS) >> 1).trailing_zeros() as usize
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+use last_below_by_count as last_below;
+
+/// The same on other processors.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+#[inline(always)]
+fn last_below_by_count(above: [i16; SYMBOLS]) -> usize {
+    (SYMBOLS as i16 - 1 + above.iter().sum::<i16>()) as usize
 }
 
 /// One side of a coder: the same walk over contexts serves both.
@@ -192,28 +189,28 @@ impl SymbolWriter {
         if self.block.is_empty() {
             return;
         }
-        let mut words: Vec<u16> = Vec::with_capacity(self.block.len() / 2);
+        // At most one for each symbol. No branch: whether there is one is as good as random.
+        let (mut words, mut count) = (vec![0u16; self.block.len()], 0);
         let mut states = [LEAST; 2];
         for (at, (start, len)) in self.block.drain(..).enumerate().rev() {
             let (start, len) = (u32::from(start), u32::from(len));
             let state = &mut states[at & 1];
-            if *state >= len << (32 - BITS) {
-                words.push(*state as u16);
-                *state >>= 16;
-            }
+            let full = *state >= len << (32 - BITS);
+            words[count] = *state as u16;
+            count += usize::from(full);
+            *state = select_unpredictable(full, *state >> 16, *state);
             *state = ((*state / len) << BITS) + *state % len + start;
         }
         self.out.extend(states.iter().flat_map(|state| state.to_le_bytes()));
-        self.out.extend(words.iter().rev().flat_map(|word| word.to_le_bytes()));
+        self.out.extend(words[..count].iter().rev().flat_map(|word| word.to_le_bytes()));
     }
 }
 
 impl Coder for SymbolWriter {
     #[inline(always)]
     fn symbol(&mut self, model: &mut SymbolModel, symbol: usize) -> usize {
-        let (start, len) = model.share(symbol);
+        let (start, len) = model.write(symbol);
         self.push(start, len);
-        model.learn(symbol);
         symbol
     }
 
@@ -280,20 +277,20 @@ impl<'b> SymbolReader<'b> {
     /// Goes behind a symbol.
     #[inline(always)]
     fn pass(&mut self, number: u32, start: u32, len: u32) {
-        let mut state = len.wrapping_mul(self.states[0] >> BITS).wrapping_add(number - start);
-        if state < LEAST {
-            let word = match self.bytes.split_first_chunk::<2>() {
-                Some((word, rest)) => {
-                    self.bytes = rest;
-                    u16::from_le_bytes(*word)
-                }
-                None => {
-                    self.sound = false;
-                    0
-                }
-            };
-            state = state << 16 | u32::from(word);
-        }
+        let state = len.wrapping_mul(self.states[0] >> BITS).wrapping_add(number - start);
+        // No branch: whether a state is short is as good as random.
+        let short = state < LEAST;
+        let word = match self.bytes.split_first_chunk::<2>() {
+            Some((word, rest)) => {
+                self.bytes = select_unpredictable(short, rest, self.bytes);
+                u16::from_le_bytes(*word)
+            }
+            None => {
+                self.sound &= !short;
+                0
+            }
+        };
+        let state = select_unpredictable(short, state << 16 | u32::from(word), state);
         self.states = [self.states[1], state];
     }
 }
@@ -302,10 +299,8 @@ impl Coder for SymbolReader<'_> {
     #[inline(always)]
     fn symbol(&mut self, model: &mut SymbolModel, _: usize) -> usize {
         let number = self.number();
-        let symbol = model.symbol(number);
-        let (start, len) = model.share(symbol);
+        let (symbol, start, len) = model.read(number);
         self.pass(number, start, len);
-        model.learn(symbol);
         symbol
     }
 
@@ -331,23 +326,44 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Whatever comes, every symbol keeps a share, and shares lie one behind another.
+        /// Whatever comes, every symbol keeps a share, shares lie one behind another, and borders move as the model says.
         #[test]
         fn no_symbol_loses_its_share(symbols in proptest::collection::vec(0usize..16, 0..400), often in 0usize..16) {
             let mut model = SymbolModel::EVEN;
-            for symbol in symbols.into_iter().chain(std::iter::repeat_n(often, 3000)) {
-                model.learn(symbol);
+            let coming = symbols.into_iter().chain(std::iter::repeat_n(often, 3000)).chain([0, 15]);
+            for (seen, symbol) in coming.enumerate() {
+                let before = model;
+                model.write(symbol);
+                let step = 1 << RATES[seen.min(127)];
+                for at in 0..SYMBOLS {
+                    let (old, new) = (u32::from(before.borders[at] as u16), u32::from(model.borders[at] as u16));
+                    let (lowest, highest) = (at as u32, at as u32 + ONE - 16);
+                    prop_assert_eq!(new, match at > symbol {
+                        true => old + (highest - old).div_ceil(step),
+                        false => old - (old - lowest).div_ceil(step),
+                    });
+                }
                 let mut end = 0;
-                for symbol in 0..16 {
+                for symbol in 0..SYMBOLS {
                     let (start, len) = model.share(symbol);
                     prop_assert!(start == end && len > 0);
-                    prop_assert_eq!(model.symbol(start), symbol);
-                    prop_assert_eq!(model.symbol(start + len - 1), symbol);
+                    for number in [start, start + len - 1] {
+                        let above = model.above(number);
+                        prop_assert_eq!((last_below(above), last_below_by_count(above)), (symbol, symbol));
+                        let (mut read, mut written) = (model, model);
+                        prop_assert_eq!(read.read(number), (symbol, start, len));
+                        prop_assert_eq!(written.write(symbol), (start, len));
+                        prop_assert!(read.borders == written.borders && read.seen == written.seen);
+                    }
                     end = start + len;
                 }
                 prop_assert_eq!(end, ONE);
             }
             // A symbol that comes all the time costs next to nothing.
+            let mut model = SymbolModel::EVEN;
+            for _ in 0..3000 {
+                model.write(often);
+            }
             prop_assert!(model.share(often).1 >= ONE - 16);
         }
 

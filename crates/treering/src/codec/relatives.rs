@@ -84,12 +84,16 @@ struct Cost {
     symbols: usize,
 }
 
-/// n log2(n) for n up to the number of sampled rows.
-struct Logs(Vec<u64>);
+/// Differences of n log2(n) between n + 1 and n, for n up to the number of sampled rows; beside each, the same less the cost
+/// of a new symbol where n is 0.
+struct Logs(Vec<(u64, u64)>);
 
 impl Logs {
     fn new() -> Logs {
-        Logs((0..=ROWS.1 as u64 + 1).map(|n| n * log2(n)).collect())
+        let of = |n: u64| n * log2(n);
+        let step = |n: u64| of(n + 1) - of(n);
+        let new = |n: u64| if n == 0 { NEW << 16 } else { 0 };
+        Logs((0..=ROWS.1 as u64).map(|n| (step(n), step(n).wrapping_sub(new(n)))).collect())
     }
 }
 
@@ -121,10 +125,10 @@ impl Cost {
         for (context, symbol) in pairs {
             let total = &mut self.totals[context];
             let count = &mut self.counts[context * self.symbols + symbol as usize];
-            cost += if *count == 0 { NEW << 16 } else { 0 };
-            let step = |n: u16| logs.0[usize::from(n) + 1] - logs.0[usize::from(n)];
             // The entropy of a context is its total's n log n less those of its counts.
-            cost = cost.wrapping_add(step(*total)).wrapping_sub(step(*count));
+            let (of_total, of_count) =
+                (logs.0[usize::from(*total)].0, logs.0[usize::from(*count)].1);
+            cost = cost.wrapping_add(of_total).wrapping_sub(of_count);
             *total += 1;
             *count += 1;
         }
