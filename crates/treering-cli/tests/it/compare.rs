@@ -728,7 +728,7 @@ fn a_file_is_listed_without_ingesting_it() {
         array.map_or("none", |array| array["kind"].as_str().unwrap())
     };
     let members = ["r.x", "r.in.y", "r.c.m", "r.s", "r.l", "p.ref", "p.t", "p.v"];
-    let kinds = ["f32", "f64", "u8", "text", "number", "reference", "text", "sequence"];
+    let kinds = ["f32", "f64", "u8", "text", "real number", "reference", "text", "sequence"];
     assert_eq!(members.map(kind), kinds, "{listed}");
     let contents = listed["contents"].as_array().unwrap();
     assert!(contents.iter().any(|item| item[0] == "link soft" && item[1] == "/r"), "{listed}");
