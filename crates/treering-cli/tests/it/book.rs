@@ -283,11 +283,12 @@ fn the_readme_is_short_and_its_programs_run() {
 #[test]
 fn guarantees_are_held_by_tests_that_exist() {
     let (_, prose) = parse(&read("docs/src/guarantees.md"));
-    let named = Regex::new(r"`(cli )?([a-z_]+)::([a-z_]+)`").unwrap();
+    let named = Regex::new(r"`(cli )?([a-z_]+(?:::[a-z_]+)?)::([a-z_]+)`").unwrap();
     let mut count = 0;
     for found in named.captures_iter(&prose).filter(|found| &found[2] != "treering") {
         let folder = if found.get(1).is_some() { "treering-cli" } else { "treering" };
-        let (tests, test) = (format!("crates/{folder}/tests/it/{}", &found[2]), &found[3]);
+        let (module, test) = (found[2].replace("::", "/"), &found[3]);
+        let tests = format!("crates/{folder}/tests/it/{module}");
         let is_folder = root().join(&tests).is_dir();
         let file = if is_folder { format!("{tests}/mod.rs") } else { format!("{tests}.rs") };
         assert!(read(&file).contains(&format!("fn {test}(")), "{file} has no test {test}");

@@ -123,12 +123,13 @@ impl<'l> EndOfLog<'l> {
     }
 }
 
-/// Removes announcements of openings that the log does not have: what an interrupted removal of an earlier run of this name
-/// has left. An opening is in the log before it is announced. Whether there were any.
+/// Removes announcements of openings behind the end of the log: what an interrupted removal of an earlier run of this name
+/// has left. An opening is in the log before it is announced. Those before the end stay, because checkpoints that the log has
+/// may be of openings whose entries are lost. Whether there were any.
 pub(crate) fn remove_stale_openings(store: &dyn Store, log: &Log) -> Result<bool> {
     let names = Names::new(&log.run);
     let mut stale = Vec::new();
-    for number in log.openings.iter().filter(|n| log.sequences.binary_search(n).is_err()) {
+    for number in log.openings.iter().filter(|number| **number > log.newest()) {
         match store.open(&names.entry(*number)) {
             Err(error) if error.kind() == ErrorKind::NotFound => stale.push(names.opening(*number)),
             opened => drop(opened?),

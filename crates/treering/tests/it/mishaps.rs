@@ -80,6 +80,37 @@ fn a_damaged_manifest_keeps_packs_until_it_is_given_up() {
     assert_eq!(library.checkpoint("r", None).unwrap().read::<u64>("x").unwrap(), field(11));
 }
 
+/// The entry of an opening is damaged beyond recognition, and given up: what its writer made stays, whoever opens the run
+/// since.
+#[test]
+fn an_opening_that_is_given_up_costs_no_checkpoint() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path(), 3);
+    let again = |steps: std::ops::Range<u64>| {
+        let mut run = Run::open(Options::directory(&store, "r").growth(3.0)).unwrap();
+        run.restore(&mut [VariableMut::new("x", &mut [0u64; 5000])]).unwrap();
+        steps.for_each(|step| save(&mut run, step).unwrap());
+        run.finish().unwrap();
+    };
+    again(3..6);
+    // Numbers 2 to 4 are of the first opening, 5 is the second one.
+    std::fs::write(store.join("runs/r/log/000000000005"), [0; 100]).unwrap();
+    let library = Library::open(&store).unwrap();
+    let forget = Keep { forget_damaged: true, ..keep(100, None) };
+    let plan = library.prune("r", forget, &|_, _| {}).unwrap();
+    assert_eq!(plan.forgotten, [treering::Sequence(5)]);
+    again(6..8);
+    again(8..9);
+    let library = Library::open(&store).unwrap();
+    let (listed, trouble) = library.checkpoints("r").unwrap();
+    assert!(trouble.is_empty(), "{trouble:?}");
+    assert_eq!(listed.iter().map(|c| c.step).collect::<Vec<_>>(), (0..9).collect::<Vec<_>>());
+    for step in 0..9 {
+        let found = library.checkpoint("r", Some(step)).unwrap();
+        assert_eq!(found.read::<u64>("x").unwrap(), field(step), "{step}");
+    }
+}
+
 #[test]
 fn a_branch_does_not_begin_with_what_cannot_be_restored() {
     let folder = tempfile::tempdir().unwrap();
