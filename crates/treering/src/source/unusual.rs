@@ -252,11 +252,13 @@ impl FloatLayout {
     }
 }
 
-/// Whether a word is a number of x86: all but the least have their first bit. A number of 128 bits that is not 0 has its exponent
-/// in the padding, so padding with anything there is refused.
+/// Whether a word may be a number of x86: all but the least have their first bit. A number of 128 bits that is not 0 has its
+/// exponent in the padding, and bits of its fraction where one of x86 has its own: so where anything is in the padding, the
+/// exponent has to be one of an f64, or that of infinity.
 fn is_x87(word: u128) -> bool {
     let (first, exponent) = (bits(word, 63, 1), bits(word, 64, 15));
-    (first == 1 || exponent == 0) && bits(word, 112, 15) == 0
+    let usual = exponent.abs_diff(16383) <= 1100 || exponent == 0x7fff;
+    (first == 1 || exponent == 0) && (usual || bits(word, 112, 15) == 0)
 }
 
 /// mantissa · 2^power with as many digits as tell it from its neighbours.

@@ -251,8 +251,7 @@ fn texts_are_compared_whatever_room_they_have() {
 fn long_double(last: u64, exponent: i32, padding: u8) -> Vec<u8> {
     let mut bytes = (1 << 63 | last).to_le_bytes().to_vec();
     bytes.extend(((exponent + 16383) as u16).to_le_bytes());
-    // The exponent of a number of 128 bits would lie in the last two.
-    bytes.extend([padding, padding, padding, padding, 0, 0]);
+    bytes.extend([padding; 6]);
     bytes
 }
 
