@@ -665,12 +665,12 @@ def growing(where, side, options):
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         properties.set_fill_value(np.array(-1, "f4"))
         space = h5py.h5s.create_simple((rows, 2), (rows, endless))
-        if kind == "pattern":
+        if kind in ("pattern", "pattern-gone"):
             # Parts of three columns, side by side, or every other three.
             space.select_hyperslab((0, 0), (1, endless), (1, 3), (rows, 3))
             source = h5py.h5s.create_simple((rows, 3))
             properties.set_virtual(space, f"{side}-part%b.h5".encode(), b"x", source)
-            for n in range(columns // 3):
+            for n in range(1 if kind == "pattern-gone" else 0, columns // 3):
                 with h5py.File(os.path.join(where, f"{side}-part{n}.h5"), "w") as other:
                     other["x"] = array[:, 3 * n : 3 * n + 3]
         else:
@@ -693,6 +693,9 @@ def growing(where, side, options):
             expected[-1, -2:] = -1
         if kind == "gone":
             expected[1] = -1
+        if kind == "pattern-gone":
+            # Parts count up to the first that is missing.
+            expected = array[:, :0]
         assert np.array_equal(file["x"][:], expected), (kind, file["x"][:])
 
 
@@ -709,6 +712,7 @@ outside("equal", "uneven", growing, (uneven, "plain"), (sheet, "uneven"))
 gone = sheet.copy()
 gone[1] = -1
 outside("unknown", "grown-gone", growing, (gone, "plain"), (sheet, "gone"))
+outside("unknown", "pattern-gone", growing, (sheet, "pattern-gone"), (other_sheet, "pattern-gone"))
 
 
 def circle(where, side, value):

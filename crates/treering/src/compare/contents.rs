@@ -62,7 +62,8 @@ impl ContentReport {
 /// Number of names that a message lists.
 const MOST_NAMES: usize = 5;
 
-/// Compares the files of a step. Of variables that were unpacked, the way they are packed is left out.
+/// Compares the files of a step. Of variables that were unpacked, the way they are packed is left out. If variables are
+/// chosen, only the meaning of their types is compared: the units of times, the names of an enumeration.
 pub(super) fn compare(
     step: Option<Step>,
     a: &[FileView],
@@ -84,7 +85,10 @@ pub(super) fn compare(
     let is_file = |file: &&FileView| file.no_file.is_none();
     let (a, others_a): (Vec<&FileView>, Vec<&FileView>) = a.iter().partition(is_file);
     let (b, others_b): (Vec<&FileView>, Vec<&FileView>) = b.iter().partition(is_file);
-    contents.leave_out_others(&others_a, &others_b, settings, leave_out);
+    let chosen_only = !settings.variables.is_empty();
+    if !chosen_only {
+        contents.leave_out_others(&others_a, &others_b, settings, leave_out);
+    }
     let lone = a.len() == 1 && b.len() == 1;
     // Of one file on each side, every rank has its own.
     let one = names == PartnerNames::Array && is_one(&a) && is_one(&b);
@@ -92,7 +96,7 @@ pub(super) fn compare(
         |x: &FileView, y: &FileView| lone || x.rank == y.rank && (one || x.known_as == y.known_as);
     for &x in &a {
         let Some(y) = b.iter().copied().find(|y| same(x, y)) else {
-            if !contents.is_excluded(x, settings) {
+            if !chosen_only && !contents.is_excluded(x, settings) {
                 let why = "the second side has no file of this name".to_string();
                 contents.not_compared.push(leave_out(x, why));
             }
@@ -108,6 +112,11 @@ pub(super) fn compare(
             both.for_each(|all| all.items().for_each(|(item, _)| known(item)));
         }
         let mut excludes = |item: &str| {
+            let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
+            let is_chosen = || is_type(item) && of_both.any(|owner| settings.chooses_name(&owner));
+            if chosen_only && !is_chosen() {
+                return true;
+            }
             let of_both = owners(&x.name, item).chain(owners(&y.name, item));
             let whole = item.ends_with(" of /").then_some([&x.name, &y.name]).into_iter().flatten();
             if is_packing(item)
@@ -125,20 +134,22 @@ pub(super) fn compare(
         };
         match pair(x, y, &mut excludes) {
             Ok((differences, unknown)) => {
-                contents.pairs += u64::from(unknown.is_none());
+                contents.pairs += u64::from(unknown.is_none() && !chosen_only);
                 contents.differences.extend(differences.into_iter().map(|(item, detail)| {
                     let (rank, file, variable) = (x.rank, Some(x.name.clone()), None);
                     let (item, detail) = (printable(&item), printable_value(&detail));
                     let step = step.map(u64::from);
                     ContentDifference { step, rank, file, variable, item, detail }
                 }));
+                let unknown = unknown.filter(|_| !chosen_only);
                 contents.not_compared.extend(unknown.map(|why| leave_out(x, why)));
             }
+            Err(_) if chosen_only => {}
             Err(error) => contents.not_compared.push(leave_out(x, error.to_string())),
         }
     }
     for y in b.iter().filter(|y| !a.iter().any(|x| same(x, y))) {
-        if !contents.is_excluded(y, settings) {
+        if !chosen_only && !contents.is_excluded(y, settings) {
             let why = "the first side has no file of this name".to_string();
             contents.not_compared.push(leave_out(y, why));
         }
@@ -176,6 +187,11 @@ pub(super) fn attributes(
 /// Whether all files of a side are the same file of their ranks.
 fn is_one(files: &[&FileView]) -> bool {
     files.windows(2).all(|two| two[0].name == two[1].name)
+}
+
+/// Whether an item is what a type means beside its numbers.
+fn is_type(item: &str) -> bool {
+    item.starts_with("type of ")
 }
 
 /// Whether an item is an attribute.

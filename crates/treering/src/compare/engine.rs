@@ -567,8 +567,7 @@ impl<'s> Comparison<'s> {
         }
     }
 
-    /// Compares the content of files beside arrays. If variables are named, only these are wanted, and a side without
-    /// files has arrays only.
+    /// Compares the content of files beside arrays; a side without files has arrays only.
     fn contents(
         &mut self,
         step: Option<Step>,
@@ -577,7 +576,7 @@ impl<'s> Comparison<'s> {
         b: Result<Vec<FileView>>,
     ) {
         let enough = self.settings.first && self.outcome.first.is_some();
-        if enough || !self.settings.variables.is_empty() {
+        if enough {
             return;
         }
         let found = match (a, b) {

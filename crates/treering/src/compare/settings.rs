@@ -117,6 +117,11 @@ impl CompareSettings {
         chosen && !self.excludes(entry) && !partner.is_some_and(|partner| self.excludes(partner))
     }
 
+    /// Whether variables are chosen, and one of this name is.
+    pub(super) fn chooses_name(&self, name: &str) -> bool {
+        self.variables.iter().any(|pattern| matches(pattern, name))
+    }
+
     /// Whether patterns exclude a variable.
     #[cfg(feature = "tools")]
     pub(super) fn excludes(&self, entry: &SideEntry) -> bool {

@@ -175,9 +175,18 @@ fn other_names_kinds_and_extents_of_members_are_differences() {
     // Another unit of time.
     let seconds = npy("'<M8[s]'", false, "(2,)", &[1; 16]);
     let days = npy("'<M8[D]'", false, "(2,)", &[1; 16]);
-    everywhere(&seconds, &days, &CompareSettings::default(), |outcome| {
-        assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
-    });
+    let numbers = npy("'<i8'", false, "(2,)", &[1; 16]);
+    let chosen = CompareSettings { variables: vec!["*".into()], ..CompareSettings::default() };
+    for settings in [&CompareSettings::default(), &chosen] {
+        for other in [&days, &numbers] {
+            everywhere(&seconds, other, settings, |outcome| {
+                assert_eq!(outcome.verdict, Answer::Different, "{outcome:?}");
+            });
+        }
+        everywhere(&seconds, &seconds, settings, |outcome| {
+            assert_eq!(outcome.verdict, Answer::Equal, "{outcome:?}");
+        });
+    }
 }
 
 #[test]

@@ -106,10 +106,14 @@ impl VirtualLayout {
                         let block = to.block_at(count).filter(|_| count < MOST_BLOCKS);
                         let block = block.ok_or_else(wrong)?;
                         let one = mapping.named(count);
-                        if from.array(&one.file, &one.dataset)?.is_none() {
+                        let there = from.array(&one.file, &one.dataset)?.is_some();
+                        // Without any source, the first one is missing.
+                        if there || count == 0 {
+                            all.push(MappedSource { to: mapping.to.with(axis, block), ..one });
+                        }
+                        if !there {
                             break;
                         }
-                        all.push(MappedSource { to: mapping.to.with(axis, block), ..one });
                         count += 1;
                     }
                     count.checked_mul(to.block_len()).and_then(|len| to.extent_of(len))
