@@ -112,9 +112,9 @@ pub(super) fn compare(
             both.for_each(|all| all.items().for_each(|(item, _)| known(item)));
         }
         let mut excludes = |item: &str| {
-            let mut of_both = owners(&x.name, item).chain(owners(&y.name, item));
-            let is_chosen = || is_type(item) && of_both.any(|owner| settings.chooses_name(&owner));
-            if chosen_only && !is_chosen() {
+            let mut names = owners(&x.name, item).chain(owners(&y.name, item));
+            let is_chosen = is_type(item) && names.any(|name| settings.chooses_name(&name));
+            if chosen_only && !is_chosen {
                 return true;
             }
             let of_both = owners(&x.name, item).chain(owners(&y.name, item));

@@ -118,6 +118,7 @@ impl CompareSettings {
     }
 
     /// Whether variables are chosen, and one of this name is.
+    #[cfg(feature = "tools")]
     pub(super) fn chooses_name(&self, name: &str) -> bool {
         self.variables.iter().any(|pattern| matches(pattern, name))
     }
