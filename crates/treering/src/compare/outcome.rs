@@ -49,7 +49,7 @@ pub enum Answer {
 ///     println!("{:?} was not compared: {}", left_out.variable, left_out.why);
 /// }
 /// for item in &outcome.contents {
-///     println!("{} of {} differs: {}", item.item, item.file, item.detail); // attributes, links, texts
+///     println!("{} of {} differs: {}", item.item, item.of(), item.detail); // attributes, links, texts
 /// }
 /// println!("{} bytes read in {} s", outcome.bytes_read, outcome.timings.total);
 /// println!("{}", outcome.sentence()); // different: 1 of 3 values beyond their bounds; the first: …
