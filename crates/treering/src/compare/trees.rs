@@ -130,9 +130,11 @@ fn nothing_in(path: &Path, chosen: bool) -> Error {
 fn settled_identity(path: &Path) -> Result<TreeOrigin> {
     const TICK: Duration = Duration::from_millis(50);
     let origin = identity(path)?;
-    if let TreeOrigin::File { changed, .. } = origin {
+    if let TreeOrigin::File { changed, entered, .. } = origin {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        if now.saturating_sub(Duration::from_nanos(changed)) < TICK {
+        // The first can be set back.
+        let newest = Duration::from_nanos(changed.max(entered));
+        if now.saturating_sub(newest) < TICK {
             std::thread::sleep(TICK);
         }
     }
